@@ -1,0 +1,246 @@
+"""Requests a second through the reverse proxy, with and without the guard.
+
+In: nothing but this machine. Out: a table with, for each of three servers on loopback, the median requests a second and
+the server's own CPU time a request, and the ratio that matters: the guarded proxy to the bare one.
+
+    vendor    the scripted vendor alone: a chat stream of ten chunks
+    proxy     ReverseProxy in front of it
+    guarded   CallFuseMiddleware(ReverseProxy) in front of it
+
+Every server is a process with uvicorn, uvloop and httptools; the load is one more, with raw keep-alive connections. The
+server under test has a core to itself where there are two; vendor and load share the other. The rounds are interleaved,
+so that a noisy neighbour meets all alike.
+
+    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 16]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+import uvicorn
+import uvloop
+
+from callfuse.proxy.app import ReverseProxy
+from callfuse.proxy.settings import ServeSettings
+
+PATH = "/v1/chat/completions"
+CHUNKS = 10
+TICKS_S = os.sysconf("SC_CLK_TCK")
+END = b"\r\n0\r\n\r\n"
+
+
+def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    """One event of a chat stream."""
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    body = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+STREAM = [
+    event({"role": "assistant", "content": ""}),
+    *[event({"content": f" word {at}"}) for at in range(CHUNKS - 2)],
+    event({}, "stop") + b"data: [DONE]\n\n",
+]
+
+
+def request_body() -> bytes:
+    """A healthy conversation: two different calls with their results, and the next turn to come."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Go."}]
+    for at in range(2):
+        call = {"id": f"call_{at}", "type": "function", "function": {"name": "read", "arguments": f'{{"line": {at}}}'}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"call_{at}", "content": f"line {at}"})
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    return json.dumps({"model": "m", "stream": True, "messages": messages, "tools": [tool]}).encode()
+
+
+async def vendor(scope: Any, receive: Any, send: Any) -> None:
+    """An ASGI app that streams its chunks one loop turn apart."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body", False):
+        continue
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for chunk in STREAM:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def guard() -> Any:
+    """The middleware, or None where this version has none."""
+    return getattr(import_module("callfuse"), "CallFuseMiddleware", None)
+
+
+def serve(kind: str, upstream: str) -> None:
+    """Serve one of the three until terminated; the port is the first line of the output."""
+    app: Any = vendor if kind == "vendor" else ReverseProxy(ServeSettings(upstream=upstream))
+    if kind == "guarded":
+        app = guard()(app)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, loop="uvloop", http="httptools", ws="none")
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        print(listener.getsockname()[1], flush=True)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+class Client(asyncio.Protocol):
+    """One keep-alive connection: asks, reads to the end of the stream, asks again."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.answers = 0
+        self.tail = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
+        self.transport.write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        self.tail = (self.tail + data)[-len(END) :] if len(data) < len(END) else data[-len(END) :]
+        if self.tail == END:
+            self.answers += 1
+            self.transport.write(self.request)
+
+
+async def load(url: str, clients: int, seconds: float) -> None:
+    """Ask as fast as answers come, and print how many came in how long."""
+    host, port = url.removeprefix("http://").split(":")
+    body = request_body()
+    head = f"POST {PATH} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\nauthorization: Bearer k\r\n"
+    request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+    loop = asyncio.get_running_loop()
+    pairs = [await loop.create_connection(lambda: Client(request), host, int(port)) for _ in range(clients)]
+    await asyncio.sleep(0.3)  # connections, caches and pools are warm
+    before, began_s = sum(client.answers for _, client in pairs), time.perf_counter()
+    await asyncio.sleep(seconds)
+    answers, lasted_s = sum(client.answers for _, client in pairs) - before, time.perf_counter() - began_s
+    for transport, _ in pairs:
+        transport.close()
+    print(json.dumps({"answers": answers, "seconds": lasted_s}), flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server under test."""
+
+    kind: str
+    url: str
+    pid: int
+
+
+@contextmanager
+def started(kind: str, upstream: str, core: int | None) -> Iterator[Server]:
+    """A server process for the length of the block."""
+    command = [sys.executable, __file__, "--serve", kind, "--upstream", upstream, *pin(core)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().strip()
+            if not port:
+                raise RuntimeError(f"the server {kind!r} did not start; its error is above")
+            yield Server(kind, f"http://127.0.0.1:{port}", process.pid)
+        finally:
+            process.terminate()
+
+
+def pin(core: int | None) -> list[str]:
+    """The options that keep a process on a core."""
+    return [] if core is None else ["--core", str(core)]
+
+
+def cores() -> tuple[int | None, int | None]:
+    """A core for the server under test and one for the rest; none where there are no two or they cannot be chosen."""
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return (available[0], available[1]) if len(available) > 1 else (None, None)
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time of a process so far, where the system tells; else 0."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS_S
+
+
+def measure(server: Server, clients: int, seconds: float, core: int | None) -> tuple[float, float]:
+    """Requests a second, and the server's CPU time a request in microseconds, its warming up included on both sides."""
+    command = [sys.executable, __file__, "--load", server.url, "--clients", str(clients), "--seconds", str(seconds)]
+    began_s = cpu_s(server.pid)
+    done = subprocess.run([*command, *pin(core)], check=True, capture_output=True, text=True, timeout=seconds + 60)
+    result = json.loads(done.stdout)
+    if not result["answers"]:
+        raise RuntimeError(f"the server {server.kind!r} gave no whole answer")
+    per_s = result["answers"] / result["seconds"]
+    warm = 1 + 0.3 / result["seconds"]
+    return per_s, (cpu_s(server.pid) - began_s) / (result["answers"] * warm) * 1e6
+
+
+def compare(rounds: int, seconds: float, clients: int) -> dict[str, list[tuple[float, float]]]:
+    """The figures of each server, a pair a round."""
+    tested, rest = cores()
+    kinds = ["proxy", "guarded"] if guard() is not None else ["proxy"]
+    with ExitStack() as running:
+        bare = running.enter_context(started("vendor", "", tested))
+        behind = running.enter_context(started("vendor", "", rest))
+        servers = [bare, *(running.enter_context(started(kind, behind.url, tested)) for kind in kinds)]
+        figures: dict[str, list[tuple[float, float]]] = {server.kind: [] for server in servers}
+        for _ in range(rounds):
+            for server in servers:
+                figures[server.kind].append(measure(server, clients, seconds, rest))
+    return figures
+
+
+def report(figures: dict[str, list[tuple[float, float]]]) -> None:
+    """The table, and the ratio of the guarded proxy to the bare one, round by round and then the median."""
+    print(f"{'server':<10}{'requests/s':>12}{'CPU us/request':>18}")
+    for kind, pairs in figures.items():
+        per_s, cpu_us = (median(values) for values in zip(*pairs, strict=True))
+        print(f"{kind:<10}{per_s:>12,.0f}{cpu_us:>18,.0f}")
+    if "guarded" not in figures:
+        print("guarded: this version of callfuse has no CallFuseMiddleware")
+        return
+    rounds = list(zip(figures["proxy"], figures["guarded"], strict=True))
+    by_requests = median(guarded[0] / bare[0] for bare, guarded in rounds)
+    by_cpu = median(bare[1] / guarded[1] for bare, guarded in rounds if guarded[1]) if rounds[0][1][1] else None
+    print(f"guarded / proxy: {by_requests:.2f} in requests/s (goal >= 0.80)", end="")
+    print(f", {by_cpu:.2f} in requests a CPU second" if by_cpu else "")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print; the processes of the measurement come in here too."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of load for each server in each round")
+    parser.add_argument("--clients", type=int, default=16)
+    for internal in ("--serve", "--upstream", "--load"):
+        parser.add_argument(internal, help=argparse.SUPPRESS)
+    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.core is not None:
+        os.sched_setaffinity(0, {options.core})
+    if options.serve:
+        serve(options.serve, options.upstream)
+    elif options.load:
+        uvloop.run(load(options.load, options.clients, options.seconds))
+    else:
+        report(compare(options.rounds, options.seconds, options.clients))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

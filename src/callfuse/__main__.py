@@ -1,0 +1,23 @@
+"""`callfuse` and `python -m callfuse`: the command line, or one line that says how to get it."""
+
+import sys
+
+_EXTRAS = {"aiohttp": "serve", "rich": "serve", "typer": "serve", "uvicorn": "serve", "openai": "demo"}
+
+
+def main() -> None:
+    """Run the command line and exit. Where a package of an extra is missing, exit with 2 and name the extra."""
+    try:
+        from callfuse.cli.app import app
+
+        app(prog_name="callfuse")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        print(f"callfuse: this needs {package}: pip install 'callfuse[{_EXTRAS[package]}]'", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

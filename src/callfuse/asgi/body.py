@@ -1,0 +1,110 @@
+"""The request's body: read once within a limit, replayed as it came, or replaced; then the host's own `receive`.
+
+A disconnect that any call of the app has seen is repeated to every later one.
+"""
+
+import zlib
+from collections.abc import Callable
+from importlib import import_module
+
+from callfuse.asgi.types import Message, Receive
+
+
+class RequestBody:
+    """One request's messages. `content` is None where the body was not read whole: it is then replayed as far as it is."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.content: bytes | None = None
+        self.gone = False
+        self._receive = receive
+        self._messages: list[Message] = []
+
+    async def read(self, limit: int) -> None:
+        """Read the body, unless it is longer than `limit` bytes or the client leaves."""
+        size = 0
+        while True:
+            message = await self._next()
+            self._messages.append(message)
+            if message["type"] != "http.request":
+                return
+            size += len(message.get("body", b""))
+            if size > limit:
+                return
+            if not message.get("more_body", False):
+                self.content = b"".join(one.get("body", b"") for one in self._messages)
+                return
+
+    def replay(self, content: bytes | None = None) -> Receive:
+        """A `receive` that gives the body, as it came or replaced, and then what the client does."""
+        if content is None:
+            messages = list(self._messages)
+        else:
+            messages = [{"type": "http.request", "body": content, "more_body": False}]
+        messages.reverse()
+
+        async def receive() -> Message:
+            return messages.pop() if messages else await self._next()
+
+        return receive
+
+    async def _next(self) -> Message:
+        if self.gone:
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.gone = True
+        return message
+
+
+class UnreadableBodyError(ValueError):
+    """The body's encoding is not known, is broken, or hides more than the limit."""
+
+
+def decoded(content: bytes, encoding: str, limit: int) -> bytes:
+    """A body without its content encoding, of at most `limit` bytes."""
+    for name in reversed([part.strip().lower() for part in encoding.split(",")]):
+        decode = _DECODERS.get(name)
+        if decode is None:
+            raise UnreadableBodyError(f"content-encoding {name}")
+        try:
+            content = decode(content, limit)
+        except (zlib.error, ValueError) as error:
+            raise UnreadableBodyError(f"content-encoding {name}: {error}") from None
+        if len(content) > limit:
+            raise UnreadableBodyError(f"content-encoding {name}: over the limit")
+    return content
+
+
+def _gunzip(content: bytes, limit: int) -> bytes:
+    return _inflate(content, limit, gzip_or_zlib=True)
+
+
+def _inflate(content: bytes, limit: int, *, gzip_or_zlib: bool = False) -> bytes:
+    """zlib's formats; a raw deflate stream, which some clients mean by `deflate`, too."""
+    first = 15 + 32 if gzip_or_zlib or content[:1] == b"\x78" else -15
+    stream = zlib.decompressobj(first)
+    out = stream.decompress(content, limit + 1)
+    if len(out) <= limit and not stream.eof:
+        raise UnreadableBodyError("cut off")
+    return out
+
+
+def _unzstd(content: bytes, limit: int) -> bytes:
+    try:
+        zstandard = import_module("zstandard")
+    except ImportError:
+        raise UnreadableBodyError("zstd needs the package zstandard") from None
+    try:
+        out: bytes = zstandard.ZstdDecompressor().stream_reader(content).read(limit + 1)
+    except zstandard.ZstdError as error:
+        raise UnreadableBodyError(str(error)) from None
+    return out
+
+
+_DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
+    "identity": lambda content, _: content,
+    "gzip": _gunzip,
+    "x-gzip": _gunzip,
+    "deflate": _inflate,
+    "zstd": _unzstd,
+}

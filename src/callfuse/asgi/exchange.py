@@ -1,0 +1,212 @@
+"""One exchange: its request is changed where results carry texts, its answer watched or guarded, and what came of it kept.
+
+In a healthy timeline no call can be found to loop: then every message passes to the client first and is looked at
+afterwards. Only where a call could be withheld does the answer go through a guard.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from callfuse.asgi import headers
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.guarded import Form, GuardedExchange, form_of, is_success
+from callfuse.asgi.types import ASGIApp, Message, Scope, Send
+from callfuse.dialects.base import Dialect, Request
+from callfuse.observe import log
+from callfuse.observe.counts import Counts
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import LoopSettings, Rung
+from callfuse.sessions.conversation import Conversation
+from callfuse.sessions.identity import Lane
+from callfuse.sessions.ledger import Ledger
+from callfuse.sessions.notes import notes_for
+from callfuse.stream.judge import Judge
+from callfuse.stream.record import Record
+from callfuse.stream.tap import StreamTap, WholeTap
+
+OnLoop = Callable[[Verdict], Any]
+"""Sees each verdict before it is carried out, sync or async. None keeps it; the name of a rung, or `allow`, changes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the exchanges of one middleware share. `clock` gives seconds."""
+
+    app: ASGIApp
+    settings: LoopSettings
+    ledger: Ledger
+    counts: Counts
+    on_loop: OnLoop | None
+    clock: Callable[[], float]
+
+    def unguarded(self, cause: str) -> None:
+        """Count what passes without being guarded, and log the first of its kind."""
+        if self.counts.add("not_guarded", cause) == 1:
+            log.unguarded(cause)
+
+    def failed_open(self, cause: str, session: str) -> None:
+        """Count a cause for which calls went unjudged, and log it the first time."""
+        if self.counts.add("fail_open", cause.partition(":")[0]) == 1:
+            log.fail_open(cause, session=session)
+
+
+class Exchange:
+    """One request that callfuse has read, and its answer."""
+
+    def __init__(
+        self,
+        host: Host,
+        dialect: Dialect,
+        request: Request,
+        lane: Lane,
+        conversation: Conversation,
+        *,
+        signed: bool,
+    ) -> None:
+        self._host = host
+        self._dialect = dialect
+        self._request = request
+        self._lane = lane
+        self._conversation = conversation
+        self._signed = signed
+        self._judge = Judge(
+            conversation.timeline,
+            host.settings,
+            model=request.model,
+            may_change=not signed,
+            may_ask=request.choices == 1,
+            hold_all=host.on_loop is not None,
+        )
+
+    async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
+        """Have the app answer."""
+        content = self._with_texts()
+        if self._judge.any_hold:
+            guarded = GuardedExchange(
+                self._host.app,
+                scope,
+                body,
+                send,
+                dialect=self._dialect,
+                request=self._request,
+                judge=self._judge,
+                review=self._review,
+                settle=self._settle,
+                unguarded=self._host.unguarded,
+            )
+            await guarded.run(content)
+        elif content is None:
+            await self._host.app(scope, body.replay(), self._watched(send, body))
+        else:
+            changed = headers.for_body(scope, content)
+            await self._host.app(changed, body.replay(content), self._watched(send, body))
+
+    def _with_texts(self) -> bytes | None:
+        """The request's body with warnings and notes in its results; None where it stays as it came."""
+        if self._signed:
+            return None
+        notes = notes_for(self._request, self._conversation, self._host.settings)
+        if not notes:
+            return None
+        self._request.body = self._request.with_notes(notes)
+        return self._request.body
+
+    def _watched(self, send: Send, body: RequestBody) -> Send:
+        """A `send` that lets every message go and looks at it afterwards; the last one it looks at before."""
+        tap: StreamTap | WholeTap | None = None
+
+        async def watched(message: Message) -> None:
+            nonlocal tap
+            if message["type"] == "http.response.start":
+                tap = self._tap(message)
+            elif tap is not None and message["type"] == "http.response.body":
+                if message.get("more_body", False):
+                    await send(message)
+                    try:
+                        tap.feed(message["body"])
+                    except Exception as error:  # noqa: BLE001 - the client has its bytes; only the ledger misses them
+                        tap = None
+                        self._failed_open(f"{type(error).__name__} while watching: {error}")
+                    return
+                watching, tap = tap, None
+                await self._settle_watched(watching, message.get("body", b""), body)
+            await send(message)
+
+        return watched
+
+    def _tap(self, message: Message) -> StreamTap | WholeTap | None:
+        """The watcher for an answer that begins like this."""
+        if not is_success(message):
+            return None
+        form = form_of(message)
+        if form not in (Form.STREAM, Form.WHOLE):
+            self._host.counts.add("not_watched", form.value)
+            return None
+        return (StreamTap if form is Form.STREAM else WholeTap)(self._dialect, self._request, self._judge)
+
+    async def _settle_watched(self, tap: StreamTap | WholeTap, last: bytes, body: RequestBody) -> None:
+        try:
+            if last:
+                tap.feed(last)
+            tap.settle()
+        except Exception as error:  # noqa: BLE001 - see `_watched`
+            self._failed_open(f"{type(error).__name__} while watching: {error}")
+            return
+        if not body.gone:
+            await self._settle(tap.record)
+
+    async def _review(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """The verdicts as the callback leaves them."""
+        return [await self._reviewed(verdict) for verdict in verdicts]
+
+    async def _reviewed(self, verdict: Verdict) -> Verdict:
+        if self._host.on_loop is None:
+            return verdict
+        answer: object = None
+        try:
+            with anyio.fail_after(self._host.settings.callback_timeout_s):
+                answer = self._host.on_loop(verdict)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+            if answer is None:
+                return verdict
+            return replace(verdict, rung=None if answer == "allow" else Rung(str(answer)))
+        except Exception as error:  # noqa: BLE001 - policy stands, whatever a callback does
+            log.callback(error)
+            self._host.counts.add("callback_errors")
+            return verdict
+
+    async def _settle(self, record: Record) -> None:
+        """Keep and tell what the exchange has brought. Never raises."""
+        try:
+            await self._keep(record)
+        except Exception as error:  # noqa: BLE001 - the answer is right without it
+            self._failed_open(f"{type(error).__name__} while keeping: {error}")
+
+    async def _keep(self, record: Record) -> None:
+        host = self._host
+        for verdict in record.verdicts:
+            log.finding(
+                verdict,
+                session=self._lane.session,
+                model=self._request.model,
+                backend=self._dialect.backend,
+                dialect=self._dialect.name,
+            )
+            host.counts.add("findings", str(verdict.rung) if verdict.rung else "allow")
+        for cause in record.fail_open:
+            self._failed_open(cause)
+        for part in record.unasked:
+            host.counts.add("not_asked", part)
+        rounds = [calls for calls in record.rounds if calls]
+        if rounds or record.notes:
+            now = host.clock()
+            state = self._conversation.after(rounds, record.notes, now, max_rounds=host.settings.max_rounds)
+            await host.ledger.write(self._lane, state, now)
+
+    def _failed_open(self, cause: str) -> None:
+        self._host.failed_open(cause, self._lane.session)

@@ -1,0 +1,49 @@
+"""Headers: what callfuse reads of a request and an answer, and the few that it changes."""
+
+from collections.abc import Iterable, Mapping
+
+from callfuse.asgi.types import Headers, Message, Scope
+
+SIGNATURES = (b"content-digest", b"digest", b"signature", b"x-amz-content-sha256")
+BODY_BOUND = frozenset({b"content-length", b"etag", b"content-md5", b"digest", b"content-digest", b"repr-digest"})
+"""Headers of an answer that bind its bytes."""
+NOT_AGAIN = frozenset({b"idempotency-key", b"content-length", b"content-encoding", b"transfer-encoding"})
+"""Headers of a request that do not hold for another one."""
+
+
+def read(message: Scope | Message) -> dict[bytes, bytes]:
+    """Headers by name (lower case); of repeated ones the last."""
+    return {name.lower(): value for name, value in message.get("headers") or ()}
+
+
+def is_signed(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the request is signed over its body, so that it must not be changed."""
+    if headers.get(b"authorization", b"").startswith(b"AWS4-"):
+        return headers.get(b"x-amz-content-sha256") != b"UNSIGNED-PAYLOAD"
+    return any(name in headers and headers[name] != b"UNSIGNED-PAYLOAD" for name in SIGNATURES)
+
+
+def is_readable(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether an answer comes in its plain bytes."""
+    return headers.get(b"content-encoding", b"identity").strip().lower() in (b"", b"identity")
+
+
+def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> Headers:
+    """The headers but for these names."""
+    return [(name, value) for name, value in headers if name.lower() not in names]
+
+
+def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity: bool = False) -> Scope:
+    """A copy of the scope as it came in, for a call of the app with this body (None: the one that came).
+
+    `again`: the model is being asked again. `identity`: the answer is wanted in its plain bytes.
+    """
+    headers: Headers = list(scope.get("headers") or ())
+    if body is not None:
+        headers = without(headers, NOT_AGAIN if again else NOT_AGAIN - {b"idempotency-key"})
+        headers.append((b"content-length", str(len(body)).encode()))
+    if identity:
+        headers = [*without(headers, frozenset({b"accept-encoding"})), (b"accept-encoding", b"identity")]
+    copy = dict(scope)
+    copy["headers"] = headers
+    return copy

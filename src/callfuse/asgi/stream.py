@@ -1,0 +1,50 @@
+"""The client's end of one exchange: the answer's start, bytes in order, heartbeats, and the final message.
+
+Whoever sends, the app's task or the heartbeat, goes through one lock, so that the stream stays in order.
+"""
+
+import anyio
+
+from callfuse.asgi.headers import BODY_BOUND, without
+from callfuse.asgi.types import Message, Send
+
+
+class ClientStream:
+    """Sends one answer. The start of a whole answer waits for its body; that of a stream has gone out."""
+
+    def __init__(self, send: Send) -> None:
+        self.last_sent = anyio.current_time()
+        self.closed = False
+        self._send = send
+        self._start: Message | None = None
+        self._lock = anyio.Lock()
+
+    async def start(self, message: Message, *, at_once: bool) -> None:
+        """The start of the answer, without the headers that bind its bytes."""
+        kept = {**message, "headers": without(message.get("headers") or (), BODY_BOUND)}
+        if at_once:
+            await self._send(kept)
+        else:
+            self._start = message
+
+    async def write(self, out: bytes, *, final: bool = False, action: str = "") -> None:
+        """Bytes of the body; `final` ends it. `action` marks a whole answer that callfuse has touched."""
+        if self.closed or not (out or final):
+            return
+        async with self._lock:
+            if self._start is not None:
+                await self._send(_start_of(self._start, out if final else None, action))
+                self._start = None
+            self.closed = final
+            self.last_sent = anyio.current_time()
+            await self._send({"type": "http.response.body", "body": out, "more_body": not final})
+
+
+def _start_of(message: Message, body: bytes | None, action: str) -> Message:
+    """The start of a whole answer: as it came where nothing was touched."""
+    if not action:
+        return message
+    headers = without(message.get("headers") or (), BODY_BOUND)
+    if body is not None:
+        headers.append((b"content-length", str(len(body)).encode()))
+    return {**message, "headers": [*headers, (b"x-callfuse-action", action.encode())]}

@@ -1,0 +1,128 @@
+"""`callfuse serve`: a resolved configuration goes in, the guarded reverse proxy serves until a signal ends it.
+
+Whatever uvicorn could add to an answer is off: `server` and `date` are the upstream's own. SIGTERM and SIGINT stop the
+listening at once, let open streams end within `shutdown_timeout_s`, and exit with 0.
+"""
+
+import inspect
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from callfuse import CallFuseMiddleware, __version__
+from callfuse.cli.logs import log_config
+from callfuse.config import Config, without_credentials
+from callfuse.policy.settings import MODES, LoopSettings
+from callfuse.proxy.app import ReverseProxy
+from callfuse.proxy.settings import ServeSettings
+
+logger = logging.getLogger("callfuse.serve")
+
+WORKER_CONFIG = "_CALLFUSE_WORKER_CONFIG"
+"""The variable that hands the resolved configuration to worker processes, for as long as they live."""
+
+# Clients keep idle connections for seconds to minutes. Where the server closes first, one in many reuses fails.
+KEEP_ALIVE_S = 75
+BACKLOG = 2048
+
+
+def guarded(config: Config) -> CallFuseMiddleware:
+    """The app that is served: the proxy behind the fuse."""
+    return CallFuseMiddleware(ReverseProxy(config.serve), config)
+
+
+def create_app() -> CallFuseMiddleware:
+    """The app of a worker process, from the configuration that its parent resolved."""
+    return guarded(Config.model_validate_json(os.environ[WORKER_CONFIG]))
+
+
+def run(config: Config) -> int:
+    """Serve until a signal comes; the exit code."""
+    settings = config.serve
+    app = guarded(config)
+    try:
+        listener = _listener(settings)
+    except OSError as error:
+        why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}", file=sys.stderr)
+        return 1
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    with listener:
+        print(greeting(config, listener.getsockname()[1]), file=sys.stderr, flush=True)
+        if settings.workers == 1:
+            _Server(uvicorn.Config(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
+        else:
+            os.environ[WORKER_CONFIG] = config.model_dump_json()
+            _run_workers(settings, listener)
+    return 0
+
+
+def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
+    workers = uvicorn.Config(f"{__name__}:{create_app.__name__}", **_uvicorn_options(settings))
+    # Older releases of uvicorn want to be told what a worker runs.
+    tell = "target" in inspect.signature(Multiprocess).parameters
+    target = {"target": uvicorn.Server(workers).run} if tell else {}
+    Multiprocess(workers, sockets=[listener], **target).run()
+
+
+def greeting(config: Config, port: int) -> str:
+    """Where it listens and what it guards, in a line."""
+    host = f"[{config.serve.host}]" if ":" in config.serve.host else config.serve.host
+    upstream = without_credentials(config.serve.upstream or "")
+    return f"callfuse {__version__} on http://{host}:{port} guards {upstream} ({_fuse(config.tool_call_loop)})"
+
+
+def _fuse(settings: LoopSettings) -> str:
+    if not settings.enabled:
+        return "off: tool_call_loop.enabled is false"
+    names = (name for name, ladder in MODES.items() if ladder == settings.ladder)
+    return f"mode={next(names, ', '.join(settings.ladder))}, max_repeats={settings.max_repeats}"
+
+
+def _listener(settings: ServeSettings) -> socket.socket:
+    """The listening socket; connections queue in it from now on."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    both = settings.host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+
+
+def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
+    return {
+        "factory": True,
+        "interface": "asgi3",
+        "lifespan": "on",
+        "host": settings.host,
+        "workers": settings.workers,
+        "backlog": BACKLOG,
+        # A WebSocket upgrade arrives as the HTTP request that it is, and is answered as one.
+        "ws": "none",
+        "server_header": False,
+        "date_header": False,
+        # Nothing here depends on the client's address, so nobody's word about it need be trusted.
+        "proxy_headers": False,
+        "access_log": settings.log_level == "debug",
+        "log_config": log_config(settings.log_level),
+        "timeout_keep_alive": KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": math.ceil(settings.shutdown_timeout_s),
+    }
+
+
+def _end(*_: object) -> None:
+    """Before uvicorn takes the signals, and when it raises them once more at its end: exit as asked."""
+    raise SystemExit(0)
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say how long it may take; a second Ctrl+C is uvicorn's own way out."""
+        limit = self.config.timeout_graceful_shutdown
+        logger.info("stopping: open streams have %s s to end, Ctrl+C cuts them", limit)
+        await super().shutdown(sockets)

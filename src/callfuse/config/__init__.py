@@ -1,0 +1,88 @@
+"""Configuration from its sources: a keyword, the environment and a file go in, one validated `Config` comes out.
+
+A keyword wins over the environment and the environment over the file, key by key; the options of the command line
+win over all. Whatever is wrong raises one `ConfigError` with a line for each problem: the key with its full path,
+the value (never a credential), where it was given, and what would be right.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from callfuse.config.environment import CONFIG_FILE, from_environment
+from callfuse.config.files import read_file
+from callfuse.config.layers import Given, Layer, layer_of
+from callfuse.config.model import Config, KeyPath, dotted, leaves
+from callfuse.config.wording import allowed, shown, without_credentials
+from callfuse.errors import ConfigError
+
+__all__ = ["Config", "Source", "load_config", "without_credentials"]
+
+Source = Config | Mapping[str, Any] | str | os.PathLike[str]
+
+
+def load_config(
+    source: Source | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    options: Mapping[str, object] | None = None,
+) -> Config:
+    """The configuration from every source there is.
+
+    `source` is a mapping in the shape of the file, the path of a file (then `CALLFUSE_CONFIG` is not read), or a
+    `Config`, which stands as it is. `env` is `os.environ` where not given. `options` are keys of the `serve` block
+    from the command line; one that is None was not given.
+    """
+    if isinstance(source, Config):
+        return source
+    layers = _layers(source, os.environ if env is None else env, options or {})
+    given = {path: value for layer in layers for path, value in layer.given.items()}
+    problems = [problem for layer in layers for problem in layer.problems]
+    try:
+        config = Config.model_validate(_nested(given))
+    except ValidationError as error:
+        problems += _in_words(error, given)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object]) -> list[Layer]:
+    """From the one that every other overrides to the one that overrides all."""
+    layers = []
+    given_file = source if isinstance(source, str | os.PathLike) else ""
+    if file := given_file or env.get(CONFIG_FILE, "").strip():
+        layers.append(read_file(file))
+    layers.append(from_environment(env))
+    if isinstance(source, Mapping):
+        layers.append(layer_of(source, lambda _: "keyword"))
+    elif source is not None and not given_file:
+        layers.append(Layer(problems=[f"config = {shown(source)} (keyword): use a mapping or the path of a file"]))
+    set_options = {key: value for key, value in options.items() if value is not None}
+    layers.append(layer_of({"serve": set_options}, lambda path: f"option --{path[-1].replace('_', '-')}"))
+    return layers
+
+
+def _nested(given: Mapping[KeyPath, Given]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in given.items():
+        branch = tree
+        for name in path[:-1]:
+            branch = branch.setdefault(name, {})
+        branch[path[-1]] = value.value
+    return tree
+
+
+def _in_words(error: ValidationError, given: Mapping[KeyPath, Given]) -> list[str]:
+    """A line for each value that did not pass."""
+    fields = dict(leaves())
+    problems: dict[KeyPath, str] = {}
+    for wrong in error.errors(include_url=False):
+        path = next(path for path in fields if path == wrong["loc"][: len(path)])
+        own_words = wrong.get("ctx", {}).get("error")
+        right = str(own_words) if own_words else f"use {allowed(fields[path])}"
+        value = given[path]
+        problems.setdefault(path, f"{dotted(path)} = {shown(value.value)} ({value.source}): {right}")
+    return list(problems.values())

@@ -1,0 +1,80 @@
+"""The environment: variables go in, a layer comes out.
+
+Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four best known keys,
+`CALLFUSE_SERVE_<KEY>` for the `serve` block, and `CALLFUSE_<KEY>` for the rest (`CALLFUSE_ERROR_MESSAGES_BLOCK` for
+a key within a key). A list is written with commas. An empty variable counts as not set, as compose files and shells
+produce them. A `CALLFUSE_*` variable that nobody reads is a problem.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, get_origin
+
+from callfuse.config.layers import Given, Layer
+from callfuse.config.model import KeyPath, leaves
+from callfuse.config.wording import nearest
+
+CONFIG_FILE = "CALLFUSE_CONFIG"
+
+_PREFIX = "CALLFUSE_"
+_SHORT_NAMES: dict[KeyPath, str] = {
+    ("tool_call_loop", "enabled"): "TOOL_LOOP_DETECTION_ENABLED",
+    ("tool_call_loop", "max_repeats"): "TOOL_LOOP_MAX_REPEATS",
+    ("tool_call_loop", "ttl_seconds"): "TOOL_LOOP_TTL_SECONDS",
+    ("tool_call_loop", "mode"): "TOOL_LOOP_MODE",
+}
+_NOT_SETTINGS = frozenset({CONFIG_FILE, "CALLFUSE_CAPTURES"})
+"""The file's own variable, and the one that tells the tests where recorded bodies lie."""
+
+# Kubernetes tells every pod of a namespace about every service in it: services called callfuse and callfuse-serve
+# appear as CALLFUSE_SERVICE_HOST=10.0.0.1 and CALLFUSE_SERVE_PORT=tcp://10.0.0.1:80.
+_SERVICE_LINK = re.compile(r"CALLFUSE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)_\w+)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+
+@cache
+def variables() -> dict[str, KeyPath]:
+    """Each variable and the key that it sets."""
+    return {_SHORT_NAMES.get(path, _regular_name(path)): path for path, _ in leaves()}
+
+
+def from_environment(env: Mapping[str, str]) -> Layer:
+    """The environment's layer."""
+    layer = Layer()
+    lists = {path for path, field in leaves() if get_origin(field.annotation) in (tuple, list)}
+    for name, text in env.items():
+        if not text.strip() or _is_service_link(name, text):
+            continue
+        if (path := variables().get(name)) is not None:
+            value = _split(text) if path in lists and "," in text else text.strip()
+            layer.given[path] = Given(value, f"environment variable {name}")
+        elif name.startswith(_PREFIX) and name not in _NOT_SETTINGS:
+            # Without its value: that of a name that nobody knows may be a token.
+            layer.problems.append(f"{name}: unknown environment variable; {_meant(name)}")
+    return layer
+
+
+def _regular_name(path: KeyPath) -> str:
+    below = path[1:] if path[0] == "tool_call_loop" else path
+    return _PREFIX + "_".join(below).upper()
+
+
+def _split(text: str) -> list[Any]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _is_service_link(name: str, text: str) -> bool:
+    addressed = name.endswith(("_PORT", "_TCP", "_UDP", "_SCTP")) and _SERVICE_ADDRESS.match(text)
+    return bool(addressed or _SERVICE_LINK.fullmatch(name))
+
+
+def _meant(name: str) -> str:
+    """The nearest variable; the regular spelling of one of the four leads to it as well."""
+    spellings = {_regular_name(path): variable for variable, path in variables().items()}
+    spellings |= {variable: variable for variable in (CONFIG_FILE, *variables())}
+    # Compared without the prefix, which would make all of them alike.
+    bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
+    if near := nearest(name.removeprefix(_PREFIX), list(bare)):
+        return f"did you mean {bare[near]}?"
+    return f"the variables are {', '.join((CONFIG_FILE, *variables()))}"

@@ -1,0 +1,83 @@
+"""How a wrong setting is put into words: the value as far as it may be shown, what is allowed, the nearest name.
+
+Everything here turns values into text. No text holds the part of a URL that may be a credential.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+from rapidfuzz import fuzz, process
+
+from callfuse.config.model import is_section
+
+LONGEST_SHOWN = 120
+"""Characters of a value in a message."""
+NEAR = 75
+"""From how alike (of 100) a name is taken for a slip of another."""
+
+_USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
+_QUERY = re.compile(r"(://[^\s?#]*[?#])\S+")
+
+
+def without_credentials(text: str) -> str:
+    """The text with `***` for all from its scheme to its last @, and for the query of a URL."""
+    # Cut greedily: a password typed into a URL may hold slashes, spaces and @ of its own.
+    hidden = _USER_INFO.sub(lambda found: f"{found[1] or ''}***@", text) if "@" in text else text
+    return _QUERY.sub(r"\1***", hidden)
+
+
+def shown(value: object) -> str:
+    """A value for a message: as the file writes it, short, and without credentials."""
+    match value:
+        case None:
+            text = "null"
+        case bool():
+            text = "true" if value else "false"
+        case str():
+            text = repr(without_credentials(value))
+        case Mapping():
+            return "a mapping"
+        case list() | tuple():
+            text = f"[{', '.join(shown(item) for item in value)}]"
+        case _:
+            text = str(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a field takes: "a whole number from 2 to 100"."""
+    return _allowed(field.annotation, list(field.metadata))
+
+
+def _allowed(annotation: Any, metadata: list[Any]) -> str:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        bare, *more = get_args(annotation)
+        inner = [part for item in more for part in (item.metadata if isinstance(item, FieldInfo) else [item])]
+        return _allowed(bare, metadata + inner)
+    if origin in (Union, UnionType):
+        return " or ".join(_allowed(arm, metadata) for arm in get_args(annotation) if arm is not type(None))
+    if origin is Literal:
+        return f"one of {', '.join(str(choice) for choice in get_args(annotation))}"
+    if is_section(annotation):
+        return "a mapping of keys"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text that is not empty"}
+    return names.get(annotation, "another value") + _range(metadata)
+
+
+def _range(metadata: list[Any]) -> str:
+    low = next((f"from {bound.ge}" for bound in metadata if isinstance(bound, Ge)), "")
+    low = next((f"above {bound.gt}" for bound in metadata if isinstance(bound, Gt)), low)
+    high = next((f"to {bound.le}" for bound in metadata if isinstance(bound, Le)), "")
+    high = next((f"below {bound.lt}" for bound in metadata if isinstance(bound, Lt)), high)
+    return "".join(f" {bound}" for bound in (low, high) if bound)
+
+
+def nearest(name: str, names: Collection[str]) -> str | None:
+    """The one of `names` that someone who wrote `name` most likely meant; None where none is near."""
+    found = process.extractOne(name, names, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=NEAR)
+    return found[0] if found else None

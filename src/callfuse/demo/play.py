@@ -1,0 +1,126 @@
+"""Plays the demo: starts the servers, runs the agent on both sides, and tells the story as it happens.
+
+A stage enters and is shown every entry in its order; the summary leaves. A `DemoError` says what went wrong.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Protocol
+
+from callfuse.demo import scene
+from callfuse.demo.agent import run_agent
+from callfuse.demo.servers import DemoError, Log, callfuse_serve
+from callfuse.demo.story import Entry, Kind, Run, Side, Summary
+from callfuse.testing import Answer, ScriptedVendor, VendorRequest, served
+
+TIME_LIMIT_S = 55.0
+LOG_PATIENCE_S = 1.0
+
+Happened = Entry | Run | Exception
+
+
+class Stage(Protocol):
+    """Where the story is shown."""
+
+    at_once: bool
+    """Whether both runs are shown at the same time, else one after the other."""
+
+    def show(self, entry: Entry) -> None:
+        """Show what just happened."""
+
+
+class _Play:
+    def __init__(self, *, stubborn: bool, chunk_delay_s: float) -> None:
+        self._happened: queue.Queue[Happened] = queue.Queue()
+        self._model = scene.model(stubborn=stubborn)
+        self._log: Log | None = None
+        self._steers = 0
+        self._findings = 0
+        self._holds = 0
+        self._telling = threading.Lock()
+        self.vendors = {
+            Side.WITHOUT: ScriptedVendor(self._model, chunk_delay_s=chunk_delay_s),
+            Side.WITH: ScriptedVendor(self._guided_model, chunk_delay_s=chunk_delay_s),
+        }
+
+    def _guided_model(self, request: VendorRequest) -> Answer:
+        """The same model; it tells what callfuse asked it."""
+        if request.guidance:
+            self._steers += 1
+            self._tell_hold(self._steers)
+            self._tell(Side.WITH, Kind.GUIDANCE, request.guidance)
+        return self._model(request)
+
+    def _await_findings(self, count: int) -> None:
+        if self._log is not None:
+            self._log.wait_for_findings(count, LOG_PATIENCE_S)
+
+    def _tell(self, side: Side, kind: Kind, text: str, number: int = 0) -> None:
+        self._happened.put(Entry(side, kind, text, number))
+
+    def _on_finding(self, line: str) -> None:
+        self._findings += 1
+        self._tell_hold(self._findings)
+        self._tell(Side.WITH, Kind.FINDING, line)
+
+    def _tell_hold(self, count: int) -> None:
+        """Tell the `count`-th hold, once: the finding and the guidance both show it, whichever comes first."""
+        with self._telling:
+            if count > self._holds:
+                self._holds = count
+                self._tell(Side.WITH, Kind.HELD, "the same call again waits in the stream; the agent never sees it")
+
+    def _run(self, side: Side, base_url: str) -> None:
+        """One run in its own thread; whatever ends it is told."""
+
+        def tell(kind: Kind, text: str, number: int) -> None:
+            if side is Side.WITH:  # the log may lag behind, and is the cause of what the agent sees
+                self._await_findings(self._steers + (kind is Kind.BLOCK))
+            self._tell(side, kind, text, number)
+
+        try:
+            end, calls = run_agent(f"{base_url}/v1", tell)
+        except Exception as error:  # noqa: BLE001 - it is raised in the main thread, which shows it
+            self._happened.put(error)
+            return
+        vendor = self.vendors[side]
+        self._happened.put(Run(side, end, calls, len(vendor.requests), vendor.billed.total_tokens))
+
+    def play(self, stage: Stage) -> Summary:
+        """Both runs."""
+        with ExitStack() as servers:
+            bare, upstream = (servers.enter_context(served(self.vendors[side])) for side in Side)
+            guard, self._log = servers.enter_context(callfuse_serve(upstream, self._on_finding))
+            urls = {Side.WITHOUT: bare, Side.WITH: guard}
+            deadline = time.monotonic() + TIME_LIMIT_S
+            acts: Sequence[Sequence[Side]] = [list(Side)] if stage.at_once else [[side] for side in Side]
+            runs = [run for act in acts for run in self._act(act, urls, stage.show, deadline)]
+        ends = {run.side: run for run in runs}
+        return Summary(ends[Side.WITHOUT], ends[Side.WITH])
+
+    def _act(
+        self, sides: Sequence[Side], urls: dict[Side, str], show: Callable[[Entry], None], deadline: float
+    ) -> list[Run]:
+        for side in sides:
+            threading.Thread(target=self._run, args=(side, urls[side]), name=side.value, daemon=True).start()
+        runs: list[Run] = []
+        while len(runs) < len(sides):
+            try:
+                happened = self._happened.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                raise DemoError(f"the demo was not over after {TIME_LIMIT_S:.0f} seconds") from None
+            if isinstance(happened, Exception):
+                raise DemoError(f"the agent failed: {type(happened).__name__}: {happened}") from happened
+            if isinstance(happened, Run):
+                runs.append(happened)
+            else:
+                show(happened)
+        return runs
+
+
+def play(stage: Stage, *, stubborn: bool, chunk_delay_s: float) -> Summary:
+    """Play the demo on `stage`; the model takes `chunk_delay_s` for each piece of an answer."""
+    return _Play(stubborn=stubborn, chunk_delay_s=chunk_delay_s).play(stage)

@@ -1,0 +1,8 @@
+"""What a loop is: one pure file a detector, and the engine that runs them.
+
+Nothing here reads a clock, waits or logs: a timeline, a pending call and settings in, findings out.
+"""
+
+from callfuse.detect.engine import Engine
+
+__all__ = ["Engine"]

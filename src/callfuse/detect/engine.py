@@ -1,0 +1,57 @@
+"""Runs the detectors: is any call suspect, could this tool's call be a loop, what do they find in a whole round.
+
+A round with a new call is progress: findings that end on news are void in it, streamed or not.
+"""
+
+from collections.abc import Collection, Sequence
+
+from callfuse.calls.signature import Signature
+from callfuse.detect.detector import Detector
+from callfuse.detect.repeat import Repeat
+from callfuse.detect.returning import Returning
+from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.policy.settings import LoopSettings
+
+DETECTORS: tuple[Detector, ...] = (Repeat(), Repeat(changing=True), Returning())
+
+
+class Engine:
+    """The detectors over one timeline, for the pending round of one exchange."""
+
+    def __init__(self, timeline: Timeline, settings: LoopSettings) -> None:
+        self.timeline = timeline
+        self.settings = settings
+        self._possible: dict[str, list[Finding]] = {}
+
+    def suspects(self) -> list[str]:
+        """Every tool of which a call could be found to loop; none in a healthy timeline."""
+        names = {name for detector in DETECTORS for name in detector.candidates(self.timeline)}
+        return [name for name in names if self.possible(name)]
+
+    def possible(self, name: str) -> list[Finding]:
+        """What could be found in a call of this tool, whatever its arguments."""
+        known = self._possible.get(name)
+        if known is None:
+            known = [one for detector in DETECTORS for one in detector.possible(self.timeline, name, self.settings)]
+            self._possible[name] = known
+        return known
+
+    def judge(self, call: ToolCall) -> Finding | None:
+        """The hardest finding for one pending call, as if it came alone."""
+        if not call.name:
+            return None
+        found = [finding for d in DETECTORS if (finding := d.judge(self.timeline, call, self.settings))]
+        return max(found, key=lambda finding: finding.hard, default=None)
+
+    def is_news(self, call: ToolCall) -> bool:
+        """Whether the call is not among those of the window."""
+        return bool(call.name) and call.signature not in self.timeline.window(self.settings.window)
+
+    def judge_round(
+        self, calls: Sequence[ToolCall], refused: Collection[Signature] = ()
+    ) -> list[tuple[ToolCall, Finding]]:
+        """What is found in a complete round. No news frees the `refused`: they have had their chance."""
+        found = [(call, finding) for call in calls if (finding := self.judge(call))]
+        if found and any(self.is_news(call) for call in calls):
+            found = [one for one in found if not one[1].ends_on_news or one[1].signature in refused]
+        return found

@@ -1,0 +1,23 @@
+"""One package a vendor format; the registry that finds a request's by its path and body.
+
+A path is only a hint: a body that is not of the dialect passes through.
+"""
+
+from callfuse.dialects.anthropic import Anthropic
+from callfuse.dialects.base import Dialect
+from callfuse.dialects.openai_chat import OpenAIChat
+
+DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), Anthropic())
+
+__all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body"]
+
+
+def dialect_of(path: str) -> Dialect | None:
+    """The dialect that a POST to this path may be of."""
+    return next((dialect for dialect in DIALECTS if dialect.serves(path)), None)
+
+
+def error_body(path: str, status: int, message: str) -> tuple[bytes, str]:
+    """An error in the envelope of the path's dialect (OpenAI's where it has none), with its content type."""
+    dialect = dialect_of(path) or DIALECTS[0]
+    return dialect.error_body(status, message), "application/json"

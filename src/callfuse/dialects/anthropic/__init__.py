@@ -1,0 +1,88 @@
+"""Anthropic messages: Anthropic's own API, Vertex `:rawPredict` and `:streamRawPredict`, Bedrock `/invoke`."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.anthropic.read import MessagesReader, read_whole
+from callfuse.dialects.anthropic.request import MessagesRequest
+from callfuse.dialects.anthropic.turn import turn, turn_of_whole
+from callfuse.dialects.base import Payload, WholeChoice
+from callfuse.dialects.sse_frames import SSEFrames
+from callfuse.jsontext import dumps
+
+_ERROR_TYPES: Final = {400: "invalid_request_error", 502: "api_error", 504: "timeout_error"}
+
+
+class Anthropic(SSEFrames):
+    """The dialect `anthropic`."""
+
+    name: Final = "anthropic"
+    backend: Final = "anthropic"
+    heartbeat: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
+
+    def serves(self, path: str) -> bool:
+        """Paths of messages; of those that other vendors share, the body decides. Counting tokens is no exchange."""
+        if path.endswith("/v1/messages"):
+            return True
+        return path.endswith((":rawPredict", ":streamRawPredict", "/invoke")) and "count-tokens" not in path
+
+    def read_request(self, body: bytes, payload: Any) -> MessagesRequest | None:
+        """The request, if it has messages and Anthropic's limit or version."""
+        if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
+            return None
+        if "max_tokens" not in payload and "anthropic_version" not in payload:
+            return None
+        return MessagesRequest(body, payload)
+
+    def quiet(self, frames: bytes) -> bool:
+        """Whether no call stands in complete frames."""
+        return b"tool_use" not in frames and frames.endswith(b"\n\n")
+
+    def may_call(self, body: bytes) -> bool:
+        """Whether the key of a call stands in it."""
+        return b"tool_use" in body
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Pings and comments."""
+        return payload.get("type") == "ping" if payload else self.is_comment(frame)
+
+    def is_end(self, frame: bytes) -> bool:
+        """The end has a payload."""
+        return False
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """There is one."""
+        return (0,)
+
+    def reader(self, *, trace: bool = False) -> MessagesReader:
+        """The assembly of one streamed answer."""
+        return MessagesReader()
+
+    def turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The assistant message of a streamed answer."""
+        return turn(payloads)
+
+    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """The assistant message of a whole answer."""
+        return turn_of_whole(body)
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """Whether a server tool has been called whose result is not there, or the turn is paused."""
+        blocks: list[Payload] = []
+        reasons = []
+        for payload in payloads:
+            blocks += [block for block in payload.get("content") or () if isinstance(block, dict)]
+            blocks += [payload["content_block"]] if "content_block" in payload else []
+            reasons += [payload.get("stop_reason"), (payload.get("delta") or {}).get("stop_reason")]
+        called = {block.get("id") for block in blocks if block.get("type") in ("server_tool_use", "mcp_tool_use")}
+        answered = {block.get("tool_use_id") for block in blocks}
+        return bool(called - answered) or "pause_turn" in reasons
+
+    def read_whole(self, payload: Payload) -> list[WholeChoice]:
+        """The calls of the message."""
+        return read_whole(payload)
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """Anthropic's error envelope."""
+        kind = _ERROR_TYPES.get(status, "api_error")
+        return dumps({"type": "error", "error": {"type": kind, "message": message}})

@@ -1,0 +1,166 @@
+"""Requests of Anthropic messages: who speaks, the rounds with their results, and changes that leave the rest alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from callfuse.dialects.anthropic.read import is_client_call
+from callfuse.dialects.anthropic.whole import splice_whole, thin_whole
+from callfuse.dialects.anthropic.write import MessagesWriter
+from callfuse.dialects.base import Block, Note, Payload, Reply
+from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.jsontext import END, Edit, apply, dumps, loads_exact
+from callfuse.model import Result, Round, ToolCall
+
+
+class MessagesRequest:
+    """A parsed body and the bytes it came from."""
+
+    __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+
+    def __init__(self, body: bytes, payload: Payload) -> None:
+        self.body = body
+        self._payload = payload
+        self._messages: list[Any] = payload["messages"]
+        self.length = len(self._messages)
+        self.model = str(payload.get("model") or "")
+        self.stream = payload.get("stream") is True
+        self.choices = 1
+        self.probe = payload.get("max_tokens") == 1 or not payload.get("tools")
+        self.structured = False
+
+    def opening(self) -> Iterator[bytes]:
+        """The system prompt and the first user message."""
+        yield from texts(self._payload.get("system"))
+        for message in self._messages:
+            if isinstance(message, dict) and message.get("role") == "user":
+                yield from texts(message.get("content"))
+                return
+
+    def turn(self) -> tuple[int, bytes]:
+        """Where the last real user message stands, and its digest."""
+        for position in range(self.length - 1, -1, -1):
+            message = self._messages[position]
+            if isinstance(message, dict) and _is_real_user(message):
+                return position, digest_of(texts(message.get("content")))
+        return -1, b""
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds with their results, newest first; None for a real user message."""
+        results: list[tuple[str, Result]] = []
+        for position in range(self.length - 1, -1, -1):
+            message = self._messages[position]
+            if not isinstance(message, dict):
+                continue
+            if message.get("role") == "assistant":
+                if calls := self._calls(position):
+                    pair(calls, results)
+                    yield Round(calls, position)
+                results = []
+            elif _is_real_user(message):
+                yield None
+                results = []
+            else:
+                results = [
+                    (id_, Result(block.get("content"), block.get("is_error"))) for _, id_, block in _results(message)
+                ]
+
+    def with_notes(self, notes: Sequence[Note]) -> bytes:
+        """The body with texts added to the content of each named call's tool_result."""
+        found: dict[tuple[int, int], str] = {}
+        for note in notes:
+            if note.position + 1 >= self.length:
+                continue
+            listed = list(_results(self._messages[note.position + 1]))
+            at = result_at(self._calls(note.position), [id_ for _, id_, _ in listed], note.call)
+            if at is not None:
+                key = (note.position + 1, listed[at][0])
+                found[key] = f"{found[key]}\n\n{note.text}" if key in found else note.text
+        edits = [
+            grown(
+                ("messages", place, "content", block, "content"),
+                self._messages[place]["content"][block].get("content"),
+                text,
+            )
+            for (place, block), text in found.items()
+        ]
+        return apply(self.body, edits)
+
+    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
+        """The body with the model's turn and a user message of tool results at the end of the messages."""
+        results = [
+            {"type": "tool_result", "tool_use_id": reply.call.id, "is_error": True, "content": reply.text}
+            for reply in replies
+        ]
+        new = turn + b"," + dumps({"role": "user", "content": results})
+        return apply(body, [Edit(("messages", END), new), *self._loosened()])
+
+    def writer(self, *, usage: str) -> MessagesWriter:
+        """A writer for the stream that answers this request."""
+        return MessagesWriter(summed=usage == "sum")
+
+    def own_answer(self, text: str) -> bytes:
+        """A message that says this text."""
+        return dumps(
+            {
+                "id": "msg_callfuse",
+                "type": "message",
+                "role": "assistant",
+                "model": self.model,
+                "content": [{"type": "text", "text": text}],
+                "stop_reason": "end_turn",
+                "stop_sequence": None,
+                "usage": {"input_tokens": 0, "output_tokens": 0},
+            }
+        )
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the withheld calls."""
+        return thin_whole(body, withheld, blocks)
+
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+        """Two whole answers as one."""
+        return splice_whole(first, second, summed=usage == "sum")
+
+    def _loosened(self) -> list[Edit]:
+        """A choice that names one tool becomes `auto`; `any` stays while another tool is open."""
+        choice = self._payload.get("tool_choice")
+        kind = choice.get("type") if isinstance(choice, dict) else None
+        if kind == "tool":
+            return [Edit(("tool_choice", "type"), b'"auto"'), Edit(("tool_choice", "name"), None)]
+        if kind == "any" and len(self._payload.get("tools") or ()) < 2:
+            return [Edit(("tool_choice", "type"), b'"auto"')]
+        return []
+
+    def _calls(self, position: int) -> tuple[ToolCall, ...]:
+        """The client's calls in the assistant message at `position`."""
+        content = self._messages[position].get("content")
+        return tuple(
+            ToolCall(
+                str(block.get("id") or ""),
+                str(block.get("name") or ""),
+                block.get("input"),
+                exact=partial(self._exact_input, position, at),
+            )
+            for at, block in enumerate(content if isinstance(content, list) else ())
+            if is_client_call(block)
+        )
+
+    def _exact_input(self, position: int, block: int) -> Any:
+        """A call's input with all digits of its integers."""
+        return loads_exact(self.body)["messages"][position]["content"][block].get("input")
+
+
+def _results(message: Any) -> Iterator[tuple[int, str, Payload]]:
+    """The tool results of a message: place, id and block."""
+    content = message.get("content") if isinstance(message, dict) else None
+    for at, block in enumerate(content if isinstance(content, list) else ()):
+        if isinstance(block, dict) and block.get("type") == "tool_result":
+            yield at, str(block.get("tool_use_id") or ""), block
+
+
+def _is_real_user(message: Payload) -> bool:
+    """Whether a person has spoken here: text beside tool results is a harness's reminder."""
+    if message.get("role") != "user" or any(True for _ in _results(message)):
+        return False
+    return not is_own_or_reminder(message.get("content"))

@@ -1,0 +1,301 @@
+"""The seam between vendor formats and everything else.
+
+A dialect reads requests (who speaks, which rounds with which results, which tools), reads answers (streamed frames and
+whole bodies), and writes what takes a withheld call's place. Only dialects touch foreign JSON.
+
+Of a streamed answer a `Reader` tells when calls open and close; text and growing arguments tell nothing, for there is
+nothing to decide. When callfuse acts, a `Writer` takes over: it knows what the client has seen so far, and turns further
+frames, of this answer or of the next one, into the continuation of that one stream.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, NamedTuple, Protocol
+
+from callfuse.framing import Framer
+from callfuse.model import Round, ToolCall
+
+Payload = dict[str, Any]
+"""The JSON object of one frame, or of one whole body."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenCall:
+    """A call as it is put together from deltas.
+
+    `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an index
+    for it; `extra` holds what the vendor added to the call and wants back.
+    """
+
+    choice: int
+    index: int
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    closed: bool = False
+    numbered: bool = True
+    extra: Payload = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> str:
+        """The raw text so far."""
+        return "".join(self.pieces)
+
+    def complete(self) -> ToolCall:
+        """The call as a value."""
+        return ToolCall(self.id, self.name, self.arguments)
+
+
+class What(Enum):
+    """What a frame says about the calls of an answer."""
+
+    OPENED = auto()
+    """A call has begun: its tool is known (or the vendor leaves it out)."""
+    CLOSED = auto()
+    """A call is complete."""
+    FINISHED = auto()
+    """A choice has its finish reason; all its calls are complete."""
+    CUT = auto()
+    """A choice was cut off by a limit or a filter: a call that was still growing is no evidence."""
+    ENDED = auto()
+    """The answer is over."""
+    BROKE = auto()
+    """The stream carries an error, or restarts: nothing more can be trusted."""
+
+
+class Event(NamedTuple):
+    """One thing that a frame says, of one call (opened, closed) or one choice."""
+
+    what: What
+    choice: int = 0
+    call: OpenCall | None = None
+
+
+class Entry(NamedTuple):
+    """Where in a payload a part of a call stands."""
+
+    path: tuple[str | int, ...]
+    call: OpenCall
+
+
+class Reader(Protocol):
+    """Assembles the calls of one answer by the rules of its vendors."""
+
+    calls: list[OpenCall]
+    """Every call that the client is to execute, in order of opening."""
+    entries: list[Entry]
+    """The parts of calls in the payload read last, where these are not told by an index of their own."""
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What this payload says; usually nothing."""
+        ...
+
+
+class Frame(NamedTuple):
+    """A frame as the hold keeps it: raw bytes, payload (None where it has none) and the parts of calls in it."""
+
+    raw: bytes
+    payload: Payload | None
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A choice loses all its calls: the text that takes their place and the finish reason (None: the dialect's own)."""
+
+    text: str
+    finish: str | None = None
+
+
+class Writer(Protocol):
+    """Continues one client's stream. Told in order of everything that went out before."""
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether another answer can go on from what the client has."""
+        ...
+
+    def sent(self, payload: Payload) -> None:
+        """Note a payload that the client has been given unchanged."""
+        ...
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """Frames without the withheld calls: what is left is renumbered, blocked choices end with their text."""
+        ...
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """What of the held frames goes out before the next answer: no call, no finish, no end."""
+        ...
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """A frame of the next answer as a frame of this stream; nothing where it must not be seen."""
+        ...
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The end of the stream where no further answer comes: the text, the finish, the terminal event."""
+        ...
+
+
+class AskError(ValueError):
+    """The model cannot be asked again: `part` names what cannot be rebuilt."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class Reply(NamedTuple):
+    """A result that callfuse gives in place of an execution."""
+
+    call: ToolCall
+    text: str
+
+
+class Note(NamedTuple):
+    """A text to be added to the result of a call: the call as it stands in the history, by its round's position."""
+
+    position: int
+    call: ToolCall
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WholeChoice:
+    """The calls of one choice of a whole answer; `cut`: the last of them may lack its end."""
+
+    index: int
+    calls: tuple[ToolCall, ...]
+    cut: bool = False
+
+    def complete(self) -> tuple[ToolCall, ...]:
+        """The calls that are evidence."""
+        return tuple(call for call in (self.calls[:-1] if self.cut else self.calls) if call.name)
+
+
+class Request(Protocol):
+    """A request as callfuse reads it. Nothing is copied; the history is read backwards, as far as one looks."""
+
+    body: bytes
+    model: str
+    stream: bool
+    choices: int
+    length: int
+    """Messages in the history: the position of the answer."""
+    probe: bool
+    """No tools, or an answer of one token: such an exchange neither counts nor is judged."""
+    structured: bool
+    """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
+
+    def opening(self) -> Iterator[bytes]:
+        """What tells this conversation from others: the system prompt and the first user message."""
+        ...
+
+    def turn(self) -> tuple[int, bytes]:
+        """Where the last real user message stands (-1: nowhere) and a digest of it."""
+        ...
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds, newest first; None where a real user message stands between them."""
+        ...
+
+    def with_notes(self, notes: Sequence[Note]) -> bytes:
+        """The body with texts added to results; every other byte stays."""
+        ...
+
+    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
+        """The body with the model's turn and a reply for each call of it added; a forced tool choice is loosened."""
+        ...
+
+    def writer(self, *, usage: str) -> Writer:
+        """A writer for the stream that answers this request; `usage` is the setting."""
+        ...
+
+    def own_answer(self, text: str) -> bytes:
+        """A whole answer that is callfuse's own text and nothing else."""
+        ...
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the calls at the withheld (choice, call) places."""
+        ...
+
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+        """Two whole answers as one: the first has lost its calls, the second goes on from it."""
+        ...
+
+
+class Dialect(Protocol):
+    """One vendor format."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def backend(self) -> str:
+        """The vendor whose format it is."""
+        ...
+
+    @property
+    def heartbeat(self) -> bytes:
+        """A frame that keeps connections open and that the official SDKs ignore."""
+        ...
+
+    def serves(self, path: str) -> bool:
+        """Whether a POST to this path may be a request of this dialect."""
+        ...
+
+    def read_request(self, body: bytes, payload: Any) -> Request | None:
+        """The request, or None where the body is not of this dialect."""
+        ...
+
+    def framer(self) -> Framer:
+        """A splitter for one streamed answer."""
+        ...
+
+    def quiet(self, frames: bytes) -> bool:
+        """Whether these are complete frames that say nothing about calls, by a glance at their bytes."""
+        ...
+
+    def may_call(self, body: bytes) -> bool:
+        """Whether a call may stand in a whole answer, by a glance at its bytes."""
+        ...
+
+    def payload(self, frame: bytes) -> Payload | None:
+        """The JSON object of a frame, if it has one; raises NotJSON where it should have."""
+        ...
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Whether a frame only keeps the connection open and may overtake others."""
+        ...
+
+    def is_end(self, frame: bytes) -> bool:
+        """Whether a frame without payload ends the answer."""
+        ...
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """The choices that a payload speaks of; none where it speaks of the whole answer."""
+        ...
+
+    def reader(self, *, trace: bool = False) -> Reader:
+        """The assembly of one streamed answer; `trace` keeps `entries`."""
+        ...
+
+    def turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The model's turn as an element of the next request's history; raises AskError."""
+        ...
+
+    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """As `turn`, of a whole answer."""
+        ...
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """Whether a server-side tool of this answer, streamed or whole, still waits for its result."""
+        ...
+
+    def read_whole(self, payload: Payload) -> list[WholeChoice]:
+        """The calls of a whole answer."""
+        ...
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """An error in the vendor's own envelope."""
+        ...

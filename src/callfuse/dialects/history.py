@@ -1,0 +1,93 @@
+"""What the histories of all dialects have in common: texts in content of any shape, results paired with calls."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from callfuse.jsontext import END, Edit, dumps
+from callfuse.model import MARKER, Result, ToolCall
+
+REMINDERS = ("<system-reminder>", "<environment_details>")
+"""How texts begin that a harness, not a person, puts into user messages."""
+
+
+def texts(content: Any) -> Iterator[bytes]:
+    """The texts of a message's content, which is a string or a list of parts; of other parts their type."""
+    if isinstance(content, str):
+        yield content.encode("utf-8", "surrogatepass")
+    elif isinstance(content, list):
+        for part in content:
+            text = part.get("text") if isinstance(part, dict) else part
+            if isinstance(text, str):
+                yield text.encode("utf-8", "surrogatepass")
+            elif isinstance(part, dict):
+                yield str(part.get("type")).encode()
+
+
+def digest_of(parts: Iterable[bytes]) -> bytes:
+    """A digest of texts, each apart from the next."""
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+        digest.update(b"\x00")
+    return digest.digest()
+
+
+def is_own_or_reminder(content: Any) -> bool:
+    """Whether a user message holds nothing but callfuse's own texts and a harness's reminders."""
+    found = [text.lstrip() for text in texts(content)]
+    prefixes = (MARKER.encode(), *(reminder.encode() for reminder in REMINDERS))
+    return bool(found) and all(text.startswith(prefixes) for text in found)
+
+
+def pair(calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]]) -> None:
+    """Give each call its result: by id, and by order where ids repeat or lack."""
+    ids = [id_ for id_, _ in results]
+    for call, at in zip(calls, _pairing(calls, ids), strict=True):
+        if at is not None:
+            call.result = results[at][1]
+
+
+def result_at(calls: Sequence[ToolCall], ids: Sequence[str], wanted: ToolCall) -> int | None:
+    """Which of the results with these ids belongs to the wanted call, known by id and signature."""
+    for call, at in zip(calls, _pairing(calls, ids), strict=True):
+        if call.id == wanted.id and call.signature == wanted.signature:
+            return at
+    return None
+
+
+def _pairing(calls: Sequence[ToolCall], ids: Sequence[str]) -> Iterator[int | None]:
+    """For each call the place of its result."""
+    if len(calls) == 1 and len(ids) == 1:
+        yield 0 if ids[0] == calls[0].id or not (ids[0] and calls[0].id) else None
+        return
+    free: dict[str, list[int]] = {}
+    for at in reversed(range(len(ids))):
+        free.setdefault(ids[at], []).append(at)
+    nameless = free.get("", [])
+    for call in calls:
+        places = free.get(call.id) or nameless
+        yield places.pop() if places else None
+
+
+def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str = "text") -> Edit:
+    """The edit that adds a text to a result's content: to its last text, as a new part, or as an object's key."""
+    if isinstance(content, list):
+        for at in reversed(range(len(content))):
+            part = content[at]
+            if isinstance(part, str):
+                return Edit((*path, at), partial(_longer, text))
+            if isinstance(part, dict) and part.get("type") == text_part and isinstance(part.get("text"), str):
+                return Edit((*path, at, "text"), partial(_longer, text))
+        return Edit((*path, END), dumps({"type": text_part, "text": text}))
+    if isinstance(content, dict):
+        return Edit((*path, MARKER.strip("[]")), dumps(text))
+    return Edit(path, partial(_longer, text))
+
+
+def _longer(text: str, old: bytes) -> bytes:
+    """A JSON string with a text added after a blank line; anything else becomes the text."""
+    if not old.startswith(b'"') or old == b'""':
+        return dumps(text)
+    return old[:-1] + dumps("\n\n" + text)[1:]

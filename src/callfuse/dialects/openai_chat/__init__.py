@@ -1,0 +1,75 @@
+"""OpenAI chat completions, and every vendor that speaks them, legacy `function_call` included."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Payload, WholeChoice
+from callfuse.dialects.openai_chat.read import ChatReader, read_whole
+from callfuse.dialects.openai_chat.request import ChatRequest
+from callfuse.dialects.openai_chat.turn import turn, turn_of_whole
+from callfuse.dialects.openai_chat.write import ChatWriter
+from callfuse.dialects.sse_frames import SSEFrames
+from callfuse.jsontext import dumps
+
+
+class OpenAIChat(SSEFrames):
+    """The dialect `openai-chat`."""
+
+    name: Final = "openai-chat"
+    backend: Final = "openai"
+    heartbeat: Final = b": keep-alive\n\n"
+
+    def serves(self, path: str) -> bool:
+        """Any path that ends so."""
+        return path.endswith("/chat/completions")
+
+    def read_request(self, body: bytes, payload: Any) -> ChatRequest | None:
+        """The request, if it has messages."""
+        if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
+            return None
+        return ChatRequest(body, payload)
+
+    def quiet(self, frames: bytes) -> bool:
+        """Whether no call stands in complete frames."""
+        return b"tool_calls" not in frames and b"function_call" not in frames and frames.endswith(b"\n\n")
+
+    def may_call(self, body: bytes) -> bool:
+        """Whether the key of a call stands in it."""
+        return b"tool_calls" in body or b"function_call" in body
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Comments."""
+        return payload is None and self.is_comment(frame)
+
+    def is_end(self, frame: bytes) -> bool:
+        """`[DONE]`."""
+        return ChatWriter.is_done(frame)
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """The indexes of its choices."""
+        return [choice.get("index") or 0 for choice in payload.get("choices") or ()]
+
+    def reader(self, *, trace: bool = False) -> ChatReader:
+        """The assembly of one streamed answer."""
+        return ChatReader(trace=trace)
+
+    def turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The assistant message of a streamed answer."""
+        return turn(payloads)
+
+    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """The assistant message of a whole answer."""
+        return turn_of_whole(body, payload)
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """There are no server-side tools that wait."""
+        return False
+
+    def read_whole(self, payload: Payload) -> list[WholeChoice]:
+        """The calls of each choice."""
+        return read_whole(payload)
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """OpenAI's error envelope."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})

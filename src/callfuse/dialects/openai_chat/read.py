@@ -1,0 +1,137 @@
+"""Calls of OpenAI chat completions, put together from deltas or read from a whole body.
+
+The rules that naive code breaks: key by (choice, index); without an index by id, else a name opens a call, else the last
+call grows; an index that comes again with another id and a name is a new call; repeated ids and names are not appended,
+empty ones overwrite nothing; arguments may be null; a whole call may come in one chunk, with its finish reason; finish
+reasons may be repeated or followed by more deltas.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Entry, Event, OpenCall, Payload, What, WholeChoice
+from callfuse.jsontext import dumps
+from callfuse.model import ToolCall
+
+CUTTING: Final = frozenset({"length", "content_filter"})
+"""Finish reasons after which the last call may lack its end."""
+
+_QUIET: Final[Sequence[Event]] = ()
+_OWN_KEYS: Final = frozenset({"index", "id", "type", "function"})
+
+
+class ChatReader:
+    """Assembles the calls of one streamed answer."""
+
+    __slots__ = ("_by_key", "_growing", "_trace", "calls", "entries")
+
+    def __init__(self, *, trace: bool = False) -> None:
+        self._trace = trace
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+        self._by_key: dict[tuple[int, object], OpenCall] = {}
+        self._growing: dict[int, OpenCall] = {}
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one chunk says of calls."""
+        events: list[Event] = []
+        if self.entries:
+            self.entries = []
+        choices = payload.get("choices")
+        if not choices:
+            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+        for place, choice in enumerate(choices):
+            delta = choice.get("delta")
+            if delta:
+                number = choice.get("index") or 0
+                if parts := delta.get("tool_calls"):
+                    for at, part in enumerate(parts):
+                        call = self._grow(events, number, part)
+                        if self._trace:
+                            self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
+                if part := delta.get("function_call"):
+                    call = self._grow(events, number, {"index": "function_call", "function": part})
+                    if self._trace:
+                        self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
+            if reason := choice.get("finish_reason"):
+                self._finish(events, choice.get("index") or 0, reason)
+        return events or _QUIET
+
+    def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
+        """Add one delta to its call, which it may open."""
+        function = part.get("function") or {}
+        name = function.get("name") or ""
+        id_ = part.get("id") or ""
+        index = part.get("index")
+        call = self._lookup(choice, index, id_, name)
+        if call is None:
+            call = self._open(events, choice, index, id_, name)
+        arguments = function.get("arguments")
+        if arguments:
+            call.pieces.append(arguments if isinstance(arguments, str) else dumps(arguments).decode())
+        if len(part) > 2 or (id_ and not call.id):
+            call.id = call.id or id_
+            call.name = call.name or name
+            call.extra |= {key: value for key, value in part.items() if key not in _OWN_KEYS}
+        elif name and not call.name:
+            call.name = name
+        return call
+
+    def _lookup(self, choice: int, index: object, id_: str, name: str) -> OpenCall | None:
+        """The call that a delta goes on with; None where it opens one."""
+        if index is not None:
+            call = self._by_key.get((choice, index))
+            return None if call and id_ and name and call.id and id_ != call.id else call
+        if id_ and (call := self._by_key.get((choice, "id " + id_))):
+            return call
+        return None if name else self._growing.get(choice)
+
+    def _open(self, events: list[Event], choice: int, index: object, id_: str, name: str) -> OpenCall:
+        if (before := self._growing.get(choice)) and not before.closed:
+            before.closed = True
+            events.append(Event(What.CLOSED, choice, before))
+        place = sum(call.choice == choice for call in self.calls)
+        call = OpenCall(choice, place, id_, name, numbered=index is not None)
+        self.calls.append(call)
+        self._growing[choice] = call
+        self._by_key[choice, "id " + id_ if index is None else index] = call
+        events.append(Event(What.OPENED, choice, call))
+        return call
+
+    def _finish(self, events: list[Event], choice: int, reason: str) -> None:
+        call = self._growing.get(choice)
+        if reason in CUTTING:
+            events.append(Event(What.CUT, choice, call if call and not call.closed else None))
+            return
+        if call and not call.closed:
+            call.closed = True
+            events.append(Event(What.CLOSED, choice, call))
+        events.append(Event(What.FINISHED, choice))
+
+
+def calls_of(message: Payload) -> Iterator[ToolCall]:
+    """The calls of a whole assistant message, of an answer or of a history."""
+    for part in message.get("tool_calls") or ():
+        if isinstance(part, dict):
+            yield _call(part.get("id"), part.get("function"))
+    if isinstance(part := message.get("function_call"), dict):
+        yield _call("", part)
+
+
+def _call(id_: Any, function: Any) -> ToolCall:
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else "" if arguments is None else dumps(arguments).decode()
+    return ToolCall(id_ if isinstance(id_, str) else "", str(function.get("name") or ""), text)
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of each choice of a whole answer."""
+    return [
+        WholeChoice(
+            choice.get("index") or 0,
+            tuple(calls_of(choice.get("message") or {})),
+            cut=choice.get("finish_reason") in CUTTING,
+        )
+        for choice in payload.get("choices") or ()
+    ]

@@ -1,0 +1,67 @@
+"""Whole chat completions: without withheld calls, and two as one. Bytes that need no change keep theirs."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from callfuse.dialects.base import Block, Payload
+from callfuse.dialects.openai_chat.write import HEAD, OWN_REASONS
+from callfuse.dialects.usage import Usage
+from callfuse.jsontext import Edit, apply, dumps, loads, span
+
+
+def thin_whole(
+    body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block], *, structured: bool
+) -> bytes:
+    """The answer without the calls at (choice, place); a blocked choice says why, and stops."""
+    edits: list[Edit] = []
+    for at, choice in enumerate(loads(body)["choices"]):
+        path = ("choices", at)
+        message = choice["message"]
+        listed = len(message.get("tool_calls") or ())
+        gone = [place for where, place in withheld if where == at]
+        if gone and len([place for place in gone if place < listed]) == listed > 0:
+            edits.append(Edit((*path, "message", "tool_calls"), None))
+        else:
+            edits += [Edit((*path, "message", "tool_calls", place), None) for place in gone if place < listed]
+        if any(place >= listed for place in gone):
+            edits.append(Edit((*path, "message", "function_call"), None))
+        if block := blocks.get(at):
+            key = "refusal" if structured else "content"
+            edits.append(Edit((*path, "message", key), partial(_with_text, block.text)))
+            if choice.get("finish_reason") in OWN_REASONS:
+                edits.append(Edit((*path, "finish_reason"), dumps(block.finish or "stop")))
+    return apply(body, edits)
+
+
+def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
+    """The second answer with the first one's identity, its text in front, and the usage of both."""
+    one: Payload = loads(first)
+    other: Payload = loads(second)
+    edits = [Edit((key,), _raw(first, key)) for key in HEAD if key in one and key in other]
+    content = one["choices"][0]["message"].get("content")
+    if isinstance(content, str) and content:
+        edits.append(Edit(("choices", 0, "message", "content"), partial(_behind, content)))
+    counts = Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
+    counts.see(one.get("usage"))
+    counts.next_answer()
+    if total := counts.see(other.get("usage")):
+        edits.append(Edit(("usage",), dumps(total)))
+    return apply(second, edits)
+
+
+def _raw(body: bytes, key: str) -> bytes:
+    start, end = span(body, (key,)) or (0, 0)
+    return body[start:end]
+
+
+def _with_text(text: str, old: bytes) -> bytes:
+    """A message's content with a text after it."""
+    before: Any = loads(old) if old else None
+    return dumps(f"{before}\n\n{text}" if isinstance(before, str) and before else text)
+
+
+def _behind(before: str, old: bytes) -> bytes:
+    """A message's content with another one's text before it."""
+    text: Any = loads(old) if old else None
+    return dumps(f"{before}\n\n{text}" if isinstance(text, str) and text else before)

@@ -1,0 +1,54 @@
+"""Token counts of several answers in one exchange, told as one.
+
+Output tokens are summed. Input and cached tokens are the last answer's, because agents read them as the size of the
+context and would compact; where all are to be summed, all are.
+"""
+
+from typing import Any
+
+Counts = dict[str, Any]
+
+
+class Usage:
+    """Sees each answer's counts as they come and tells what the client is to read."""
+
+    def __init__(self, inputs: str, outputs: str, total: str = "", *, summed: bool = False) -> None:
+        self._inputs = inputs
+        self._outputs = outputs
+        self._total = total
+        self._summed = summed
+        self._before: Counts = {}
+        self._now: Counts = {}
+
+    def see(self, counts: Any) -> Counts:
+        """Note an answer's counts so far, and say what they come to with those of the answers before."""
+        if isinstance(counts, dict):
+            self._now |= counts
+            return self.total()
+        return {}
+
+    def next_answer(self) -> None:
+        """The counts that follow are another answer's."""
+        self._before = self.total()
+        self._now = {}
+
+    def total(self) -> Counts:
+        """What the client is to read."""
+        if not self._before:
+            return dict(self._now)
+        counts = self._before | self._now
+        for key, value in counts.items():
+            if self._summed or key.startswith(self._outputs.partition("_")[0]):
+                counts[key] = _sum(self._before.get(key), self._now.get(key), value)
+        if self._total:
+            counts[self._total] = (counts.get(self._inputs) or 0) + (counts.get(self._outputs) or 0)
+        return counts
+
+
+def _sum(one: Any, other: Any, either: Any) -> Any:
+    """The sum of two counts, or of two objects of counts, key by key."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {key: _sum(one.get(key), other.get(key), (one | other)[key]) for key in one | other}
+    if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
+        return one + other
+    return either

@@ -1,0 +1,127 @@
+"""Server-sent events, split into raw frames and read.
+
+A frame is an event with its blank line. Lines end at CR, LF or CRLF and nowhere else (not at U+2028, which may stand raw
+in JSON). A frame leaves with the byte that completes it: where that is a lone CR, an LF that follows all the same comes as
+a frame of its own.
+"""
+
+import re
+from typing import Final
+
+_BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE: Final = re.compile(rb"([^\r\n]*)(?>\r\n|\n|\r|\Z)")
+_BOM: Final = b"\xef\xbb\xbf"
+_LF: Final = 0x0A
+_CR: Final = 0x0D
+
+
+class SSEFramer:
+    """Splits one stream. `empty` says that no part of an event is waiting."""
+
+    __slots__ = ("_buffer", "_has_cr", "_scanned", "_split_crlf", "empty")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._has_cr = False
+        self._scanned = 0
+        self._split_crlf = False
+        self.empty = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The events, each with its blank line, that this chunk completes; comments are events without data."""
+        if self._has_cr or _CR in chunk:
+            return self._feed_any(chunk)
+        if self.empty and chunk.find(b"\n\n") == len(chunk) - 2 >= 0:
+            return [chunk]
+        self._buffer += chunk
+        frames: list[bytes] = []
+        start, found = 0, self._buffer.find(b"\n\n", self._scanned)
+        while found >= 0:
+            frames.append(bytes(self._buffer[start : found + 2]))
+            start = found + 2
+            found = self._buffer.find(b"\n\n", start)
+        self._drop(start)
+        return frames
+
+    def _feed_any(self, chunk: bytes) -> list[bytes]:
+        """As `feed`, for streams with carriage returns."""
+        self._has_cr = True
+        frames: list[bytes] = []
+        if self._split_crlf and chunk:
+            self._split_crlf = False
+            if chunk[0] == _LF:
+                frames.append(b"\n")
+                chunk = chunk[1:]
+        self._buffer += chunk
+        start, position = 0, self._scanned
+        while match := _BLANK_LINE.search(self._buffer, position):
+            if match.group() == b"\r\n\r" and match.end() == len(self._buffer):
+                break  # the LF of a blank CRLF line is still to come
+            frames.append(bytes(self._buffer[start : match.end()]))
+            start = position = match.end()
+        self._split_crlf = bool(start) and start == len(self._buffer) and frames[-1][-1] == _CR
+        self._drop(start)
+        return frames
+
+    def _drop(self, end: int) -> None:
+        """Forget the bytes that have left, and those that need no second look."""
+        del self._buffer[:end]
+        self._scanned = max(0, len(self._buffer) - 3)
+        self.empty = not self._buffer
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the end of their event."""
+        return len(self._buffer)
+
+    def rest(self) -> bytes:
+        """The last event, should its blank line be missing."""
+        rest = bytes(self._buffer)
+        self._drop(len(rest))
+        return rest
+
+
+def data(frame: bytes) -> bytes | None:
+    """The data of an event, its lines joined by LF; None where it has none (a comment, a bare `event:`)."""
+    begin = 6 if frame.startswith(b"data: ") else frame.find(b"\ndata: ") + 7
+    if begin > 6 or frame.startswith(b"data: "):
+        end = frame.find(b"\n", begin)
+        if end == len(frame) - 2 and _CR not in frame:
+            return frame[begin:end]
+    lines = [line[5:] for line in _lines(frame) if line.startswith(b"data:")]
+    if not lines:
+        return None
+    return b"\n".join(line[1:] if line.startswith(b" ") else line for line in lines)
+
+
+def is_comment(frame: bytes) -> bool:
+    """Whether a frame holds comments and nothing else."""
+    lines = [line for line in _lines(frame) if line]
+    return bool(lines) and all(line.startswith(b":") for line in lines)
+
+
+def event(payload: bytes, name: str = "") -> bytes:
+    """An event that carries this payload."""
+    prefix = f"event: {name}\n".encode() if name else b""
+    return prefix + b"data: " + payload + b"\n\n"
+
+
+def with_data(frame: bytes, payload: bytes) -> bytes:
+    """The same event with another payload: its other fields, comments and line ends stay."""
+    pieces: list[bytes] = []
+    written = False
+    for match in _LINE.finditer(frame):
+        line = match.group(1)
+        if not line.removeprefix(_BOM).startswith(b"data:"):
+            pieces.append(match.group())
+        elif not written:
+            written = True
+            field = b"data: " if b"data: " in line[:9] else b"data:"
+            end = match.group()[len(line) :] or b"\n"
+            pieces += [field + part + end for part in payload.split(b"\n")]
+    return b"".join(pieces)
+
+
+def _lines(frame: bytes) -> list[bytes]:
+    """The lines of a frame without their ends; a byte order mark at the front is no part of the first."""
+    return [match.group(1).removeprefix(_BOM) for match in _LINE.finditer(frame)]

@@ -1,0 +1,183 @@
+"""The words of the core as values: calls, outcomes, rounds, findings, verdicts.
+
+Built by dialects (from requests and responses) and by the ledger; read by detectors and policy. What costs something
+to know, a call's signature or its outcome, is worked out when first asked for and then kept.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, islice
+from typing import Any, Final
+
+from callfuse.calls.outcomes import Outcome, outcome_of
+from callfuse.calls.signature import Signature, signature_of
+
+MARKER: Final = "[callfuse]"
+"""Every text that callfuse writes into a conversation begins with this, and is recognised by it."""
+
+MIN_WINDOW_CALLS: Final = 10
+"""A window holds at least this many calls, however few its rounds."""
+
+
+class Kind(StrEnum):
+    """What repeats: the detector that a finding is from."""
+
+    REPEAT = "repeat"
+    REPEAT_CHANGING = "repeat_changing"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the client reported for a call, as it stands in the request: content of any shape, and an error flag."""
+
+    content: Any
+    is_error: bool | None = None
+
+
+class ToolCall:
+    """A complete call: id (may be empty), name, arguments: the raw text, or the value where the format is native JSON.
+
+    `result` is the client's report, if there is one. `exact` re-reads native arguments whose integers the fast parser
+    could not hold. From the ledger come `withheld` (it never reached the client, so it has no outcome), `blocked` (and
+    that was the last word) and `place` (how far it had gone up the ladder; 0 where nothing was found).
+    """
+
+    __slots__ = ("_outcome", "_signature", "arguments", "blocked", "exact", "id", "name", "place", "result", "withheld")
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the field's name on every wire
+        name: str,
+        arguments: Any,
+        result: Result | None = None,
+        *,
+        exact: Callable[[], Any] | None = None,
+        signature: Signature | None = None,
+        outcome: Outcome | None = None,
+        withheld: bool = False,
+        blocked: bool = False,
+        place: int = 0,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.arguments = arguments
+        self.result = result
+        self.exact = exact
+        self.withheld = withheld
+        self.blocked = blocked
+        self.place = place
+        self._signature = signature
+        self._outcome = outcome
+
+    def __repr__(self) -> str:
+        return f"ToolCall({self.id!r}, {self.name!r}, {self.arguments!r})"
+
+    @property
+    def signature(self) -> Signature:
+        """Tool name and canonical arguments."""
+        if self._signature is None:
+            self._signature = signature_of(self.name, self.arguments, self.exact)
+        return self._signature
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What came back, or None where that is unknown."""
+        if self._outcome is None and self.result is not None:
+            self._outcome = outcome_of(self.result.content, self.result.is_error)
+            self.result = None
+        return self._outcome
+
+    @property
+    def seen_outcome(self) -> Outcome | None:
+        """The outcome if someone has asked for it before; costs nothing."""
+        return self._outcome
+
+
+@dataclass(slots=True)
+class Round:
+    """The calls of one assistant response.
+
+    `position` is the index of the response in the request's list of messages; `time` is in seconds, None if unknown.
+    """
+
+    calls: tuple[ToolCall, ...]
+    position: int
+    time: float | None = None
+
+    def find(self, name: str, signature: Signature) -> ToolCall | None:
+        """The last call here of this tool with this signature."""
+        for call in reversed(self.calls):
+            if call.name == name and call.signature == signature:
+                return call
+        return None
+
+
+class Timeline:
+    """The rounds since the last real user message, newest first, read from their source only as far as one looks.
+
+    `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
+    of it was blocked.
+    """
+
+    __slots__ = ("_read", "_source", "has_blocks", "now")
+
+    def __init__(self, newest_first: Iterable[Round], now: float = 0.0, *, has_blocks: bool = False) -> None:
+        self.now = now
+        self.has_blocks = has_blocks
+        self._read: list[Round] = []
+        self._source = iter(newest_first)
+
+    def __iter__(self) -> Iterator[Round]:
+        index = 0
+        while index < len(self._read) or self._more():
+            yield self._read[index]
+            index += 1
+
+    def _more(self) -> bool:
+        round_ = next(self._source, None)
+        if round_ is None:
+            return False
+        self._read.append(round_)
+        return True
+
+    def after(self, calls: tuple[ToolCall, ...]) -> "Timeline":
+        """The timeline one round on: these calls are its newest."""
+        return Timeline(chain((Round(calls, -1, self.now),), self), self.now, has_blocks=self.has_blocks)
+
+    def window(self, size: int, *, before: int = 0) -> set[Signature]:
+        """The signatures of the last `size` rounds, older than the `before` newest; at least ten executed calls.
+
+        A withheld call was not executed: it is known, but fills no window.
+        """
+        known: set[Signature] = set()
+        rounds = calls = 0
+        for round_ in islice(self, before, None):
+            if rounds >= size and calls >= MIN_WINDOW_CALLS:
+                break
+            known.update(call.signature for call in round_.calls)
+            executed = sum(not call.withheld for call in round_.calls)
+            calls += executed
+            rounds += bool(executed)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a detector reports of a pending call.
+
+    `count` and `threshold` are calls with the pending one; `calls` are the ids it rests on, oldest first; `previous` is
+    what came back last, shortened. `ends_on_news`: a new call in the same round shows progress and voids the finding.
+    """
+
+    kind: Kind
+    tool: str
+    signature: Signature
+    count: int
+    threshold: int
+    window_s: float
+    hard: bool
+    confidence: float = 1.0
+    calls: tuple[str, ...] = ()
+    previous: str = ""
+    ends_on_news: bool = True

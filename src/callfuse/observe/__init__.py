@@ -1,0 +1,1 @@
+"""What callfuse tells about itself: structured log lines and counts."""

@@ -1,0 +1,60 @@
+"""Log lines: one structured line for each finding, one for each cause of failing open. Never a credential.
+
+A finding is a WARNING the first time its streak takes a rung, then INFO; full signatures and arguments are at DEBUG only.
+"""
+
+import logging
+from typing import Final
+
+from callfuse.policy.ladder import Verdict
+
+logger: Final = logging.getLogger("callfuse")
+
+SHORT_SIGNATURE: Final = 50
+"""Characters of a call's signature in a line."""
+
+_LINE: Final = (
+    "Tool call loop detected in session %(session_id)s: tool=%(tool)s, repeats=%(count)d/%(max_repeats)d, "
+    "window=%(ttl)ss, model=%(model)s, backend=%(backend)s, action=%(action)s, signature=%(signature)s..."
+)
+
+
+def finding(verdict: Verdict, *, session: str, model: str, backend: str, dialect: str) -> None:
+    """One finding and what was done about it."""
+    found = verdict.finding
+    arguments = verdict.call.arguments
+    text = f"{found.tool}:{arguments if isinstance(arguments, str) else ''}"
+    fields: dict[str, object] = {
+        "session_id": session,
+        "tool": found.tool,
+        "count": found.count,
+        "max_repeats": found.threshold,
+        "ttl": f"{found.window_s:g}",
+        "model": model,
+        "backend": backend,
+        "action": str(verdict.rung) if verdict.rung else "allow",
+        "signature": text[:SHORT_SIGNATURE],
+        "kind": str(found.kind),
+        "dialect": dialect,
+        "confidence": found.confidence,
+        "hard": found.hard,
+    }
+    level = logging.WARNING if verdict.first else logging.INFO
+    logger.log(level, _LINE, fields, extra={"callfuse": fields})
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("Signature %s of %s", found.signature.hex(), text, extra={"callfuse": fields})
+
+
+def fail_open(cause: str, *, session: str) -> None:
+    """Something kept callfuse from judging."""
+    logger.error("callfuse failed open in session %s: %s", session, cause)
+
+
+def callback(error: Exception) -> None:
+    """A callback has failed, timed out, or answered something that is no rung."""
+    logger.warning("on_loop failed, the policy's action stands: %s: %s", type(error).__name__, error)
+
+
+def unguarded(cause: str) -> None:
+    """An exchange passes without being guarded."""
+    logger.warning("callfuse does not guard this exchange, nor log others like it: %s", cause)

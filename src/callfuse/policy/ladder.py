@@ -1,0 +1,105 @@
+"""From findings to rungs: the n-th finding of a streak takes rung n, the last repeats, a hard one takes the last at once.
+
+A streak is the run of consecutive rounds with a finding of any kind. A signature's place is kept for the timeline and
+falls back when its outcome changes. Places come from the ledger; where it has lost them, findings that must have gone
+before count for the rungs that let a call through, so that a restarted guard still gives the model its chance.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from callfuse.calls.outcomes import Outcome, same_outcome
+from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.policy.settings import Ladder, Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be done about a pending call: its finding, the rung (None lets it go), the place on the ladder after it.
+
+    `first` says whether the streak takes this rung for the first time.
+    """
+
+    call: ToolCall
+    finding: Finding
+    rung: Rung | None
+    place: int
+    first: bool = True
+
+    @property
+    def withholds(self) -> bool:
+        """Whether the call is kept from the client."""
+        return self.rung is not None and self.rung.withholds
+
+
+def usable(ladder: Ladder, *, may_change: bool, may_ask: bool) -> Ladder:
+    """The ladder without what this exchange forbids.
+
+    Where the request must not be changed (it is signed), a warning is only observed; where the model cannot be asked
+    again, a steer becomes the rung after it.
+    """
+    rungs: list[Rung] = []
+    for rung in ladder:
+        if rung is Rung.WARN and not may_change:
+            rungs.append(Rung.OBSERVE)
+        elif rung is not Rung.STEER or (may_ask and may_change):
+            rungs.append(rung)
+    return tuple(rungs) or (Rung.BLOCK,)
+
+
+def decide(timeline: Timeline, findings: Sequence[tuple[ToolCall, Finding]], ladder: Ladder) -> list[Verdict]:
+    """A verdict for each finding of one round."""
+    streak = _streak(timeline)
+    verdicts = []
+    for call, finding in findings:
+        place = next_place(timeline, finding, ladder, streak)
+        verdicts.append(Verdict(call, finding, ladder[place - 1], place, first=place > streak))
+    return verdicts
+
+
+def would_withhold(timeline: Timeline, findings: Sequence[Finding], ladder: Ladder) -> bool:
+    """Whether one of the findings, were it made now, would keep a call from the client."""
+    streak = _streak(timeline)
+    return any(ladder[next_place(timeline, finding, ladder, streak) - 1].withholds for finding in findings)
+
+
+def next_place(timeline: Timeline, finding: Finding, ladder: Ladder, streak: int) -> int:
+    """Where on the ladder (from 1) a finding stands whose streak has come to `streak`."""
+    if finding.hard:
+        return len(ladder)
+    before = max(streak, _kept(timeline, finding), _implied(finding, ladder))
+    return min(before + 1, len(ladder))
+
+
+def _streak(timeline: Timeline) -> int:
+    """The highest place in the consecutive rounds with a finding up to now."""
+    place = 0
+    for round_ in timeline:
+        here = max(call.place for call in round_.calls)
+        if not here:
+            break
+        place = max(place, here)
+    return place
+
+
+def _kept(timeline: Timeline, finding: Finding) -> int:
+    """The signature's place, unless its outcome has changed since."""
+    place = 0
+    outcome: Outcome | None = None
+    for round_ in timeline:
+        mine = round_.find(finding.tool, finding.signature)
+        if mine is None:
+            continue
+        if not mine.withheld:
+            if not same_outcome(outcome, mine.outcome):
+                break
+            outcome = mine.outcome or outcome
+        place = max(place, mine.place)
+    return place
+
+
+def _implied(finding: Finding, ladder: Ladder) -> int:
+    """How many findings the history itself shows, as far as their rungs let the call through."""
+    open_rungs = len(list(takewhile(lambda rung: not rung.withholds, ladder)))
+    return min(finding.count - finding.threshold, open_rungs)

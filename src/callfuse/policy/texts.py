@@ -1,0 +1,66 @@
+"""The texts that callfuse writes into a conversation. Each begins with the marker and is a setting."""
+
+from collections.abc import Sequence
+
+from callfuse.calls.outcomes import SHORT_TEXT
+from callfuse.model import MARKER, Finding, ToolCall
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import LoopSettings
+
+BLOCK = (
+    "Stopped a tool call loop: {tool_name} was about to be called for the {count}. time in a row with the same "
+    "arguments (limit {max_repeats}, pauses of at most {window} s). It last returned: {previous_result}\n"
+    "The call was not run. Try other arguments or another tool, or go on with what is already known."
+)
+WARNING = (
+    "This is call {count} of {tool_name} in a row with the same arguments (limit {max_repeats}). You may be in a loop: "
+    "use what you have, change the arguments, try another tool, or answer in plain text."
+)
+GUIDANCE = (
+    "This call was not run. It would have been call {count} of {tool_name} in a row with the same arguments, with "
+    "pauses of at most {window} s, and nothing new came of it. It last returned: {previous_result}\n"
+    "Pause and reflect: why would the same call bring anything else now? Then either make one corrected call (other "
+    "arguments or another tool), or answer in plain text with what you know and what is missing."
+)
+
+
+def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
+    """What the client reads in place of a blocked call."""
+    return _fill(settings.error_messages.block or BLOCK, verdict.call, verdict.finding, model)
+
+
+def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:
+    """What is added to the result of a repeated call."""
+    return _fill(settings.error_messages.warning or WARNING, call, finding, model)
+
+
+def guidance(verdict: Verdict, settings: LoopSettings, model: str) -> str:
+    """The result that a withheld call gets when the model is asked again, or when its siblings' results come."""
+    return _fill(settings.error_messages.guidance or GUIDANCE, verdict.call, verdict.finding, model)
+
+
+def unjudged(tool: str) -> str:
+    """What the client reads under `fail_closed` in place of a call that could not be judged."""
+    return f"{MARKER} A call of {tool or 'a tool'} could not be checked for loops and was not let through."
+
+
+def header(verdicts: Sequence[Verdict]) -> str:
+    """The value of `x-callfuse-action`: the last rung that withheld a call; empty where none did."""
+    done = [verdict for verdict in verdicts if verdict.withholds]
+    if not done:
+        return ""
+    return f"{done[-1].rung}; kind={done[-1].finding.kind}; count={done[-1].finding.count}"
+
+
+def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
+    arguments = call.arguments if isinstance(call.arguments, str) else str(call.arguments)
+    text = template.format(
+        tool_name=finding.tool,
+        arguments=arguments[:SHORT_TEXT],
+        count=finding.count,
+        max_repeats=finding.threshold,
+        window=f"{finding.window_s:g}",
+        previous_result=finding.previous or "(nothing)",
+        model=model,
+    )
+    return text if text.startswith(MARKER) else f"{MARKER} {text}"

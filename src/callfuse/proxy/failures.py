@@ -1,0 +1,71 @@
+"""What went wrong with the upstream, in words that may be shown to anyone.
+
+In: an exception of aiohttp's. Out: a status and a reason. The reasons are written here and name hosts only: the texts
+of the exceptions can hold whole URLs, with the credentials of a proxy or the key in a query.
+"""
+
+import os
+import ssl
+from dataclasses import dataclass
+
+import aiohttp
+import orjson
+
+FAILURES = (aiohttp.ClientError, OSError, ValueError)
+"""Whatever asking the upstream may raise. Timeouts are OSErrors; a ValueError is a request that cannot be written."""
+
+BAD_REQUEST, BAD_GATEWAY, GATEWAY_TIMEOUT = 400, 502, 504
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An upstream's failure as the client is told of it."""
+
+    status: int
+    reason: str
+
+
+def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
+    """The failure behind an exception; `upstream` and `proxy` are origins without credentials."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return Failure(GATEWAY_TIMEOUT, f"no connection to {proxy or upstream} within the connect timeout")
+        case TimeoutError():
+            return Failure(GATEWAY_TIMEOUT, f"{upstream} was silent for longer than the timeout")
+        case aiohttp.ClientConnectorDNSError():
+            return Failure(BAD_GATEWAY, f"the host name of {proxy or upstream} cannot be resolved")
+        case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
+            why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "it does not fit"
+            return Failure(BAD_GATEWAY, f"the certificate of {upstream} is not accepted: {why}")
+        case aiohttp.ClientConnectorSSLError():
+            return Failure(BAD_GATEWAY, f"the TLS handshake with {upstream} failed")
+        case aiohttp.ClientHttpProxyError(status=status):
+            return Failure(BAD_GATEWAY, f"the proxy {proxy} answered {status} when asked for {upstream}")
+        case aiohttp.ClientProxyConnectionError():
+            return Failure(BAD_GATEWAY, f"cannot connect to the proxy {proxy}{_why(error)}")
+        case aiohttp.ClientConnectorError():
+            return Failure(BAD_GATEWAY, f"cannot connect to {upstream}{_why(error)}")
+        case aiohttp.ServerDisconnectedError():
+            return Failure(BAD_GATEWAY, f"{upstream} closed the connection before it answered")
+        case aiohttp.ClientPayloadError():
+            return Failure(BAD_GATEWAY, f"{upstream} closed the connection before the end of its answer")
+        case aiohttp.ClientResponseError():
+            return Failure(BAD_GATEWAY, f"{upstream} answered with what is not HTTP")
+        case aiohttp.InvalidURL():
+            return Failure(BAD_REQUEST, "the request has a target that cannot be sent on")
+        case aiohttp.ClientError() | OSError():
+            return Failure(BAD_GATEWAY, f"the connection to {upstream} broke{_why(error)}")
+        case _:
+            return Failure(BAD_REQUEST, "the request has a header that cannot be sent on")
+
+
+def _why(error: BaseException) -> str:
+    number = getattr(error, "errno", None)
+    return f": {os.strerror(number)}" if isinstance(number, int) and number > 0 else ""
+
+
+def openai_error(_path: str, status: int, message: str) -> tuple[bytes, str]:
+    """The error envelope of the OpenAI APIs, which most clients can read."""
+    kind = "invalid_request_error" if status == BAD_REQUEST else "upstream_error"
+    code = {BAD_GATEWAY: "upstream_unreachable", GATEWAY_TIMEOUT: "upstream_timeout"}.get(status)
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}), "application/json"

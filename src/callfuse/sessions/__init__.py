@@ -1,0 +1,1 @@
+"""Who is who, and what is kept between exchanges: identity, the ledger, the timeline merged from request and ledger."""

@@ -1,0 +1,114 @@
+"""What is kept of a lane between exchanges, and the memory store that keeps it.
+
+Only what the requests do not say: when rounds were delivered, which calls were withheld and how far up the ladder, the
+notes that surviving calls carry, and rounds that the client has dropped from its history.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from callfuse.calls.outcomes import Outcome
+from callfuse.calls.signature import Signature
+from callfuse.model import Round, ToolCall
+from callfuse.sessions.identity import Lane
+
+CallKey = tuple[str, Signature]
+"""A call in its history: id and signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCall:
+    """A call without its arguments."""
+
+    id: str
+    name: str
+    signature: Signature
+    outcome: Outcome | None = None
+    withheld: bool = False
+    blocked: bool = False
+    place: int = 0
+
+    def restored(self) -> ToolCall:
+        """The call as detectors read it."""
+        return ToolCall(
+            self.id,
+            self.name,
+            "",
+            signature=self.signature,
+            outcome=self.outcome,
+            withheld=self.withheld,
+            blocked=self.blocked,
+            place=self.place,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRound:
+    """A round: where in the history it was delivered, when (seconds), after which user message (a digest)."""
+
+    position: int
+    time: float
+    turn: bytes
+    calls: tuple[KeptCall, ...]
+
+    @property
+    def delivered(self) -> tuple[KeptCall, ...]:
+        """The calls that the client has."""
+        return tuple(call for call in self.calls if not call.withheld)
+
+    def restored(self) -> Round:
+        """The round as detectors read it."""
+        return Round(tuple(call.restored() for call in self.calls), self.position, self.time)
+
+
+@dataclass(slots=True)
+class LaneState:
+    """All that is kept of one lane; rounds oldest first."""
+
+    rounds: list[KeptRound] = field(default_factory=list)
+    notes: dict[CallKey, str] = field(default_factory=dict)
+    length: int = 0
+    """Messages in the last request."""
+    used: float = 0.0
+    """When the lane was last used, in seconds."""
+
+
+class Ledger(Protocol):
+    """A store of lanes."""
+
+    async def read(self, lane: Lane, now: float) -> LaneState:
+        """The lane's state; an empty one where it is not known."""
+        ...
+
+    async def write(self, lane: Lane, state: LaneState, now: float) -> None:
+        """Keep the lane's state."""
+        ...
+
+
+class MemoryLedger:
+    """Keeps lanes in this process: at most `max_lanes`, each for `ttl_s` seconds after its last use."""
+
+    def __init__(self, *, max_lanes: int, ttl_s: float) -> None:
+        self._max_lanes = max_lanes
+        self._ttl_s = ttl_s
+        self._lanes: OrderedDict[Lane, LaneState] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    async def read(self, lane: Lane, now: float) -> LaneState:
+        """The lane's state; an empty one where it is not known or has not been used for too long."""
+        state = self._lanes.get(lane)
+        return state if state is not None and now - state.used <= self._ttl_s else LaneState()
+
+    async def write(self, lane: Lane, state: LaneState, now: float) -> None:
+        """Keep the lane's state; lanes out of time, and the longest unused beyond the limit, go."""
+        state.used = now
+        self._lanes[lane] = state
+        self._lanes.move_to_end(lane)
+        while self._lanes:
+            oldest = next(iter(self._lanes.values()))
+            if len(self._lanes) <= self._max_lanes and now - oldest.used <= self._ttl_s:
+                return
+            self._lanes.popitem(last=False)

@@ -1,0 +1,256 @@
+"""The guard of one client's stream: chunks in, the bytes that may leave out, and at an answer's end what is to be done."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Payload, Reply, Request, Writer
+from callfuse.model import ToolCall
+from callfuse.policy import texts
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import Rung
+from callfuse.stream.answer import Answer, BrokenStreamError, payloads_of
+from callfuse.stream.judge import Judge
+from callfuse.stream.record import Record
+from callfuse.stream.step import Step
+
+
+class StreamGuard:
+    """Guards one client's stream, over as many answers as it takes."""
+
+    def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
+        self.record = Record(request.choices)
+        self._dialect = dialect
+        self._request = request
+        self._judge = judge
+        self._settings = judge.settings
+        self._body = request.body
+        self._writer: Writer | None = None
+        self._asked: list[Verdict] = []
+        self._silent = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Ready for the first, or the next, answer."""
+        self._answer = Answer(self._dialect, self._judge, self._writer)
+        self._raw: list[bytes] = []
+        self._raw_bytes = 0
+        self._recorded = False
+
+    @property
+    def due(self) -> bool:
+        """Whether a verdict is wanted."""
+        return bool(self._answer.due)
+
+    @property
+    def holding(self) -> bool:
+        """Whether something waits that the client does not have."""
+        return bool(self._answer.queue or self._asked)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the current answer has come to its proper end."""
+        return self._answer.complete
+
+    @property
+    def pending(self) -> bool:
+        """Whether another answer is awaited, or nothing of it has gone out."""
+        return bool(self._asked)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait in the stream buffer."""
+        return self._answer.waiting
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What may leave of this chunk and of what waited."""
+        answer = self._answer
+        if self._silent:
+            return b""
+        if answer.is_quiet(chunk):
+            self._keep(chunk)
+            return chunk
+        if answer.passes:
+            return chunk
+        out = self._read(answer.frames(chunk))
+        if answer.waiting > self._settings.max_held_bytes and not answer.is_open and not answer.due:
+            out += self.fail("max_held_bytes")
+        return self._out(out)
+
+    def finish(self) -> bytes:
+        """The upstream has ended its body."""
+        if self._silent:
+            return b""
+        rest = self._answer.last_frame()
+        out = self._read([rest]) if rest else b""
+        if self._asked and not self._answer.spoke and not self._answer.would_complete:
+            return out
+        return self._out(out + self._answer.finish())
+
+    def cut(self) -> bytes:
+        """The upstream has broken off. What continues an answer, and of which nothing has gone out, is dropped."""
+        return b"" if self._silent or self._asked else self._answer.cut()
+
+    def _out(self, out: bytes) -> bytes:
+        """Bytes go out: once an answer has spoken, or ended, there is no other way than to go on with it."""
+        if self._answer.spoke or (self._answer.complete and not self._answer.due):
+            self._asked = []
+        return out
+
+    def fail(self, cause: str) -> bytes:
+        """An error or a limit before the verdict: everything leaves, and passes from now on."""
+        return self._let_go(cause) + (self._answer.last_frame() if self._answer.passes else b"")
+
+    def _let_go(self, cause: str) -> bytes:
+        """The frames that wait leave; under `fail_closed` held calls that could not be judged end in a block."""
+        self.record.fail_open.append(cause)
+        held = self._answer.held
+        if not self._settings.fail_closed or not held:
+            return self._answer.open()
+        unjudged = {call.choice: Block(texts.unjudged(call.name)) for call in held}
+        out = self._writing().before_asking([frame for frame, _ in self._answer.queue], held)
+        return out + self._close(unjudged)
+
+    def verdicts(self) -> list[Verdict]:
+        """What policy says about the calls that wait."""
+        found: list[Verdict] = []
+        for choice in sorted(self._answer.due):
+            calls = self._answer.calls(choice)
+            held = {complete for call, complete in calls.items() if call in self._answer.held}
+            found += [verdict for verdict in self._judge.verdicts(list(calls.values())) if verdict.call in held]
+        return found
+
+    def act(self, verdicts: Sequence[Verdict]) -> Step:
+        """Carry the verdicts out, as policy gave them or a callback changed them."""
+        answer = self._answer
+        self._asked = []
+        calls = {call: whole for choice in sorted(answer.choices()) for call, whole in answer.calls(choice).items()}
+        guilty = {verdict.call for verdict in verdicts if verdict.withholds}
+        withheld = {call for call, whole in calls.items() if whole in guilty}
+        lost = [choice for choice in sorted(answer.due) if not answer.has_others(choice, withheld)]
+        if lost and not self._may_lose(verdicts):
+            verdicts = [replace(verdict, rung=None) for verdict in verdicts]
+            withheld = set()
+        self._recorded = True
+        self.record.keep(list(calls.values()), verdicts)
+        if not withheld:
+            return Step(answer.release_all())
+        if lost and all(verdict.rung is Rung.STEER for verdict in verdicts):
+            return self._ask(verdicts, withheld)
+        survivors = [whole for call, whole in calls.items() if call not in withheld]
+        if survivors:
+            self.record.note(survivors[0], [self._judge.guidance(one) for one in verdicts if one.withholds])
+        where = {whole: call.choice for call, whole in calls.items()}
+        blocks = {choice: self._block([one for one in verdicts if where[one.call] == choice]) for choice in lost}
+        out = self._writing().thin([frame for frame, _ in answer.queue], withheld, blocks)
+        answer.clear()
+        return Step(out)
+
+    def answered(self) -> None:
+        """The model has begun to answer the request of the last step: what is fed now is that answer."""
+        self._judge.withheld([verdict.call for verdict in self._asked])
+        self._silent = False
+        self._begin()
+
+    def unanswered(self) -> Step:
+        """The request of the last step has failed: the next rung."""
+        verdicts = [self._judge.next_rung(verdict) for verdict in self._asked]
+        self.record.replace_last(verdicts)
+        if verdicts[0].rung is Rung.STEER and verdicts[0].place > self._asked[0].place:
+            self._asked = verdicts
+            return Step(b"", self._body)
+        self._asked = []
+        self._recorded = True
+        return Step(self._close({0: self._block(verdicts)}))
+
+    def settle(self) -> None:
+        """The answer has been delivered whole: keep its calls, unless a verdict has done so."""
+        if self.complete and not self._recorded and (calls := self._answer.calls(0)):
+            self.record.keep(list(calls.values()), ())
+
+    def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
+        """Ask the model again, or take the next rung where its turn cannot be put together."""
+        answer = self._answer
+        writer = self._writing()
+        try:
+            if not writer.may_continue:
+                raise AskError("structured text")
+            turn = self._dialect.turn(self._payloads())
+            replies = [Reply(verdict.call, self._judge.guidance(verdict)) for verdict in verdicts]
+            self._body = self._request.ask_again(self._body, turn, replies)
+        except AskError as error:
+            self.record.unasked.append(error.part)
+            last = [replace(verdict, rung=Rung.BLOCK, place=len(self._judge.ladder)) for verdict in verdicts]
+            self.record.replace_last(last)
+            out = writer.thin([frame for frame, _ in answer.queue], withheld, {0: self._block(last)})
+            answer.clear()
+            return Step(out)
+        self._asked = list(verdicts)
+        self._silent = True
+        out = writer.before_asking([frame for frame, _ in answer.queue], withheld)
+        answer.clear()
+        return Step(out, self._body)
+
+    def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
+        """Whether an answer may lose all its calls: not to a block while a server-side tool waits for its result, and
+        to another answer only while the client has not seen that tool's call."""
+        payloads = self._payloads(lenient=True)
+        if not self._dialect.is_unfinished(payloads):
+            return True
+        held = {id(frame.raw) for frame, _ in self._answer.queue}
+        sent = payloads_of(self._dialect, [raw for raw in self._raw if id(raw) not in held])
+        return all(verdict.rung is Rung.STEER for verdict in verdicts) and not self._dialect.is_unfinished(sent)
+
+    def _block(self, verdicts: Sequence[Verdict]) -> Block:
+        finish = self._settings.finish_reason
+        texts_ = dict.fromkeys(self._judge.block_text(verdict) for verdict in verdicts if verdict.withholds)
+        return Block("\n\n".join(texts_), finish if finish != "stop" else None)
+
+    def _close(self, blocks: Mapping[int, Block]) -> bytes:
+        """End the client's stream with these texts; what the upstream still sends is dropped."""
+        self._silent = True
+        self._answer.clear()
+        return self._writing().close(blocks)
+
+    def _writing(self) -> Writer:
+        """The writer, told of everything that the client has."""
+        if self._writer is None:
+            self._writer = self._request.writer(usage=self._settings.usage)
+            held = {id(frame.raw) for frame, _ in self._answer.queue}
+            for payload in payloads_of(self._dialect, [raw for raw in self._raw if id(raw) not in held]):
+                self._writer.sent(payload)
+        return self._writer
+
+    def _payloads(self, *, lenient: bool = False) -> list[Payload]:
+        """Everything in the current answer, as it came; raises AskError where it was too long to keep."""
+        if self._raw_bytes > self._settings.max_response_bytes and not lenient:
+            raise AskError("length")
+        return payloads_of(self._dialect, self._raw)
+
+    def _read(self, frames: Sequence[bytes]) -> bytes:
+        """What may leave of these frames; an error lets everything go, the frame at fault too."""
+        out = bytearray()
+        for raw in frames:
+            if self._silent:
+                return bytes(out)
+            if self._answer.passes:
+                out += raw
+                continue
+            self._keep(raw)
+            try:
+                out += self._answer.frame(raw)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
+                out += self._let_go(_cause(error)) + (b"" if self._silent else raw)
+        if self._answer.passes:
+            out += self._answer.last_frame()
+        return bytes(out)
+
+    def _keep(self, raw: bytes) -> None:
+        """Keep what came, for the model's turn and for the writer; not more than an answer may be long."""
+        self._raw_bytes += len(raw)
+        if self._raw_bytes <= self._settings.max_response_bytes:
+            self._raw.append(raw)
+
+
+def _cause(error: Exception) -> str:
+    """An error as a cause for failing open."""
+    return str(error) if isinstance(error, BrokenStreamError) else f"{type(error).__name__}: {error}"

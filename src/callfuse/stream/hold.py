@@ -1,0 +1,108 @@
+"""The hold: which frames of a choice leave, which wait, and when it is time for a verdict.
+
+Theory of operation. One machine runs for each choice of an answer. A dialect's reader turns frames into inputs; each
+input moves the machine and may release what waits. After the inputs of a frame, the frame leaves if the machine stands
+in PASSING or OPEN, and joins the queue if it stands in HOLDING or CONDEMNED.
+
+PASSING: nothing waits. A call that cannot be a loop (FREE) streams through; one that could be (SUSPECT) starts a hold with
+the frame that opens it. HOLDING: the suspect grows and all behind it queues. If it is found innocent at its end, the queue
+leaves. CONDEMNED: a call has been found looping. Only the end of the answer decides, for it shows whether a new call came
+too: that is progress (NEWS) and frees all. At the END policy gives its verdict over the queue (JUDGE). An answer that is
+CUT off, and any LIMIT or error before the verdict, release everything unchanged. OPEN and ENDED let everything pass.
+"""
+
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    """What becomes of a frame."""
+
+    PASSING = "passing"
+    HOLDING = "holding"
+    CONDEMNED = "condemned"
+    OPEN = "open"
+    ENDED = "ended"
+
+    @property
+    def queues(self) -> bool:
+        """Whether frames wait."""
+        return self in (State.HOLDING, State.CONDEMNED)
+
+
+class Input(Enum):
+    """What a frame, or the lack of one, means for the hold."""
+
+    FREE = "a call opens that cannot be a loop"
+    SUSPECT = "a call opens that could be one"
+    INNOCENT = "the suspect ends and is none"
+    LOOPING = "the suspect ends and is one"
+    NEWS = "a new call came in this round"
+    END = "the answer is complete"
+    CUT = "the answer broke off"
+    LIMIT = "a budget is spent, or an error"
+
+
+class Effect(Enum):
+    """What happens to the queue."""
+
+    NONE = "-"
+    RELEASE = "release"
+    JUDGE = "judge"
+
+
+TRANSITIONS: Final[dict[tuple[State, Input], tuple[Effect, State]]] = {
+    (State.PASSING, Input.FREE): (Effect.NONE, State.PASSING),
+    (State.PASSING, Input.SUSPECT): (Effect.NONE, State.HOLDING),
+    (State.PASSING, Input.INNOCENT): (Effect.NONE, State.PASSING),
+    (State.PASSING, Input.LOOPING): (Effect.NONE, State.PASSING),
+    (State.PASSING, Input.NEWS): (Effect.NONE, State.PASSING),
+    (State.PASSING, Input.END): (Effect.NONE, State.ENDED),
+    (State.PASSING, Input.CUT): (Effect.NONE, State.ENDED),
+    (State.PASSING, Input.LIMIT): (Effect.NONE, State.OPEN),
+    (State.HOLDING, Input.FREE): (Effect.NONE, State.HOLDING),
+    (State.HOLDING, Input.SUSPECT): (Effect.NONE, State.HOLDING),
+    (State.HOLDING, Input.INNOCENT): (Effect.RELEASE, State.PASSING),
+    (State.HOLDING, Input.LOOPING): (Effect.NONE, State.CONDEMNED),
+    (State.HOLDING, Input.NEWS): (Effect.NONE, State.HOLDING),
+    (State.HOLDING, Input.END): (Effect.RELEASE, State.ENDED),
+    (State.HOLDING, Input.CUT): (Effect.RELEASE, State.ENDED),
+    (State.HOLDING, Input.LIMIT): (Effect.RELEASE, State.OPEN),
+    (State.CONDEMNED, Input.FREE): (Effect.NONE, State.CONDEMNED),
+    (State.CONDEMNED, Input.SUSPECT): (Effect.NONE, State.CONDEMNED),
+    (State.CONDEMNED, Input.INNOCENT): (Effect.NONE, State.CONDEMNED),
+    (State.CONDEMNED, Input.LOOPING): (Effect.NONE, State.CONDEMNED),
+    (State.CONDEMNED, Input.NEWS): (Effect.RELEASE, State.PASSING),
+    (State.CONDEMNED, Input.END): (Effect.JUDGE, State.ENDED),
+    (State.CONDEMNED, Input.CUT): (Effect.RELEASE, State.ENDED),
+    (State.CONDEMNED, Input.LIMIT): (Effect.RELEASE, State.OPEN),
+    **{(State.OPEN, input_): (Effect.NONE, State.OPEN) for input_ in Input},
+    **{(State.ENDED, input_): (Effect.NONE, State.ENDED) for input_ in Input},
+}
+
+
+class Hold:
+    """The machine of one choice."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = State.PASSING
+
+    def step(self, input_: Input) -> Effect:
+        """Move, and say what happens to the queue."""
+        effect, self.state = TRANSITIONS[self.state, input_]
+        return effect
+
+
+def table() -> str:
+    """The transitions as a Markdown table: a row a state, a column an input."""
+    rows = ["| state | " + " | ".join(input_.name for input_ in Input) + " |", "|---" * (len(Input) + 1) + "|"]
+    for state in State:
+        cells = []
+        for input_ in Input:
+            effect, after = TRANSITIONS[state, input_]
+            move = "." if after is state else after.name
+            cells.append(move if effect is Effect.NONE else f"{effect.value}, {move}")
+        rows.append(f"| {state.name} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)

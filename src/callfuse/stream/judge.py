@@ -1,0 +1,87 @@
+"""What detectors and policy say of one exchange, for answers of any form.
+
+A judge knows the timeline and what this exchange allows: whether the request may be changed (a signed one may not) and
+the model be asked again. `any_finding` says whether any call could be found to loop, `any_hold` whether it would be withheld.
+"""
+
+from collections.abc import Sequence
+
+from callfuse.calls.signature import Signature
+from callfuse.detect import Engine
+from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.policy import texts
+from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
+from callfuse.policy.settings import LoopSettings
+
+
+class Judge:
+    """One exchange's findings and verdicts."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        settings: LoopSettings,
+        *,
+        model: str = "",
+        may_change: bool = True,
+        may_ask: bool = True,
+        hold_all: bool = False,
+    ) -> None:
+        self.timeline = timeline
+        self.settings = settings
+        self.model = model
+        self.ladder = usable(settings.ladder, may_change=may_change, may_ask=may_ask)
+        self._hold_all = hold_all
+        self._refused: set[Signature] = set()
+        self._look()
+
+    def _look(self) -> None:
+        """Whether any call could be found to loop, and whether any must be held for it."""
+        self._engine = Engine(self.timeline, self.settings)
+        self._withhold: dict[str, bool] = {}
+        suspects = self._engine.suspects()
+        self.any_finding = bool(suspects)
+        self.any_hold = any(self.must_hold(name) for name in suspects)
+
+    def must_hold(self, name: str) -> bool:
+        """Whether a call of this tool could be a loop that would be withheld; a call without a name may be any."""
+        if not name:
+            return self.any_hold
+        known = self._withhold.get(name)
+        if known is None:
+            possible = self._engine.possible(name)
+            known = bool(possible) and (self._hold_all or would_withhold(self.timeline, possible, self.ladder))
+            self._withhold[name] = known
+        return known
+
+    def finding(self, call: ToolCall, siblings: Sequence[ToolCall]) -> Finding | None:
+        """What is found in a call so far, with what has come beside it."""
+        return dict(self._engine.judge_round((*siblings, call), self._refused)).get(call)
+
+    def is_news(self, call: ToolCall) -> bool:
+        """Whether the call is new to the timeline."""
+        return self._engine.is_news(call)
+
+    def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
+        """The verdicts over a complete round."""
+        found = self._engine.judge_round(calls, self._refused)
+        return decide(self.timeline, found, self.ladder) if found else []
+
+    def withheld(self, calls: Sequence[ToolCall]) -> None:
+        """Go on to the next answer of the exchange: these calls were the last one's, and the client has none of them."""
+        self._refused.update(call.signature for call in calls)
+        self.timeline = self.timeline.after(tuple(calls))
+        self._look()
+
+    def next_rung(self, verdict: Verdict) -> Verdict:
+        """The verdict with the rung after its own, where that one has failed; the last is always left."""
+        place = min(verdict.place + 1, len(self.ladder))
+        return Verdict(verdict.call, verdict.finding, self.ladder[place - 1], place)
+
+    def block_text(self, verdict: Verdict) -> str:
+        """What the client reads in place of the call."""
+        return texts.block(verdict, self.settings, self.model)
+
+    def guidance(self, verdict: Verdict) -> str:
+        """What the model reads in place of a result."""
+        return texts.guidance(verdict, self.settings, self.model)

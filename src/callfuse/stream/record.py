@@ -1,0 +1,52 @@
+"""What an exchange leaves behind for the ledger, the log and the counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from callfuse.model import ToolCall
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import Rung
+
+
+@dataclass(slots=True)
+class Record:
+    """Filled by a guard as its answer goes on.
+
+    `rounds` are the calls of each answer of the exchange, marked with what became of them; `notes` are the texts that
+    surviving calls carry for their withheld siblings; `verdicts` what was done, in order; `fail_open` the causes for
+    which calls went unjudged; `unasked` the parts for which the model could not be asked again.
+
+    Of an answer with several choices nobody knows which one the client takes: no round and no note is kept of it.
+    """
+
+    choices: int = 1
+    rounds: list[tuple[ToolCall, ...]] = field(default_factory=list)
+    notes: list[tuple[ToolCall, str]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    fail_open: list[str] = field(default_factory=list)
+    unasked: list[str] = field(default_factory=list)
+
+    def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
+        """Keep a round: which of its calls were found, and which the client never saw."""
+        self.verdicts += verdicts
+        mark(verdicts)
+        if self.choices == 1:
+            self.rounds.append(tuple(calls))
+
+    def note(self, survivor: ToolCall, said: Sequence[str]) -> None:
+        """The survivor's result will carry what is to be said of its withheld siblings."""
+        if self.choices == 1:
+            self.notes += [(survivor, text) for text in said]
+
+    def replace_last(self, verdicts: Sequence[Verdict]) -> None:
+        """The rung taken for the last round has failed, and the next one was taken."""
+        self.verdicts += verdicts
+        mark(verdicts)
+
+
+def mark(verdicts: Sequence[Verdict]) -> None:
+    """Note on each call what became of it."""
+    for verdict in verdicts:
+        verdict.call.place = verdict.place
+        verdict.call.withheld = verdict.withholds
+        verdict.call.blocked = verdict.rung is Rung.BLOCK

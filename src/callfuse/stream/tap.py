@@ -1,0 +1,97 @@
+"""The watcher of an answer of which no call needs holding: bytes pass first, and are looked at afterwards.
+
+It assembles calls for the ledger, and gives the verdicts of rungs that leave the answer alone.
+"""
+
+from collections.abc import Sequence
+
+from callfuse.dialects.base import Dialect, OpenCall, Request, What
+from callfuse.jsontext import NotJSON, loads
+from callfuse.model import ToolCall
+from callfuse.stream.judge import Judge
+from callfuse.stream.record import Record
+
+
+class StreamTap:
+    """Watches one streamed answer."""
+
+    __slots__ = ("_cut", "_dialect", "_ended", "_finished", "_framer", "_judge", "_reader", "record")
+
+    def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
+        self.record = Record(request.choices)
+        self._dialect = dialect
+        self._judge = judge
+        self._framer = dialect.framer()
+        self._reader = dialect.reader()
+        self._cut: set[OpenCall] = set()
+        self._finished = False
+        self._ended = False
+
+    def feed(self, chunk: bytes) -> None:
+        """Look at a chunk that has gone out."""
+        if not self._reader.calls and self._framer.empty and self._dialect.quiet(chunk):
+            return
+        for frame in self._framer.feed(chunk):
+            self._read(frame)
+
+    def _read(self, frame: bytes) -> None:
+        try:
+            payload = self._dialect.payload(frame)
+        except NotJSON:
+            return
+        if payload is None:
+            return
+        for event in self._reader.read(payload):
+            if event.what in (What.FINISHED, What.CUT):
+                self._finished = True
+                if event.call is not None:
+                    self._cut.add(event.call)
+            elif event.what is What.BROKE:
+                self._ended = True
+
+    def settle(self) -> None:
+        """The answer has been delivered whole: keep its calls and judge them."""
+        if rest := self._framer.rest():
+            self._read(rest)
+        if not self._finished or self._ended:
+            return
+        whole = [call for call in self._reader.calls if call.closed and call.name and call not in self._cut]
+        for choice in sorted({call.choice for call in whole}):
+            settle(self.record, self._judge, [call.complete() for call in whole if call.choice == choice])
+
+
+class WholeTap:
+    """Watches one whole answer of at most `limit` bytes."""
+
+    __slots__ = ("_chunks", "_dialect", "_judge", "_left", "record")
+
+    def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
+        self.record = Record(request.choices)
+        self._dialect = dialect
+        self._judge = judge
+        self._chunks: list[bytes] = []
+        self._left = judge.settings.max_response_bytes
+
+    def feed(self, chunk: bytes) -> None:
+        """Look at a chunk that has gone out."""
+        self._left -= len(chunk)
+        if self._left >= 0:
+            self._chunks.append(chunk)
+
+    def settle(self) -> None:
+        """The answer has been delivered whole: keep its calls and judge them."""
+        body = b"".join(self._chunks)
+        if self._left < 0 or not self._dialect.may_call(body):
+            return
+        try:
+            payload = loads(body)
+        except NotJSON:
+            return
+        for choice in self._dialect.read_whole(payload):
+            settle(self.record, self._judge, choice.complete())
+
+
+def settle(record: Record, judge: Judge, calls: Sequence[ToolCall]) -> None:
+    """Keep a delivered round with the verdicts over it, none of which withholds."""
+    if calls:
+        record.keep(calls, judge.verdicts(calls) if judge.any_finding else ())

@@ -1,0 +1,47 @@
+"""A scripted vendor to test agents and callfuse with: no key, no network, the same bytes in every run.
+
+    from callfuse.testing import Answer, Call, ScriptedVendor, served
+
+    vendor = ScriptedVendor([Answer(calls=[Call("search_web", {"query": "llamas"})]), Answer("They are camelids.")])
+
+    with served(vendor) as url, OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        ...
+
+`vendor` is an ASGI app: serve it as above, wrap it in `CallFuseMiddleware`, or give it to an ASGI transport. It plays
+OpenAI chat completions and Anthropic messages, refuses what the real ones refuse, and keeps every request in
+`vendor.requests`.
+"""
+
+from callfuse.testing.rules import violations
+from callfuse.testing.script import (
+    Answer,
+    Call,
+    Choices,
+    Fault,
+    FaultKind,
+    Reply,
+    Script,
+    Usage,
+    VendorRequest,
+    looping_model,
+)
+from callfuse.testing.serving import served
+from callfuse.testing.signatures import signature_for
+from callfuse.testing.vendor import ScriptedVendor
+
+__all__ = [
+    "Answer",
+    "Call",
+    "Choices",
+    "Fault",
+    "FaultKind",
+    "Reply",
+    "Script",
+    "ScriptedVendor",
+    "Usage",
+    "VendorRequest",
+    "looping_model",
+    "served",
+    "signature_for",
+    "violations",
+]

@@ -1,0 +1,195 @@
+"""What a scripted model says, and what it is asked: plain data, the same for every dialect.
+
+A `VendorRequest` enters a script, an `Answer` or a `Fault` leaves. A script is a function of the request, sync or
+async, or a sequence of answers that are given one after the other.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from callfuse.model import MARKER
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call. `arguments` is an object, or raw text that goes out as it stands; a missing `id` is made up."""
+
+    name: str
+    arguments: Mapping[str, Any] | str = "{}"
+    id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The arguments as the model writes them."""
+        return self.arguments if isinstance(self.arguments, str) else orjson.dumps(self.arguments).decode()
+
+    def same_as(self, other: "Call") -> bool:
+        """Whether both call the same tool with equal arguments, however they are written."""
+        return self.name == other.name and _meaning(self.text) == _meaning(other.text)
+
+
+def _meaning(text: str) -> Any:
+    try:
+        return orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of one answer, or of several."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One assistant message: thinking, then text, then calls, in the vendor's own shape.
+
+    `finish` is the vendor's word for why the model stopped (`length`, `max_tokens`, `refusal`, ...); without it the
+    usual one for an answer with or without calls. Without `usage`, four bytes count as one token.
+    """
+
+    text: str = ""
+    calls: Sequence[Call] = ()
+    thinking: str = ""
+    finish: str | None = None
+    usage: Usage | None = None
+
+
+class FaultKind(Enum):
+    """The ways in which a vendor fails."""
+
+    STATUS = "status"
+    CUT = "cut"
+    ERROR_EVENT = "error event"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A failure in place of an answer, or in the middle of one. Use the four constructors."""
+
+    kind: FaultKind
+    answer: Answer = Answer()
+    after_frames: int = 0
+    status: int = 500
+    message: str = "the scripted vendor failed as it was told to"
+
+    @classmethod
+    def http(cls, status: int, message: str = "the scripted vendor failed as it was told to") -> "Fault":
+        """An HTTP error in the vendor's own envelope, before anything of an answer."""
+        return cls(FaultKind.STATUS, status=status, message=message)
+
+    @classmethod
+    def cut(cls, answer: Answer, *, after_frames: int) -> "Fault":
+        """The connection ends after that many frames of `answer`; of a whole answer half is sent."""
+        return cls(FaultKind.CUT, answer, after_frames)
+
+    @classmethod
+    def error_event(cls, answer: Answer, *, after_frames: int, message: str = "Overloaded") -> "Fault":
+        """An error inside a 200 stream, after which it ends; a whole answer is an HTTP 500."""
+        return cls(FaultKind.ERROR_EVENT, answer, after_frames, message=message)
+
+    @classmethod
+    def malformed(cls, answer: Answer, *, after_frames: int) -> "Fault":
+        """A frame of broken JSON in the middle of `answer`, which then goes on; a whole answer is cut in two."""
+        return cls(FaultKind.MALFORMED, answer, after_frames)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorRequest:
+    """A request as the vendor got it."""
+
+    number: int
+    """Counts the vendor's requests from 1."""
+    dialect: str
+    path: str
+    headers: Mapping[str, str]
+    """Names in lower case; credentials are replaced by `[redacted]`."""
+    body: dict[str, Any]
+    raw: bytes
+    """The body's bytes as they came."""
+    calls: tuple[Call, ...] = ()
+    """The calls whose results end the conversation; empty where it ends otherwise."""
+    results: tuple[str, ...] = ()
+    """The texts of those results."""
+    violations: tuple[str, ...] = ()
+    """The vendor's rules that the request breaks."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is asked for as a stream."""
+        return self.body.get("stream") is True
+
+    @property
+    def model(self) -> str:
+        """The model's name, as far as the body gives one."""
+        return str(self.body.get("model") or "scripted-model")
+
+    @property
+    def guidance(self) -> str:
+        """What callfuse wrote into the last results, from its mark on; empty where it wrote nothing."""
+        for result in self.results:
+            _, mark, text = result.partition(MARKER)
+            if mark:
+                return mark + text
+        return ""
+
+
+Choices = tuple[Answer, ...]
+"""One answer for each of the `n` choices that an OpenAI request may ask for."""
+
+Reply = Answer | Fault | Choices
+Script = Callable[[VendorRequest], Reply | Awaitable[Reply]] | Sequence[Reply]
+
+
+def looping_model(
+    tool: str = "search_web",
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    text: str = "",
+    thinking: str = "",
+    after_guidance: Answer | None = None,
+    conclusion: str = "I could not find it, so here is what I know without it.",
+    stubborn: bool = False,
+) -> Callable[[VendorRequest], Answer]:
+    """A model in a loop: it makes the same call again and again, whatever comes back.
+
+    Once it reads a text of callfuse's in the last tool results it gives `after_guidance` (by default the same tool
+    with other arguments), and when the result of another call than the looping one has come, it ends with
+    `conclusion`. A `stubborn` model never changes. The script depends on the request alone, so one vendor can serve
+    many agents at once.
+    """
+    looping = Call(tool, arguments if arguments is not None else {"query": "current status"})
+    again = Answer(text=text, calls=(looping,), thinking=thinking)
+    changed = after_guidance or Answer(calls=(Call(tool, {"query": "something else"}),), thinking=thinking)
+
+    def script(request: VendorRequest) -> Answer:
+        if stubborn:
+            return again
+        if request.guidance:
+            return changed
+        if any(not call.same_as(looping) for call in request.calls):
+            return Answer(text=conclusion, thinking=thinking)
+        return again
+
+    return script

@@ -1,0 +1,44 @@
+"""Serves an ASGI app on a free loopback port for as long as a `with` block runs. Needs `callfuse[serve]`.
+
+The server has a thread and an event loop of its own, so synchronous and asynchronous clients can both talk to it. The
+port is bound before the server starts: there is no race for it.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+STOP_TIMEOUT_S = 10
+POLL_S = 0.01
+
+
+@contextmanager
+def served(app: Callable[[Any, Any, Any], Awaitable[None]]) -> Iterator[str]:
+    """The base URL under which `app` answers, as in `http://127.0.0.1:49152`."""
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise ImportError("serving needs uvicorn: pip install 'callfuse[serve]'") from error
+
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, ws="none", server_header=False)
+    server = uvicorn.Server(config)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def run() -> None:
+            with suppress(SystemExit):  # uvicorn's word for an app that refused to start
+                server.run([listener])
+
+        thread = threading.Thread(target=run, name="callfuse-testing", daemon=True)
+        thread.start()
+        try:
+            while not server.started:
+                if not thread.is_alive():
+                    raise RuntimeError("the app refused to start")
+                time.sleep(POLL_S)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(STOP_TIMEOUT_S)

@@ -1,0 +1,93 @@
+"""What a dialect's writer is given, and the seam between the vendor and its dialects."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from callfuse.testing.script import Answer, Call, Choices, Usage, VendorRequest
+
+BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answered request. Ids count up from 1 within a vendor, so they are the same in every run."""
+
+    request: VendorRequest
+    choices: Choices
+    piece_chars: int = 12
+
+    @property
+    def created_s(self) -> int:
+        """A time that depends on nothing but the request's number."""
+        return 1_700_000_000 + self.request.number
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all choices; a given usage goes before the estimate."""
+        if given := [answer.usage for answer in self.choices if answer.usage is not None]:
+            return sum(given, Usage())
+        return Usage(len(self.request.raw) // BYTES_PER_TOKEN, sum(map(_output_tokens, self.choices)))
+
+    def call_id(self, prefix: str, choice: int, place: int, call: Call) -> str:
+        """The id of the `place`-th call of a choice."""
+        return call.id if call.id is not None else f"{prefix}scripted_{self.request.number}_{choice}_{place}"
+
+    def pieces(self, text: str) -> Iterator[str]:
+        """`text` in pieces; an empty text has none."""
+        return (text[at : at + self.piece_chars] for at in range(0, len(text), self.piece_chars))
+
+
+def _output_tokens(answer: Answer) -> int:
+    written = answer.text + answer.thinking + "".join(call.name + call.text for call in answer.calls)
+    return len(written.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN + 1
+
+
+class VendorDialect(Protocol):
+    """One wire format of the scripted vendor."""
+
+    name: str
+    """The dialect's name, as `callfuse.testing.rules` knows it."""
+
+    def serves(self, path: str) -> bool:
+        """Whether requests to `path` are of this dialect."""
+
+    def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+        """The calls whose results end the conversation, and the texts of the results; total, whatever the body."""
+
+    def choice_count(self, body: Mapping[str, Any]) -> int:
+        """How many answers the request asks for."""
+
+    def frames(self, turn: Turn) -> Iterator[bytes]:
+        """The answer as a stream, frame by frame."""
+
+    def whole(self, turn: Turn) -> dict[str, Any]:
+        """The answer as one body."""
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """The vendor's error envelope."""
+
+    def error_frame(self, message: str) -> bytes:
+        """An error inside a stream."""
+
+    def malformed_frame(self) -> bytes:
+        """A frame whose JSON is broken."""
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of an array of foreign JSON; none where it is no array."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def texts(content: Any) -> str:
+    """What a content of foreign JSON says, be it a string or parts."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in objects(content) if isinstance(part.get("text"), str))
+
+
+def dumps(value: Any) -> bytes:
+    """JSON in the vendor's bytes."""
+    return orjson.dumps(value)

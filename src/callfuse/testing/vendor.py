@@ -1,0 +1,196 @@
+"""The scripted vendor: a pure ASGI app that answers as a script says, in the wire format of the path.
+
+Requests enter, answers leave, streamed or whole as the request asks. It judges each request as the real vendor
+would and answers 400 where a rule is broken; the script never sees such a request. It keeps what it was asked and
+counts the tokens it billed. It knows no clock but its pause between frames and no random numbers: the same requests
+get the same bytes.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from itertools import islice
+from typing import Any
+
+import anyio
+import orjson
+
+from callfuse.testing.anthropic import Anthropic
+from callfuse.testing.openai_chat import OpenAIChat
+from callfuse.testing.rules import violations
+from callfuse.testing.script import Answer, Choices, Fault, FaultKind, Reply, Script, Usage, VendorRequest
+from callfuse.testing.turn import Turn, VendorDialect, dumps
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+DIALECTS: tuple[VendorDialect, ...] = (OpenAIChat(), Anthropic())
+CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
+REDACTED = "[redacted]"
+
+_JSON = [(b"content-type", b"application/json")]
+_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+class ScriptedVendor:
+    """An ASGI app that plays OpenAI (`.../chat/completions`) and Anthropic (`.../v1/messages`) from one script.
+
+    `script` is a function of the request, sync or async, or a sequence of answers given in order (a request too
+    many is answered 400). `chunk_delay_s` is waited before each frame of a stream, `piece_chars` is how much text a
+    frame carries, and with `judge=False` the vendor takes any history.
+    """
+
+    def __init__(
+        self, script: Script, *, chunk_delay_s: float = 0.0, piece_chars: int = 12, judge: bool = True
+    ) -> None:
+        if piece_chars < 1:
+            raise ValueError(f"piece_chars must be at least 1, not {piece_chars}")
+        self._script = script
+        self._chunk_delay_s = chunk_delay_s
+        self._piece_chars = piece_chars
+        self._judge = judge
+        self._answered = 0
+        self.requests: list[VendorRequest] = []
+        """Every request that could be read, the refused ones too, in order."""
+        self.billed = Usage()
+        """The tokens of all answers begun so far."""
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request; other scopes than HTTP are ended politely."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        raw = await _body(receive)
+        dialect = next((d for d in DIALECTS if d.serves(scope["path"])), None)
+        if raw is None:
+            return
+        if dialect is None or scope["method"] != "POST":
+            served = "POST .../chat/completions and POST .../v1/messages"
+            message = f"{scope['method']} {scope['path']} is not served here, only {served}"
+            await _send_whole(send, 404, dumps((dialect or DIALECTS[0]).error(404, message)))
+            return
+        try:
+            body = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            body = error
+        if not isinstance(body, dict):
+            await _send_whole(send, 400, dumps(dialect.error(400, f"the body is not a JSON object: {body}")))
+            return
+        request = self._record(dialect, scope, body, raw)
+        if request.violations:
+            await _send_whole(send, 400, dumps(dialect.error(400, request.violations[0])))
+            return
+        reply = await self._reply(request)
+        if isinstance(reply, Fault) and reply.kind is FaultKind.STATUS:
+            await _send_whole(send, reply.status, dumps(dialect.error(reply.status, reply.message)))
+            return
+        turn = Turn(request, self._choices(dialect, request, reply), self._piece_chars)
+        self.billed += turn.usage
+        fault = reply if isinstance(reply, Fault) else None
+        if request.streams:
+            await self._stream(send, dialect, turn, fault)
+        else:
+            await _whole(send, dialect, turn, fault)
+
+    def _record(self, dialect: VendorDialect, scope: Message, body: dict[str, Any], raw: bytes) -> VendorRequest:
+        names = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
+        calls, results = dialect.last_round(body)
+        request = VendorRequest(
+            number=len(self.requests) + 1,
+            dialect=dialect.name,
+            path=scope["path"],
+            headers={name: REDACTED if name in CREDENTIALS else value for name, value in names},
+            body=body,
+            raw=raw,
+            calls=calls,
+            results=results,
+            violations=tuple(violations(dialect.name, body)) if self._judge else (),
+        )
+        self.requests.append(request)
+        return request
+
+    async def _reply(self, request: VendorRequest) -> Reply:
+        if isinstance(self._script, Sequence):
+            at, self._answered = self._answered, self._answered + 1
+            if at < len(self._script):
+                return self._script[at]
+            return Fault.http(400, f"the script holds {len(self._script)} answers, and this request is one too many")
+        reply = self._script(request)
+        return await reply if inspect.isawaitable(reply) else reply
+
+    def _choices(self, dialect: VendorDialect, request: VendorRequest, reply: Reply) -> Choices:
+        count = dialect.choice_count(request.body)
+        if isinstance(reply, Fault):
+            return (reply.answer,) * count
+        if isinstance(reply, Answer):
+            return (reply,) * count
+        if len(reply) != count:
+            raise ValueError(f"the request asks for {count} choices, the script gave {len(reply)}")
+        return reply
+
+    async def _stream(self, send: Send, dialect: VendorDialect, turn: Turn, fault: Fault | None) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+        for frame in _frames(dialect, turn, fault):
+            if self._chunk_delay_s:
+                await anyio.sleep(self._chunk_delay_s)
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        if fault is None or fault.kind is not FaultKind.CUT:  # a cut stream never says that it ended
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _frames(dialect: VendorDialect, turn: Turn, fault: Fault | None) -> Iterator[bytes]:
+    frames = dialect.frames(turn)
+    if fault is None:
+        yield from frames
+        return
+    yield from islice(frames, fault.after_frames)
+    if fault.kind is FaultKind.ERROR_EVENT:
+        yield dialect.error_frame(fault.message)
+    elif fault.kind is FaultKind.MALFORMED:
+        yield dialect.malformed_frame()
+        yield from frames
+
+
+async def _whole(send: Send, dialect: VendorDialect, turn: Turn, fault: Fault | None) -> None:
+    if fault is not None and fault.kind is FaultKind.ERROR_EVENT:
+        await _send_whole(send, 500, dumps(dialect.error(500, fault.message)))
+        return
+    body = dumps(dialect.whole(turn))
+    half = body[: len(body) // 2]
+    if fault is not None and fault.kind is FaultKind.CUT:
+        headers = [*_JSON, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": half, "more_body": True})
+        return
+    await _send_whole(send, 200, body if fault is None else half)
+
+
+async def _send_whole(send: Send, status: int, body: bytes) -> None:
+    headers = [*_JSON, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The request's body, or None where the client left before it was whole."""
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,1 @@
+"""Recorded bodies of real vendors through the middleware."""

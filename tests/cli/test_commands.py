@@ -1,0 +1,122 @@
+"""The command line as it is typed: help, version, exit codes, and what stands on which stream."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import callfuse
+
+
+def test_help_names_the_commands() -> None:
+    """`--help` says what there is and exits with 0."""
+    shown = callfuse("--help")
+    assert shown.returncode == 0
+    assert all(word in shown.stdout for word in ("serve", "demo", "--version", "tool-call loops"))
+
+
+def test_help_of_serve_names_options_and_defaults() -> None:
+    """Every option is there, with the value that holds where nothing says otherwise."""
+    text = " ".join(callfuse("serve", "--help").stdout.split())
+    for option in ("--upstream", "--config", "--host", "--port", "--workers", "--log-level"):
+        assert option in text
+    for default in ("127.0.0.1 where", "8100 where", "info where", "debug, info, warning, error", "CALLFUSE_CONFIG"):
+        assert default in text
+
+
+def test_help_of_demo_names_its_options() -> None:
+    """Asking for the demo's help runs no demo."""
+    text = callfuse("demo", "--help").stdout
+    assert "--stubborn" in text
+    assert "--plain" in text
+
+
+def test_version_is_the_package_s() -> None:
+    """`--version` prints the name and the version on stdout."""
+    from callfuse import __version__
+
+    shown = callfuse("--version")
+    assert (shown.returncode, shown.stdout) == (0, f"callfuse {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "expected"),
+    [
+        ([], {}, ["serve.upstream = null (not given): give --upstream URL, the environment variable"]),
+        (
+            ["--upstream", "api.openai.com"],
+            {},
+            ["serve.upstream = 'api.openai.com' (option --upstream): use http:// or"],
+        ),
+        (["--port", "70000"], {}, ["serve.port = 70000 (option --port): use a whole number from 0 to 65535"]),
+        (["--log-level", "loud"], {}, ["serve.log_level = 'loud' (option --log-level): use one of debug, info, "]),
+        ([], {"TOOL_LOOP_MAX_REPEATS": "1"}, ["tool_call_loop.max_repeats = '1' (environment variable TOOL_LOOP_MAX_"]),
+        (
+            [],
+            {"TOOL_LOOP_MODE": "blok"},
+            ["tool_call_loop.mode = 'blok' (environment variable TOOL_LOOP_MODE): use one"],
+        ),
+        (
+            [],
+            {"CALLFUSE_HEARTBEAT": "1"},
+            ["CALLFUSE_HEARTBEAT: unknown environment variable; did you mean CALLFUSE_HE"],
+        ),
+        (["--config", "missing.yaml"], {}, ["missing.yaml: cannot read this file: No such file or directory"]),
+        (
+            ["--upstream", "https://u:s3cret@h:x", "--workers", "0"],
+            {"CALLFUSE_ERROR_MESSAGES_BLOCK": "{nope}"},
+            [
+                "serve.upstream = 'https://***@h:x'",
+                "serve.workers = 0",
+                "tool_call_loop.error_messages.block = '{nope}'",
+            ],
+        ),
+    ],
+)
+def test_bad_settings_exit_with_2(arguments: list[str], env: dict[str, str], expected: list[str]) -> None:
+    """Wrong settings are named on stderr, a line each, without a traceback or a credential."""
+    ended = callfuse("serve", *arguments, **env)
+    first, *lines = ended.stderr.splitlines()
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert first == "callfuse: cannot start with these settings:"
+    assert len(lines) == len(expected)
+    assert all(any(line.startswith(f"  {part}") for line in lines) for part in expected)
+    assert "s3cret" not in ended.stderr
+
+
+def test_a_bad_file_exits_with_2(tmp_path: Path) -> None:
+    """What YAML cannot read is named with its place, whichever way the file is named."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text("tool_call_loop:\n  mode: warn: block\n")
+    for ended in (callfuse("serve", "--config", str(file)), callfuse("serve", CALLFUSE_CONFIG=str(file))):
+        assert ended.returncode == 2
+        assert f"  {file}, line 2, column 13: this is no YAML" in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["serve", "--nope"], ["srve"], ["serve", "--port", "http"]])
+def test_what_is_no_command_exits_with_2(arguments: list[str]) -> None:
+    """Unknown commands and options, and values that are no numbers, are usage errors."""
+    ended = callfuse(*arguments)
+    assert ended.returncode == 2
+    assert arguments[-2 if arguments[-1] == "http" else -1] in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "extra"),
+    [("typer", "--version", "serve"), ("uvicorn", "serve --upstream http://127.0.0.1:9", "serve")],
+)
+def test_a_missing_extra_is_named(package: str, arguments: str, extra: str) -> None:
+    """Without the packages of the extra there is one line that says how to get them, and exit code 2."""
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom callfuse.__main__ import main\nmain()"
+    ended = callfuse(*arguments.split(), code=code)
+    assert ended.returncode == 2
+    assert ended.stderr == f"callfuse: this needs {package}: pip install 'callfuse[{extra}]'\n"
+
+
+def test_the_package_needs_no_extra() -> None:
+    """Importing the configuration loads neither typer nor an HTTP client nor a server."""
+    code = (
+        "import sys, callfuse.config\nprint([name for name in ('typer', 'aiohttp', 'uvicorn') if name in sys.modules])"
+    )
+    assert callfuse(code=code).stdout == "[]\n"

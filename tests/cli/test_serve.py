@@ -1,0 +1,216 @@
+"""`callfuse serve` as a process of its own: it starts, says so, serves and ends on a signal."""
+
+import errno
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.cli.processes import CLEAN, callfuse
+
+PATIENCE_S = 60
+
+
+class Vendor(BaseHTTPRequestHandler):
+    """Answers every GET with its path, adding no headers of its own but a length; `/slow` in two parts."""
+
+    protocol_version = "HTTP/1.1"
+    half_sent = threading.Event()
+    go_on = threading.Event()
+
+    def do_GET(self) -> None:
+        """One answer."""
+        body = self.path.encode() + b" and its end"
+        self.send_response_only(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:3])
+        self.wfile.flush()
+        if self.path == "/slow":
+            self.half_sent.set()
+            self.go_on.wait(PATIENCE_S)
+        self.wfile.write(body[3:])
+
+    def log_message(self, *_: Any) -> None:
+        """Keep the tests' output clean."""
+
+
+@pytest.fixture
+def vendor() -> Iterator[str]:
+    """The base URL of a vendor on a free port."""
+    Vendor.half_sent.clear()
+    Vendor.go_on.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Vendor) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        Vendor.go_on.set()
+        server.shutdown()
+        thread.join()
+
+
+class Served:
+    """A running `callfuse serve`: its greeting, its port, and everything that it printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        self.process = process
+        self.greeting = process.stderr.readline()
+        found = re.search(r"on http://127\.0\.0\.1:(\d+) ", self.greeting)
+        assert found, f"no greeting: {self.greeting + process.stderr.read()}"
+        self.port = int(found[1])
+
+    @contextmanager
+    def asked(self, path: str, headers: dict[str, str] | None = None) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a GET, its body still to be read."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        with closing(connection):
+            connection.request("GET", path, headers=headers or {})
+            with connection.getresponse() as answer:
+                yield answer
+
+    def get(self, path: str) -> bytes:
+        """The body of the answer to a GET."""
+        with self.asked(path) as answer:
+            assert answer.status == 200
+            return answer.read()
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Send the signal; the exit code and what it printed since the greeting."""
+        self.process.send_signal(number)
+        _, printed = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, printed
+
+
+@contextmanager
+def serving(*arguments: str, **env: str) -> Iterator[Served]:
+    """A `callfuse serve` on a free port, ended with the block."""
+    command = [sys.executable, "-m", "callfuse", "serve", "--port", "0", *arguments]
+    process = subprocess.Popen(command, env={**CLEAN, **env}, stderr=subprocess.PIPE, text=True)
+    try:
+        yield Served(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_greets_serves_and_ends(vendor: str, number: signal.Signals) -> None:
+    """The first line says where it listens and what it guards; a signal ends it with 0 and without a traceback."""
+    upstream = vendor.replace("http://", "http://user:s3cret@")
+    with serving("--upstream", upstream, TOOL_LOOP_MODE="block", TOOL_LOOP_MAX_REPEATS="4") as served:
+        shown = vendor.replace("http://", "http://***@")
+        assert served.greeting.endswith(
+            f" on http://127.0.0.1:{served.port} guards {shown} (mode=block, max_repeats=4)\n"
+        )
+        assert served.get("/hello?key=s3cret") == b"/hello?key=s3cret and its end"
+        code, printed = served.end(number)
+    assert code == 0
+    assert "stopping: open streams have 30 s to end" in printed
+    assert "Traceback" not in printed
+    assert "s3cret" not in served.greeting + printed
+
+
+def test_an_answer_has_the_upstream_s_headers_only(vendor: str) -> None:
+    """Neither a `server` nor a `date` header is added to what the vendor sent."""
+    with serving("--upstream", vendor) as served, served.asked("/plain") as answer:
+        assert {name.lower() for name, _ in answer.getheaders()} <= {"content-length", "connection"}
+
+
+def test_an_open_stream_ends_in_peace(vendor: str) -> None:
+    """A signal in the middle of an answer lets the answer go on to its end."""
+    with serving("--upstream", vendor) as served, served.asked("/slow") as answer:
+        assert answer.read(3) == b"/sl"
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.stderr is not None
+        assert "stopping" in served.process.stderr.readline()
+        Vendor.go_on.set()
+        assert answer.read() == b"ow and its end"
+        served.process.communicate(timeout=PATIENCE_S)
+        assert served.process.returncode == 0
+
+
+def test_a_stream_that_does_not_end_is_cut_in_time(vendor: str) -> None:
+    """After `shutdown_timeout_s` the process ends whatever is still open."""
+    with (
+        serving("--upstream", vendor, CALLFUSE_SERVE_SHUTDOWN_TIMEOUT_S="0.5") as served,
+        served.asked("/slow") as answer,
+    ):
+        assert answer.read(3) == b"/sl"
+        code, printed = served.end(signal.SIGTERM)
+        assert code == 0
+        assert "Cancel 1 running task(s)" in printed
+        assert "Traceback" not in printed
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            answer.read()
+
+
+def test_a_websocket_upgrade_is_no_crash(vendor: str) -> None:
+    """An upgrade gets an HTTP answer, and the server goes on and logs no advice."""
+    upgrade = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "sec-websocket-version": "13",
+    }
+    with serving("--upstream", vendor) as served:
+        with served.asked("/v1/responses", upgrade) as answer:
+            assert answer.status != 101
+        assert served.get("/after") == b"/after and its end"
+        code, printed = served.end(signal.SIGTERM)
+    assert code == 0
+    assert "Traceback" not in printed
+    assert "WebSocket" not in printed
+
+
+def test_debug_logs_requests_without_their_queries(vendor: str) -> None:
+    """At debug each request has a line, which ends before the query."""
+    with serving("--upstream", vendor, "--log-level", "debug") as served:
+        served.get("/seen?key=s3cret")
+        _, printed = served.end(signal.SIGTERM)
+    assert '"GET /seen HTTP/1.1" 200' in printed
+    assert "s3cret" not in printed
+
+
+def test_workers_serve_with_what_their_parent_resolved(vendor: str) -> None:
+    """Several processes share the port, and get the settings although no variable or file names them."""
+    with serving("--upstream", vendor, "--workers", "2", "--log-level", "error") as served:
+        for turn in range(8):
+            assert served.get(f"/{turn}") == f"/{turn} and its end".encode()
+        code, printed = served.end(signal.SIGTERM)
+    assert (code, printed) == (0, "")
+
+
+def test_disabled_says_so(vendor: str) -> None:
+    """With detection off the greeting does not claim to guard by any mode."""
+    with serving("--upstream", vendor, TOOL_LOOP_DETECTION_ENABLED="false") as served:
+        assert served.greeting.endswith("(off: tool_call_loop.enabled is false)\n")
+        assert served.get("/off") == b"/off and its end"
+
+
+def test_a_port_in_use_is_one_line(vendor: str) -> None:
+    """Where it cannot listen it says where and why, and exits with 1."""
+    port = urlsplit(vendor).port
+    ended = callfuse("serve", "--upstream", vendor, "--port", str(port))
+    why = os.strerror(errno.EADDRINUSE)
+    assert (ended.returncode, ended.stderr) == (1, f"callfuse: cannot listen on 127.0.0.1, port {port}: {why}\n")
+
+
+def test_a_host_without_an_address_is_one_line(vendor: str) -> None:
+    """A name that resolves to nothing is said to be the reason."""
+    ended = callfuse("serve", "--upstream", vendor, "--host", "no such host")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("callfuse: cannot listen on no such host, port 8100: ")
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,74 @@
+"""Variables: how values are written in them, and which names are none of callfuse's business."""
+
+import pytest
+
+from callfuse.config import Config, load_config
+from callfuse.errors import ConfigError
+from callfuse.policy.settings import MODES, Rung
+
+
+@pytest.mark.parametrize(
+    ("text", "ladder"),
+    [
+        ("warn", MODES["warn"]),
+        (" chance ", MODES["chance_then_block"]),
+        ("warn,steer,block", (Rung.WARN, Rung.STEER, Rung.BLOCK)),
+        ("warn , block", (Rung.WARN, Rung.BLOCK)),
+        ("steer,", (Rung.STEER,)),
+    ],
+)
+def test_a_ladder_is_written_with_commas(text: str, ladder: tuple[Rung, ...]) -> None:
+    """A name is a mode; with a comma it is a list of rungs."""
+    assert load_config(env={"TOOL_LOOP_MODE": text}).tool_call_loop.ladder == ladder
+
+
+@pytest.mark.parametrize(
+    ("text", "enabled"), [("0", False), ("off", False), ("No", False), ("FALSE", False), ("1", True), ("yes", True)]
+)
+def test_switches_take_the_usual_words(text: str, enabled: bool) -> None:
+    """On and off may be written as people write them in environments."""
+    assert load_config(env={"TOOL_LOOP_DETECTION_ENABLED": text}).tool_call_loop.enabled is enabled
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"TOOL_LOOP_MAX_REPEATS": "", "CALLFUSE_CONFIG": " ", "CALLFUSE_SERVE_UPSTREAM": ""},
+        {"CALLFUSE_CAPTURES": "/somewhere"},
+        {"TOOL_LOOP_COLOUR": "red", "PATH": "/bin", "_CALLFUSE_WORKER_CONFIG": "{}"},
+        {
+            "CALLFUSE_SERVICE_HOST": "10.0.0.1",
+            "CALLFUSE_SERVICE_PORT": "8100",
+            "CALLFUSE_SERVICE_PORT_HTTP": "8100",
+            "CALLFUSE_PORT": "tcp://10.0.0.1:8100",
+            "CALLFUSE_PORT_8100_TCP": "tcp://10.0.0.1:8100",
+            "CALLFUSE_PORT_8100_TCP_PROTO": "tcp",
+            "CALLFUSE_SERVE_PORT": "tcp://10.0.0.2:8100",
+            "CALLFUSE_SERVE_SERVICE_HOST": "10.0.0.2",
+        },
+    ],
+    ids=["empty is not set", "the tests' own", "of others", "Kubernetes service links"],
+)
+def test_names_that_change_nothing(env: dict[str, str]) -> None:
+    """Empty variables, other people's, and what Kubernetes writes about services called callfuse are no settings."""
+    assert load_config(env=env) == Config()
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("CALLFUSE_HEARTBEAT", "did you mean CALLFUSE_HEARTBEAT_S?"),
+        ("CALLFUSE_MAX_REPEATS", "did you mean TOOL_LOOP_MAX_REPEATS?"),
+        ("CALLFUSE_MODE", "did you mean TOOL_LOOP_MODE?"),
+        ("CALLFUSE_UPSTREAM", "did you mean CALLFUSE_SERVE_UPSTREAM?"),
+        ("CALLFUSE_PORT", "did you mean CALLFUSE_SERVE_PORT?"),
+        ("CALLFUSE_CONFIG_FILE", "did you mean CALLFUSE_CONFIG?"),
+        ("CALLFUSE_QQQQ", "the variables are CALLFUSE_CONFIG, TOOL_LOOP_DETECTION_ENABLED, "),
+    ],
+)
+def test_an_unknown_name_is_told_the_right_one(name: str, right: str) -> None:
+    """A `CALLFUSE_*` variable that nobody reads is an error, which does not print what may be a token."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(env={name: "s3cret"})
+    assert str(caught.value).startswith(f"{name}: unknown environment variable; {right}")
+    assert "s3cret" not in str(caught.value)

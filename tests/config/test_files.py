@@ -1,0 +1,120 @@
+"""The YAML file: what it may be, and where in it something is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from callfuse.config import Config, load_config
+from callfuse.errors import ConfigError
+
+
+def problems(text: str | bytes, folder: Path) -> list[str]:
+    """What is wrong with a file of this text, a line each, its folder cut off."""
+    file = folder / "callfuse.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {})
+    return str(caught.value).replace(f"{folder}/", "").splitlines()
+
+
+FULL = """\
+tool_call_loop:
+  enabled: true
+  mode: [warn, steer, block]
+  max_repeats: 4
+  ttl_seconds: 600
+  error_messages:
+    block: "[callfuse] Stopped {tool_name} after {count} calls."
+serve:
+  upstream: https://api.openai.com
+  log_level: WARNING
+"""
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    """A path as text or as a path, and a byte order mark, lead to the same configuration."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(FULL)
+    config = load_config(file, {})
+    loop = config.tool_call_loop
+    assert (loop.max_repeats, loop.ttl_seconds, loop.ladder) == (4, 600, ("warn", "steer", "block"))
+    assert (config.serve.upstream, config.serve.log_level) == ("https://api.openai.com", "warning")
+    file.write_bytes(b"\xef\xbb\xbf" + FULL.encode())
+    assert load_config(str(file), {}) == config
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "tool_call_loop:\n  # mode: warn\nserve:\n", "{}"])
+def test_a_file_that_says_nothing_is_fine(text: str, tmp_path: Path) -> None:
+    """An empty file, and sections whose every line is commented out, leave the defaults."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(text)
+    assert load_config(file, {}) == Config()
+
+
+def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
+    """YAML's `<<` brings keys in; saying one of them again is no duplicate."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text("serve:\n  <<: {port: 9000, workers: 2}\n  port: 9001\n")
+    serve = load_config(file, {}).serve
+    assert (serve.port, serve.workers) == (9001, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tool_call_loop:\n  mode: warn: block\n", "callfuse.yaml, line 2, column 13: this is no YAML: mapping values"
+         " are not allowed here"),
+        ("tool_call_loop: [\n", "callfuse.yaml, line 2, column 1: this is no YAML: "),
+        ("tool_call_loop:\n\tmode: warn\n", "callfuse.yaml, line 2, column 1: this is no YAML: found character '\\t'"),
+        ("serve: *nobody\n", "callfuse.yaml, line 1, column 8: this is no YAML: found undefined alias 'nobody'"),
+        ("serve: !!python/object:os.system {}\n", "callfuse.yaml, line 1, column 8: this is no YAML: could not"
+         " determine a constructor"),
+        ("a: 1\n---\nb: 2\n", "callfuse.yaml, line 2, column 1: this is no YAML: but found another document"),
+        ("serve:\n  host: \x07\n", "callfuse.yaml, line 2, column 9: YAML has no such character: "),
+        ("just words\n", "callfuse.yaml: holds 'just words'; use a mapping with keys such as tool_call_loop"),
+        ("- a\n- b\n", "callfuse.yaml: holds ['a', 'b']; use a mapping"),
+        (b"serve: \xff\n", "callfuse.yaml: cannot read this file: it is not UTF-8 (byte 7)"),
+        ("tool_call_loop: 3\n", "tool_call_loop = 3 (callfuse.yaml, line 1): use a mapping with keys of its own"
+         " (enabled, mode, "),
+        ("serve:\n  port: 70000\n", "serve.port = 70000 (callfuse.yaml, line 2): use a whole number from 0 to 65535"),
+        ("tool_call_loop:\n  mode: off\n", "tool_call_loop.mode = false (callfuse.yaml, line 2): use one of observe"),
+        ("tool_call_loop:\n  max_repeats: off\n", "tool_call_loop.max_repeats = false (callfuse.yaml, line 2): use 0"
+         " (off) or a whole number from 2"),
+        ("tool_call_loop:\n\n  similar: 3\n", "tool_call_loop.similar (callfuse.yaml, line 3): unknown key; "),
+        ("serve: {port: 1, host: h, port: 2}\n", "serve.port (callfuse.yaml): given twice, in lines 1 and 1; keep one"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_named_with_the_place(text: str | bytes, expected: str, tmp_path: Path) -> None:
+    """One line with the file, the line and, for YAML itself, the column."""
+    lines = problems(text, tmp_path)
+    assert len(lines) == 1
+    assert lines[0].startswith(expected)
+
+
+def test_duplicates_are_all_found(tmp_path: Path) -> None:
+    """A key given twice, at any depth, is named with both lines, beside whatever else is wrong."""
+    text = "tool_call_loop:\n  mode: warn\n  mode: blok\nserve: {}\nserve: {}\n"
+    found = problems(text, tmp_path)
+    assert found[0] == "tool_call_loop.mode (callfuse.yaml): given twice, in lines 2 and 3; keep one"
+    assert found[1] == "serve (callfuse.yaml): given twice, in lines 4 and 5; keep one"
+    assert found[2].startswith("tool_call_loop.mode = 'blok' (callfuse.yaml, line 3): use one of observe, ")
+    assert len(found) == 3
+
+
+def test_a_file_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    """An alias to the mapping that it stands in ends as an unknown key and not in a recursion."""
+    assert problems("serve: &again\n  host: h\n  within: *again\n", tmp_path) == [
+        "serve.within (callfuse.yaml, line 3): unknown key; the keys here are upstream, host, port, workers, log_level,"
+        " connect_timeout_s, first_byte_timeout_s, idle_timeout_s, shutdown_timeout_s, max_connections"
+    ]
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """A missing file and a folder are problems, also where the environment names them."""
+    missing = str(tmp_path / "missing.yaml")
+    for source, env in ((missing, {}), (None, {"CALLFUSE_CONFIG": missing})):
+        with pytest.raises(ConfigError) as caught:
+            load_config(source, env)
+        assert str(caught.value) == f"{missing}: cannot read this file: No such file or directory"
+    with pytest.raises(ConfigError, match=r": cannot read this file: Is a directory$"):
+        load_config(tmp_path, {})

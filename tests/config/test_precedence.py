@@ -1,0 +1,135 @@
+"""Which source wins: keyword over environment over file, key by key, and command line options over all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callfuse.config import Config, load_config
+from callfuse.config.environment import variables
+from callfuse.config.model import KeyPath, leaves
+from callfuse.policy.settings import MODES
+
+# For each key that has three other valid values in one text form: what the file, the environment and the keyword say.
+VALUES: dict[str, tuple[Any, Any, Any]] = {
+    "enabled": (False, "true", False),
+    "mode": ("observe", "warn", "block"),
+    "finish_reason": ("error", "stop", "error"),
+    "usage": ("sum", "last", "sum"),
+    "fail_closed": (True, "false", True),
+    "upstream": ("http://file.example", "http://env.example", "http://keyword.example"),
+    "host": ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
+    "log_level": ("debug", "warning", "error"),
+    "block": ("from the file", "from the environment", "from the keyword"),
+    "warning": ("from the file", "from the environment", "from the keyword"),
+    "guidance": ("from the file", "from the environment", "from the keyword"),
+}
+NUMBERS = (21, "22", 23)
+
+
+def nested(path: KeyPath, value: Any) -> dict[str, Any]:
+    """The mapping in the file's shape that holds one value."""
+    for name in reversed(path):
+        value = {name: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def held(config: Config, path: KeyPath) -> Any:
+    """The value under a path."""
+    value: Any = config
+    for name in path:
+        value = getattr(value, name)
+    return value
+
+
+def meant(path: KeyPath, value: Any) -> Any:
+    """What a raw value of a source stands for."""
+    if path[-1] == "mode":
+        return MODES[value]
+    if isinstance(value, str) and path[-1] in ("enabled", "fail_closed"):
+        return value == "true"
+    return float(value) if str(value).isdigit() else value
+
+
+def yaml_file(folder: Path, path: KeyPath, value: Any) -> Path:
+    """A file that sets one key."""
+    file = folder / "callfuse.yaml"
+    lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(path)]
+    file.write_text("\n".join(lines) + f" {str(value).lower() if isinstance(value, bool) else value}\n")
+    return file
+
+
+@pytest.mark.parametrize(("variable", "path"), variables().items())
+def test_each_source_overrides_the_ones_below_it(variable: str, path: KeyPath, tmp_path: Path) -> None:
+    """For every variable: file alone, environment over file, keyword over both."""
+    in_file, in_env, in_keyword = VALUES.get(path[-1], NUMBERS)
+    file = yaml_file(tmp_path, path, in_file)
+    env = {"CALLFUSE_CONFIG": str(file)}
+    assert held(load_config(env=env), path) == meant(path, in_file)
+    assert held(load_config(file, {}), path) == meant(path, in_file)
+    env[variable] = in_env
+    assert held(load_config(env=env), path) == meant(path, in_env)
+    assert held(load_config(file, env), path) == meant(path, in_env)
+    assert held(load_config(nested(path, in_keyword), env), path) == meant(path, in_keyword)
+
+
+def test_a_source_says_only_what_it_changes(tmp_path: Path) -> None:
+    """Sections are merged key by key, so each source's own keys stand beside the others'."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text("tool_call_loop:\n  window: 20\n  error_messages: {block: from the file}\nserve: {port: 9000}\n")
+    env = {"CALLFUSE_CONFIG": str(file), "TOOL_LOOP_MAX_REPEATS": "5", "CALLFUSE_ERROR_MESSAGES_WARNING": "from env"}
+    config = load_config({"tool_call_loop": {"mode": "warn", "error_messages": {"guidance": "from keyword"}}}, env)
+    loop = config.tool_call_loop
+    assert (loop.window, loop.max_repeats, loop.mode, config.serve.port) == (20, 5, MODES["warn"], 9000)
+    texts = loop.error_messages
+    assert (texts.block, texts.warning, texts.guidance) == ("from the file", "from env", "from keyword")
+
+
+def test_a_file_that_is_given_replaces_the_named_one(tmp_path: Path) -> None:
+    """With a path, `CALLFUSE_CONFIG` is not even opened."""
+    file = yaml_file(tmp_path, ("serve", "port"), 9001)
+    assert load_config(str(file), {"CALLFUSE_CONFIG": str(tmp_path / "missing.yaml")}).serve.port == 9001
+
+
+def test_options_override_every_source_for_their_keys(tmp_path: Path) -> None:
+    """A command line option wins; one that was not given changes nothing."""
+    file = yaml_file(tmp_path, ("serve", "port"), 9001)
+    env = {"CALLFUSE_SERVE_PORT": "9002", "CALLFUSE_SERVE_HOST": "10.0.0.2"}
+    config = load_config(file, env, options={"port": 9003, "host": None})
+    assert (config.serve.port, config.serve.host) == (9003, "10.0.0.2")
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    """Without any source the defaults of the classes hold."""
+    assert load_config(env={}) == Config()
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no environment is passed in, it is that of the process."""
+    monkeypatch.setenv("TOOL_LOOP_MAX_REPEATS", "7")
+    assert load_config().tool_call_loop.max_repeats == 7
+
+
+def test_a_config_stands_as_it_is() -> None:
+    """A resolved configuration is not resolved again."""
+    config = load_config({"serve": {"port": 9004}}, {})
+    assert load_config(config, {"CALLFUSE_SERVE_PORT": "9005"}) is config
+
+
+def test_a_config_survives_json() -> None:
+    """What a parent process hands to its workers is what they read, modes and templates included."""
+    config = load_config(
+        {"tool_call_loop": {"mode": ["warn", "steer", "block"], "error_messages": {"block": "[{count}] \u2028 stop"}}},
+        {"CALLFUSE_SERVE_UPSTREAM": "https://user:secret@vendor.example/v1"},
+    )
+    assert Config.model_validate_json(config.model_dump_json()) == config
+
+
+def test_every_field_has_one_variable_of_its_own() -> None:
+    """A field that is added to a settings class gets its variable by existing, and no two share one."""
+    assert sorted(variables().values()) == sorted(path for path, _ in leaves())
+    expected = {f"CALLFUSE_SERVE_{name.upper()}" for name in type(Config().serve).model_fields}
+    assert expected == {name for name, path in variables().items() if path[0] == "serve"}
+    loop = {path[1] for path in variables().values() if path[0] == "tool_call_loop"}
+    assert loop == set(type(Config().tool_call_loop).model_fields)

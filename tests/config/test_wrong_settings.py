@@ -1,0 +1,205 @@
+"""What is wrong is named with its key, its value, its source and what is right; all of it at once."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from callfuse.config import load_config
+from callfuse.config.model import leaves
+from callfuse.config.wording import allowed
+from callfuse.errors import ConfigError
+from callfuse.proxy.settings import ServeSettings
+
+MODES_RIGHT = (
+    "use one of observe, warn, block, break, chance_then_block, chance_then_break, chance, graduated, "
+    "or a list of rungs (observe, warn, steer, block)"
+)
+PLACEHOLDERS_RIGHT = "use {tool_name}, {arguments}, {count}, {max_repeats}, {window}, {previous_result}, {model}"
+REPEATS_RIGHT = "use 0 (off) or a whole number from 2"
+UPSTREAM_RIGHT = "use http:// or https:// with a host, as in https://api.openai.com"
+NO_SWITCH = "use a number (YAML reads on, off, yes and no as true and false)"
+
+
+def complaint(source: Any = None, **env: str) -> str:
+    """The message that the settings raise."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(source, env)
+    return str(caught.value)
+
+
+LOOP = [
+    ("enabled", "maybe", "'maybe'", "use true or false"),
+    ("mode", "blok", "'blok'", MODES_RIGHT),
+    ("mode", False, "false", f"{MODES_RIGHT}; `enabled: false` turns callfuse off"),
+    ("mode", ["warn", "stop"], "['warn', 'stop']", "'stop' is no rung; use observe, warn, steer, block"),
+    ("mode", [], "[]", MODES_RIGHT),
+    ("max_repeats", 1, "1", REPEATS_RIGHT),
+    ("max_repeats", -3, "-3", REPEATS_RIGHT),
+    ("max_repeats", 2.5, "2.5", REPEATS_RIGHT),
+    ("max_repeats", "three", "'three'", REPEATS_RIGHT),
+    ("max_repeats", True, "true", REPEATS_RIGHT),
+    ("max_repeats", None, "null", REPEATS_RIGHT),
+    ("max_repeats_changing", 1, "1", REPEATS_RIGHT),
+    ("ttl_seconds", 0, "0", "use a number above 0"),
+    ("ttl_seconds", float("inf"), "inf", "use a number above 0"),
+    ("ttl_seconds", float("nan"), "nan", "use a number above 0"),
+    ("heartbeat_s", True, "true", NO_SWITCH),
+    ("window", 1, "1", "use a whole number from 2 to 100"),
+    ("window", 101, "101", "use a whole number from 2 to 100"),
+    ("window", True, "true", NO_SWITCH),
+    ("max_held_bytes", 0, "0", "use a whole number above 0"),
+    ("max_rounds", 9, "9", "use a whole number from 10"),
+    ("finish_reason", "halt", "'halt'", "use one of stop, error"),
+    ("usage", {"input": "last"}, "a mapping", "use one of last, sum"),
+    ("error_messages.block", "Stop {nope}", "'Stop {nope}'", f"{{nope}} is no placeholder; {PLACEHOLDERS_RIGHT}"),
+    ("error_messages.block", "{}", "'{}'", f"{{}} is no placeholder; {PLACEHOLDERS_RIGHT}"),
+    ("error_messages.block", "{count!r:>4}", "'{count!r:>4}'", "{count!r:>4} is no placeholder; "),
+    (
+        "error_messages.warning",
+        "a { b",
+        "'a { b'",
+        "; write {{ and }} for braces, and use the placeholders {tool_name}",
+    ),
+    ("error_messages.guidance", "", "''", "use text that is not empty"),
+    ("error_messages", "Stop!", "'Stop!'", "use a mapping with keys of its own (block, warning, guidance)"),
+]
+SERVE = [
+    ("upstream", "api.openai.com", "'api.openai.com'", UPSTREAM_RIGHT),
+    ("upstream", "localhost:8000", "'localhost:8000'", UPSTREAM_RIGHT),
+    ("upstream", "ftp://h", "'ftp://h'", UPSTREAM_RIGHT),
+    ("upstream", "https://", "'https://'", UPSTREAM_RIGHT),
+    ("upstream", "http://[::1", "'http://[::1'", f"it is no URL; {UPSTREAM_RIGHT}"),
+    ("upstream", "http://h:99999", "'http://h:99999'", f"its port is no number from 1 to 65535; {UPSTREAM_RIGHT}"),
+    ("upstream", "http://a b", "'http://a b'", "it has white space or control characters in it; "),
+    ("upstream", "https://h/?key=k3y", "'https://h/?***'", "leave out what begins with ? or #"),
+    ("upstream", 8000, "8000", "use text that is not empty"),
+    ("port", 65536, "65536", "use a whole number from 0 to 65535"),
+    ("workers", 0, "0", "use a whole number from 1"),
+    ("host", "", "''", "use text that is not empty"),
+    ("log_level", "loud", "'loud'", "use one of debug, info, warning, error"),
+    ("max_connections", -1, "-1", "use a whole number from 0"),
+    ("shutdown_timeout_s", 0, "0", "use a number above 0"),
+]
+WRONG = [("tool_call_loop", *row) for row in LOOP] + [("serve", *row) for row in SERVE]
+
+
+@pytest.mark.parametrize(("block", "key", "value", "shown", "right"), WRONG)
+def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, right: str) -> None:
+    """The message is one line: full path, value, source, what is allowed."""
+    given = value
+    for name in reversed(key.split(".")):
+        given = {name: given}
+    message = complaint({block: given})
+    assert message.startswith(f"{block}.{key} = {shown} (keyword): ")
+    assert right in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({"tool_call_loop": {"max_repeat": 3}}, "tool_call_loop.max_repeat (keyword): unknown key; did you mean"
+         " tool_call_loop.max_repeats?"),
+        ({"tool_call_lop": {}}, "tool_call_lop (keyword): unknown key; did you mean tool_call_loop?"),
+        ({"max_repeats": 3}, "max_repeats (keyword): unknown key; did you mean tool_call_loop.max_repeats?"),
+        ({"tool_call_loop": {"port": 1}}, "tool_call_loop.port (keyword): unknown key; did you mean serve.port?"),
+        ({"serve": {"workrs": 2}}, "serve.workrs (keyword): unknown key; did you mean serve.workers?"),
+        ({"tool_call_loop": {"error_messages": {"blok": "x"}}}, "tool_call_loop.error_messages.blok (keyword): unknown"
+         " key; did you mean tool_call_loop.error_messages.block?"),
+        ({"store": "redis://u:s3cret@h"}, "store (keyword): unknown key; the keys here are tool_call_loop, serve"),
+        ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are tool_call_loop, serve"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:
+    """The nearest key is named with its full path, and the value, which may be anything, is not printed."""
+    assert complaint(source) == expected
+
+
+def test_a_variable_that_does_not_parse_is_named() -> None:
+    """The environment's problems name the key and the variable."""
+    assert complaint(TOOL_LOOP_MAX_REPEATS="1") == (
+        f"tool_call_loop.max_repeats = '1' (environment variable TOOL_LOOP_MAX_REPEATS): {REPEATS_RIGHT}"
+    )
+    assert complaint(TOOL_LOOP_TTL_SECONDS="soon") == (
+        "tool_call_loop.ttl_seconds = 'soon' (environment variable TOOL_LOOP_TTL_SECONDS): use a number above 0"
+    )
+    assert complaint(TOOL_LOOP_MODE="warn,stop") == (
+        "tool_call_loop.mode = ['warn', 'stop'] (environment variable TOOL_LOOP_MODE): "
+        "'stop' is no rung; use observe, warn, steer, block"
+    )
+
+
+def test_all_problems_come_at_once() -> None:
+    """Every problem of every source has its line."""
+    message = complaint(
+        {"tool_call_loop": {"mode": "blok", "max_repeat": 3}, "serve": {"port": -1}},
+        CALLFUSE_WINDOW="1",
+        CALLFUSE_HEARTBEAT="15",
+    )
+    keys = [
+        "tool_call_loop.mode",
+        "tool_call_loop.max_repeat ",
+        "serve.port",
+        "tool_call_loop.window",
+        "CALLFUSE_HEARTBEAT",
+    ]
+    lines = message.splitlines()
+    assert len(lines) == len(keys)
+    assert all(any(line.startswith(key) for line in lines) for key in keys)
+
+
+def test_a_source_of_the_wrong_kind_is_named() -> None:
+    """What is neither mapping nor path is said to be so."""
+    assert complaint(3) == "config = 3 (keyword): use a mapping or the path of a file"
+    assert complaint("") == "config = '' (keyword): use a mapping or the path of a file"
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        "htp://user:s3cret@h",
+        "user:s3cret@h.example",
+        "https://user:s3cret@h:port",
+        "https://user:with/slash/s3cret@h?x",
+        "https://user:with@at@s3cret@h?x",
+        "https://user:s3cret with space@h",
+        "https://h/?key=s3cret",
+        "https://h/#s3cret",
+        "x" * 115 + ":s3cret@h",
+    ],
+)  # fmt: skip
+def test_no_message_holds_a_credential(upstream: str) -> None:
+    """However a URL is wrong, neither its password nor its query is printed, here or by the settings class itself."""
+    message = complaint(CALLFUSE_SERVE_UPSTREAM=upstream)
+    assert message.startswith("serve.upstream = '")
+    assert "s3cret" not in message
+    with pytest.raises(ValidationError) as caught:
+        ServeSettings(upstream=upstream)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        "http://h",
+        "HTTPS://API.example/v1/",
+        "https://user:s3cret@h:8443/base",
+        "http://[::1]:8080",
+        "http://127.0.0.1:1",
+    ],
+)
+def test_an_upstream_stands_as_it_was_written(upstream: str) -> None:
+    """A right URL is kept to the letter."""
+    assert load_config({"serve": {"upstream": upstream}}, {}).serve.upstream == upstream
+
+
+def test_a_long_value_is_cut() -> None:
+    """A message stays readable whatever was pasted into a key."""
+    assert len(complaint({"tool_call_loop": {"finish_reason": "x" * 100_000}})) < 250
+
+
+def test_every_field_can_say_what_it_takes() -> None:
+    """The wording knows the type of every field, but for the ladder, which has its own words."""
+    unknown = [path[-1] for path, field in leaves() if "another value" in allowed(field)]
+    assert unknown == ["mode"]

@@ -1,0 +1,1 @@
+"""What goes wrong around callfuse, and what each side sees of it."""

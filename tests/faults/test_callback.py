@@ -1,0 +1,141 @@
+"""An `on_loop` callback sees each finding before the action; whatever it does, the exchange goes on."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.asgi import Exchange, drive
+from tests.support.config import guard
+from tests.support.kits import DialectKit
+from tests.support.meeting import MARK, ask, every_dialect, given_log, reply
+from tests.support.plain import again, elsewhere, spin
+from tests.support.scripted import ScriptedApp, play
+
+
+def app_for(kit: DialectKit) -> ScriptedApp:
+    """A model that loops, and changes course when it is asked again."""
+    return play(reply(kit, again(), stream=True), reply(kit, elsewhere(), stream=True))
+
+
+async def asked(kit: DialectKit, app: ScriptedApp, on_loop: Callable[[Any], Any], ladder: str = "block") -> Exchange:
+    """One exchange with a looping model and this callback."""
+    guarded = guard(app, ladder, on_loop=on_loop, callback_timeout_s=0.05)
+    exchange = await drive(guarded, ask(kit, spin(), stream=True))
+    assert exchange.raised is None
+    assert exchange.complete
+    assert kit.faults(exchange.body) == []
+    return exchange
+
+
+def raises(_event: Any) -> str:
+    """A callback with a bug."""
+    raise RuntimeError("a bug in the callback")
+
+
+async def raises_later(_event: Any) -> str:
+    """An async callback with a bug."""
+    await asyncio.sleep(0)
+    raise RuntimeError("a bug in the callback")
+
+
+async def hangs(_event: Any) -> None:
+    """A callback that waits for something that never comes."""
+    await asyncio.Event().wait()
+
+
+def talks_nonsense(_event: Any) -> Any:
+    """A callback that answers with no rung."""
+    return {"what": "ever"}
+
+
+@every_dialect
+@pytest.mark.parametrize("callback", [raises, raises_later, hangs, talks_nonsense])
+async def test_a_broken_callback_changes_nothing(kit: DialectKit, callback: Callable[[Any], Any]) -> None:
+    """One that raises, outlasts `callback_timeout_s` or answers nonsense is logged, and the policy's action stands."""
+    app = app_for(kit)
+    with given_log() as log:
+        exchange = await asked(kit, app, callback)
+    assert b"call_first" not in exchange.body
+    assert MARK.encode() in exchange.body
+    assert len(app.heard) == 1
+    assert any(level >= logging.WARNING and "Tool call loop detected" not in text for _, level, text in log)
+    assert all(name.startswith("callfuse") for name, _, _ in log)
+
+
+def sync(answer: str | None) -> Callable[[Any], Any]:
+    """A callback that decides at once."""
+    return lambda _event: answer
+
+
+def deferred(answer: str | None) -> Callable[[Any], Any]:
+    """A callback that decides a moment later."""
+
+    async def decide(_event: Any) -> str | None:
+        await asyncio.sleep(0)
+        return answer
+
+    return decide
+
+
+@every_dialect
+@pytest.mark.parametrize("make", [sync, deferred])
+@pytest.mark.parametrize(
+    ("ladder", "answer", "delivered", "calls"),
+    [
+        ("block", None, None, 1),
+        ("block", "allow", "call_first", 1),
+        ("block", "observe", "call_first", 1),
+        ("block", "warn", "call_first", 1),
+        ("block", "steer", "call_second", 2),
+        ("observe", "block", None, 1),
+        ("warn", "block", None, 1),
+        ("warn", "steer", "call_second", 2),
+        ("chance_then_block", "block", None, 1),
+        ("chance_then_block", None, "call_second", 2),
+    ],
+)
+async def test_a_callback_decides(
+    kit: DialectKit,
+    make: Callable[[str | None], Callable[[Any], Any]],
+    ladder: str,
+    answer: str | None,
+    delivered: str | None,
+    calls: int,
+) -> None:
+    """None keeps the action, a rung changes it, `allow` lets the call go."""
+    app = app_for(kit)
+    exchange = await asked(kit, app, make(answer), ladder)
+    (view,) = kit.sdk(exchange.body, stream=True)
+    assert [call.id for call in view.calls] == ([delivered] if delivered else [])
+    assert len(app.heard) == calls
+
+
+@every_dialect
+async def test_a_callback_sees_the_finding(kit: DialectKit) -> None:
+    """It is told once, with the tool and the count, before the client has the answer."""
+    seen: list[Any] = []
+
+    def note(event: Any) -> None:
+        seen.append(event)
+
+    await asked(kit, app_for(kit), note)
+    (event,) = seen
+    assert "search" in repr(event)
+    assert "repeat" in repr(event)
+
+
+@every_dialect
+async def test_a_callback_is_not_asked_without_a_finding(kit: DialectKit) -> None:
+    """A healthy exchange does not reach it."""
+
+    def never(event: Any) -> None:
+        raise AssertionError(event)
+
+    app = app_for(kit)
+    with given_log() as log:
+        exchange = await drive(guard(app, on_loop=never), ask(kit, spin(1), stream=True))
+    assert exchange.body == app.replies[0].body
+    assert log == []

@@ -1,0 +1,97 @@
+"""Law 8, bounded: every limit has a behaviour, and at each of them nothing is lost."""
+
+import logging
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.asgi import Watch, drive
+from tests.support.config import guard
+from tests.support.kits import DialectKit, stream_of
+from tests.support.meeting import ask, bare, every_dialect, given_log, meet, reply, streamed_and_whole
+from tests.support.model import Call
+from tests.support.plain import again, same_call, saying, spin
+from tests.support.scripted import Reply, play
+from tests.support.streams import chunkings
+
+
+@every_dialect
+@streamed_and_whole
+@given(data=st.data())
+def test_a_request_over_the_limit_is_not_guarded(kit: DialectKit, stream: bool, data: st.DataObject) -> None:
+    """A request body over `max_request_bytes` reaches the app whole, in order, and its answer passes."""
+    request, script = ask(kit, spin(), stream=stream), reply(kit, again(), stream=stream)
+    chunks = data.draw(chunkings(request.body))
+    limit = data.draw(st.integers(1, len(request.body) - 1))
+    cut = type(request)(request.path, request.body, request.headers, chunks=chunks)
+    met = meet(cut, [script], max_request_bytes=limit)
+    plain = bare(request, [script])
+    assert met.app.heard == plain.app.heard
+    assert (met.client.start, met.body) == (plain.client.start, plain.body)
+    assert met.log, "that the exchange was not guarded is worth a line"
+
+
+@every_dialect
+def test_a_request_at_the_limit_is_guarded(kit: DialectKit) -> None:
+    """The limit itself is still within."""
+    request = ask(kit, spin(), stream=True)
+    met = meet(request, [reply(kit, again(), stream=True)], max_request_bytes=len(request.body))
+    assert b"call_first" not in met.body
+
+
+@every_dialect
+@given(data=st.data())
+def test_a_whole_answer_over_the_limit_passes(kit: DialectKit, data: st.DataObject) -> None:
+    """A JSON answer over `max_response_bytes` is passed on unjudged, every byte of it."""
+    script = reply(kit, again(), stream=False)
+    script = script.cut(data.draw(chunkings(script.body)))
+    limit = data.draw(st.integers(1, len(script.body) - 1))
+    met = meet(ask(kit, spin(), stream=False), [script], max_response_bytes=limit)
+    assert met.body == script.body
+    assert met.client.complete
+    assert met.log
+
+
+@every_dialect
+@given(limit=st.integers(1, 400))
+def test_a_call_too_long_to_hold_is_let_through(kit: DialectKit, limit: int) -> None:
+    """A held call that outgrows `max_held_bytes` goes on to the client as it came, and so does all behind it."""
+    pieces = ('{"query": "', *("zebra " for _ in range(200)), '"}')
+    history = spin().and_then()
+    long = Call("call_long", "search", pieces)
+    answer = saying("Here.", long)
+    met = meet(ask(kit, history, stream=True), [Reply(tuple(f.raw for f in kit.frames(answer)))], max_held_bytes=limit)
+    assert met.body == stream_of(kit, answer)
+    assert met.client.complete
+    assert met.log_at(logging.WARNING), "failing open is worth a line"
+
+
+@every_dialect
+async def test_a_hold_ends_in_time(kit: DialectKit) -> None:
+    """A hold that outlasts `max_hold_s` lets go of what it has while the model is still writing."""
+    watch = Watch()
+    listed = kit.frames(saying(same_call()))
+    last = max(at for at, frame in enumerate(listed) if frame.item == 0)
+
+    async def gate(at: int) -> None:
+        if at == last:
+            await watch.until(b"call_again")
+
+    app = play(Reply(tuple(frame.raw for frame in listed), gate=gate))
+    with given_log() as log:
+        guarded = guard(app, max_hold_s=0.05)
+        exchange = await drive(guarded, ask(kit, spin(), stream=True), on_bytes=watch.feed)
+    assert exchange.raised is None
+    assert exchange.body == b"".join(frame.raw for frame in listed)
+    assert log
+
+
+@every_dialect
+async def test_the_ledger_has_a_size(kit: DialectKit) -> None:
+    """With room for one session, many conversations do not blind the guard: each loop is seen."""
+    app = play(reply(kit, again(), stream=True))
+    guarded = guard(app, max_sessions=1)
+    for at in range(20):
+        headers = (*ask(kit, spin(), stream=True).headers, (b"x-callfuse-session-id", b"session-%08d" % at))
+        exchange = await drive(guarded, ask(kit, spin(), stream=True, headers=headers))
+        assert b"call_first" not in exchange.body

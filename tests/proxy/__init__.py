@@ -1,0 +1,1 @@
+"""The reverse proxy over real sockets."""

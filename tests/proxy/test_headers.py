@@ -1,0 +1,33 @@
+"""Which headers go on: what servers in front would refuse, and so cannot be shown over a socket."""
+
+from callfuse.proxy.headers import to_client, to_upstream
+
+
+def test_a_length_beside_chunks_is_dropped() -> None:
+    """Two framings in one message are how requests are smuggled; the chunks are what was read."""
+    both = [(b"content-length", b"5"), (b"x", b"1"), (b"transfer-encoding", b"chunked")]
+    assert to_upstream(both) == [("x", "1")]
+    assert to_client(both, bodiless=False) == [(b"x", b"1")]
+
+
+def test_a_length_cannot_be_named_away() -> None:
+    """`connection: content-length` would leave the body without an end."""
+    named = [(b"connection", b"Content-Length, X-Mine"), (b"content-length", b"5"), (b"x-mine", b"1")]
+    assert to_upstream(named) == [("content-length", "5")]
+    assert to_client(named, bodiless=False) == [(b"content-length", b"5")]
+
+
+def test_names_are_in_lower_case() -> None:
+    """ASGI asks for it, whatever the upstream wrote and whatever a host hands over."""
+    assert to_upstream([(b"X-A", b"1"), (b"HOST", b"h"), (b"x-a", b"2")]) == [("x-a", "1"), ("x-a", "2")]
+    assert to_client([(b"X-A", b"1"), (b"Connection", b"close")], bodiless=False) == [(b"x-a", b"1")]
+
+
+def test_values_that_are_not_utf8_are_kept_readable() -> None:
+    """UTF-8 keeps its bytes on the way to the upstream; Latin-1 becomes the UTF-8 of the same characters."""
+    assert to_upstream([(b"a", "caf\u00e9".encode()), (b"b", b"caf\xe9")]) == [("a", "caf\u00e9"), ("b", "caf\u00e9")]
+
+
+def test_a_bodiless_answer_has_no_length() -> None:
+    """The length of a 304 is that of another answer."""
+    assert to_client([(b"Content-Length", b"9"), (b"etag", b"1")], bodiless=True) == [(b"etag", b"1")]

@@ -1,0 +1,1 @@
+"""The official SDKs over sockets."""

@@ -1,0 +1,22 @@
+"""The whole way over real sockets: SDK, guard, reverse proxy, scripted vendor."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from callfuse import CallFuseMiddleware
+from callfuse.proxy.app import ReverseProxy
+from callfuse.proxy.settings import ServeSettings
+from callfuse.testing import ScriptedVendor
+from tests.support.serving import serve
+
+
+@asynccontextmanager
+async def wired(vendor: ScriptedVendor, mode: str | list[str], **settings: Any) -> AsyncIterator[str]:
+    """The guarded URL in front of this vendor."""
+    config = {"tool_call_loop": {"mode": mode, **settings}}
+    async with (
+        serve(vendor) as upstream,
+        serve(CallFuseMiddleware(ReverseProxy(ServeSettings(upstream=upstream)), config)) as url,
+    ):
+        yield url

@@ -1,0 +1,81 @@
+"""The dialects under test. A dialect gets every law by being registered here.
+
+In: neutral conversations and answers (`tests.support.model`). Out: bytes as the vendor and its clients write
+them, and what a client reads from bytes: once with a reader of the tests' own (`read`, which understands every
+quirk), once with the official SDK (`sdk`), whose word decides what is a valid stream.
+"""
+
+from typing import Protocol
+
+from tests.support.kits.anthropic import AnthropicKit
+from tests.support.kits.openai_chat import OpenAIChatKit
+from tests.support.model import PLAIN, Answer, Frame, History, Style, View
+
+
+class DialectKit(Protocol):
+    """What a dialect must be able to do for the laws to be asked of it."""
+
+    @property
+    def name(self) -> str:
+        """The dialect's name, as callfuse has it."""
+
+    @property
+    def path(self) -> str:
+        """Where its requests go."""
+
+    @property
+    def most_choices(self) -> int:
+        """How many choices one answer can have."""
+
+    @property
+    def stopped(self) -> str:
+        """The finish reason of a message that ends without calls."""
+
+    @property
+    def called(self) -> str:
+        """The finish reason of a message that ends with calls."""
+
+    @property
+    def newlines(self) -> tuple[str, ...]:
+        """Line ends that its clients read."""
+
+    def request(self, history: History, *, stream: bool, n: int = 1, style: Style = PLAIN) -> bytes:
+        """The request body of a conversation."""
+
+    def frames(self, answer: Answer) -> tuple[Frame, ...]:
+        """An answer as a stream, one frame an event."""
+
+    def whole(self, answer: Answer) -> bytes:
+        """An answer as one JSON body."""
+
+    def read(self, body: bytes, *, stream: bool) -> tuple[View, ...]:
+        """What a client that understands every quirk has at the end, choice by choice."""
+
+    def faults(self, body: bytes) -> list[str]:
+        """What is wrong with a streamed body by the rules of the dialect."""
+
+    def sdk(self, body: bytes, *, stream: bool) -> tuple[View, ...]:
+        """What the official SDK makes of a body; raises where it refuses it."""
+
+    def replay(self, history: History, body: bytes, *, stream: bool, result: str) -> bytes:
+        """The next request of an agent on the official SDK: each call gets `result`, or the user speaks."""
+
+    def results(self, request: bytes) -> list[tuple[str, str]]:
+        """The results in a request, as (call id, text), in order."""
+
+    def lineage(self, body: bytes) -> set[str]:
+        """The answer ids that stand in a streamed body."""
+
+    def tokens(self, body: bytes, *, stream: bool) -> tuple[int, int] | None:
+        """Input and output tokens that the SDK reports at the end."""
+
+    def error(self) -> bytes:
+        """An error event, as the vendor puts it into a stream that has begun."""
+
+
+KITS: tuple[DialectKit, ...] = (OpenAIChatKit(), AnthropicKit())
+
+
+def stream_of(kit: DialectKit, answer: Answer) -> bytes:
+    """An answer's stream in one piece."""
+    return b"".join(frame.raw for frame in kit.frames(answer))
