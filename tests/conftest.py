@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, Phase, settings
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
-settings.register_profile("dev", deadline=None, max_examples=25, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("quick", parent=settings.get_profile("dev"), phases=(Phase.explicit, Phase.generate))
-settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=250)
+settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=500)
 
 _DEFAULT = "ci" if os.environ.get("CI") == "true" else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))

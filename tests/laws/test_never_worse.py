@@ -11,6 +11,7 @@ from tests.support.asgi import Watch, drive
 from tests.support.config import ACTING, guard
 from tests.support.kits import DialectKit
 from tests.support.meeting import MARK, ask, bare, every_dialect, meet, reply, streamed_and_whole
+from tests.support.model import Call
 from tests.support.plain import again, elsewhere, spin
 from tests.support.scripted import Reply, play, whole
 from tests.support.streams import KNOWN, answers, chunkings, looping
@@ -44,7 +45,7 @@ def test_a_stream_that_just_ends_ends_the_same_way(kit: DialectKit, data: st.Dat
     """A body that ends in a held call without its finish is given out as it came: a cut call is no evidence."""
     answer = data.draw(answers(kit, [KNOWN[0]], many=False, plain=True))
     listed = kit.frames(answer)
-    called = len(answer.choices[0]) - 1
+    called = next(at for at, item in enumerate(answer.choices[0]) if isinstance(item, Call))
     opens = next(at for at, frame in enumerate(listed) if frame.kind == "open" and frame.item == called)
     body = b"".join(frame.raw for frame in listed[: opens + 1])
     script = Reply(data.draw(chunkings(body)))

@@ -22,7 +22,7 @@ def prompt(kit: DialectKit, answer: Answer, held: frozenset[int]) -> list[int]:
     """For each frame of an answer, how many bytes the client must have when that frame has been sent.
 
     A held call keeps back its own frames and nothing before them, until it ends: with its closing frame, or with the
-    next frame that belongs to something else.
+    next call or the finish.
     """
     needed, waits, out, kept = [], False, 0, 0
     for frame in kit.frames(answer):
@@ -34,8 +34,8 @@ def prompt(kit: DialectKit, answer: Answer, held: frozenset[int]) -> list[int]:
 
 
 def _waits(frame: Frame, held: frozenset[int], *, waits: bool) -> bool:
-    if frame.kind == "noise":
-        return waits
+    if frame.kind == "noise" or (waits and frame.kind == "piece"):
+        return waits  # text between the pieces of a call does not end it
     return frame.item in held and frame.kind != "close"
 
 

@@ -88,11 +88,14 @@ def quirks(draw: st.DrawFn, kit: DialectKit, *, plain: bool = False) -> Quirks:
 
 
 @st.composite
-def choices(draw: st.DrawFn, calls: tuple[Call, ...]) -> Choice:
-    """Thinking, text and these calls, in the order of the dialects."""
+def choices(draw: st.DrawFn, calls: tuple[Call, ...], *, late_text: bool) -> Choice:
+    """Thinking, text and these calls, in the order of the dialects; `late_text` may follow or part the calls."""
     said: list[Item] = [Thinking(draw(PIECES))] if draw(st.booleans()) else []
     said += [Text(pieces) for pieces in draw(st.lists(PIECES, max_size=2, min_size=0 if calls else 1))]
-    return (*said, *calls)
+    made: list[Item] = list(calls)
+    if late_text and draw(st.integers(0, 3)) == 0:
+        made.insert(draw(st.integers(0, len(made))), Text(draw(PIECES)))
+    return (*said, *made)
 
 
 @st.composite
@@ -107,7 +110,8 @@ def answers(
 ) -> Answer:
     """An answer with these calls in each of its choices."""
     count = draw(st.integers(1, kit.most_choices)) if many else 1
-    said = tuple(draw(choices(draw(calls_of(which, f"call_{tag}{at}N")))) for at in range(count))
+    calls = [draw(calls_of(which, f"call_{tag}{at}N")) for at in range(count)]
+    said = tuple(draw(choices(made, late_text=kit.late_text)) for made in calls)
     return Answer(said, draw(quirks(kit, plain=plain)), draw(st.booleans()), tag)
 
 

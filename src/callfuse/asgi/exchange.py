@@ -1,11 +1,11 @@
 """One exchange: its request is changed where results carry texts, its answer watched or guarded, and what came of it kept.
 
-In a healthy timeline no call can be found to loop: then every message passes to the client first and is looked at
-afterwards. Only where a call could be withheld does the answer go through a guard.
+In a healthy timeline no call can be found to loop: then every message passes, whatever it holds, and is only looked at.
+Where a call could be withheld the answer goes through a guard.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,25 +116,27 @@ class Exchange:
         return self._request.body
 
     def _watched(self, send: Send, body: RequestBody) -> Send:
-        """A `send` that lets every message go and looks at it afterwards; the last one it looks at before."""
+        """A `send` that lets every message go, and looks at it.
+
+        A plain function that gives back the server's own awaitable: this is the way of every chunk of a healthy stream.
+        """
         tap: StreamTap | WholeTap | None = None
 
-        async def watched(message: Message) -> None:
+        def watched(message: Message) -> Awaitable[None]:
             nonlocal tap
-            if message["type"] == "http.response.start":
-                tap = self._tap(message)
-            elif tap is not None and message["type"] == "http.response.body":
-                if message.get("more_body", False):
-                    await send(message)
+            if message["type"] == "http.response.body":
+                if tap is not None:
+                    if not message.get("more_body", False):
+                        watching, tap = tap, None
+                        return self._send_last(watching, message, send, body)
                     try:
                         tap.feed(message["body"])
-                    except Exception as error:  # noqa: BLE001 - the client has its bytes; only the ledger misses them
+                    except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
                         tap = None
                         self._failed_open(f"{type(error).__name__} while watching: {error}")
-                    return
-                watching, tap = tap, None
-                await self._settle_watched(watching, message.get("body", b""), body)
-            await send(message)
+            elif message["type"] == "http.response.start":
+                tap = self._tap(message)
+            return send(message)
 
         return watched
 
@@ -148,16 +150,18 @@ class Exchange:
             return None
         return (StreamTap if form is Form.STREAM else WholeTap)(self._dialect, self._request, self._judge)
 
-    async def _settle_watched(self, tap: StreamTap | WholeTap, last: bytes, body: RequestBody) -> None:
+    async def _send_last(self, tap: StreamTap | WholeTap, message: Message, send: Send, body: RequestBody) -> None:
+        """The last message of an answer: what it has brought is kept before the client can come back."""
         try:
-            if last:
+            if last := message.get("body", b""):
                 tap.feed(last)
             tap.settle()
         except Exception as error:  # noqa: BLE001 - see `_watched`
             self._failed_open(f"{type(error).__name__} while watching: {error}")
-            return
-        if not body.gone:
-            await self._settle(tap.record)
+        else:
+            if not body.gone:
+                await self._settle(tap.record)
+        await send(message)
 
     async def _review(self, verdicts: list[Verdict]) -> list[Verdict]:
         """The verdicts as the callback leaves them."""

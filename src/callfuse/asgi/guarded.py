@@ -186,7 +186,7 @@ class GuardedExchange:
         """Look after a hold that has begun."""
         if self._tasks is None or self._beating or not guard.holding:
             return
-        self._beating = True
+        self._beating = self._client.shared = True
         self._held_since = self._client.last_sent = anyio.current_time()
         self._tasks.start_soon(self._beat, guard)
 

@@ -1,6 +1,6 @@
 """The client's end of one exchange: the answer's start, bytes in order, heartbeats, and the final message.
 
-Whoever sends, the app's task or the heartbeat, goes through one lock, so that the stream stays in order.
+Once a heartbeat may send beside the app's task, both go through one lock, so that the stream stays in order.
 """
 
 import anyio
@@ -13,7 +13,8 @@ class ClientStream:
     """Sends one answer. The start of a whole answer waits for its body; that of a stream has gone out."""
 
     def __init__(self, send: Send) -> None:
-        self.last_sent = anyio.current_time()
+        self.last_sent = 0.0
+        self.shared = False
         self.closed = False
         self._send = send
         self._start: Message | None = None
@@ -31,13 +32,19 @@ class ClientStream:
         """Bytes of the body; `final` ends it. `action` marks a whole answer that callfuse has touched."""
         if self.closed or not (out or final):
             return
+        if not self.shared:
+            await self._write(out, final=final, action=action)
+            return
         async with self._lock:
-            if self._start is not None:
-                await self._send(_start_of(self._start, out if final else None, action))
-                self._start = None
-            self.closed = final
             self.last_sent = anyio.current_time()
-            await self._send({"type": "http.response.body", "body": out, "more_body": not final})
+            await self._write(out, final=final, action=action)
+
+    async def _write(self, out: bytes, *, final: bool, action: str) -> None:
+        if self._start is not None:
+            await self._send(_start_of(self._start, out if final else None, action))
+            self._start = None
+        self.closed = final
+        await self._send({"type": "http.response.body", "body": out, "more_body": not final})
 
 
 def _start_of(message: Message, body: bytes | None, action: str) -> Message:

@@ -240,6 +240,16 @@ class Dialect(Protocol):
         """A frame that keeps connections open and that the official SDKs ignore."""
         ...
 
+    @property
+    def call_mark(self) -> bytes:
+        """Bytes that stand in every frame, and every whole answer, that speaks of a call."""
+        ...
+
+    @property
+    def frame_end(self) -> bytes:
+        """How a frame ends on the wire, as a rule: what ends otherwise is only read more slowly."""
+        ...
+
     def serves(self, path: str) -> bool:
         """Whether a POST to this path may be a request of this dialect."""
         ...
@@ -250,14 +260,6 @@ class Dialect(Protocol):
 
     def framer(self) -> Framer:
         """A splitter for one streamed answer."""
-        ...
-
-    def quiet(self, frames: bytes) -> bool:
-        """Whether these are complete frames that say nothing about calls, by a glance at their bytes."""
-        ...
-
-    def may_call(self, body: bytes) -> bool:
-        """Whether a call may stand in a whole answer, by a glance at its bytes."""
         ...
 
     def payload(self, frame: bytes) -> Payload | None:

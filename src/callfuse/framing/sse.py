@@ -83,11 +83,6 @@ class SSEFramer:
 
 def data(frame: bytes) -> bytes | None:
     """The data of an event, its lines joined by LF; None where it has none (a comment, a bare `event:`)."""
-    begin = 6 if frame.startswith(b"data: ") else frame.find(b"\ndata: ") + 7
-    if begin > 6 or frame.startswith(b"data: "):
-        end = frame.find(b"\n", begin)
-        if end == len(frame) - 2 and _CR not in frame:
-            return frame[begin:end]
     lines = [line[5:] for line in _lines(frame) if line.startswith(b"data:")]
     if not lines:
         return None

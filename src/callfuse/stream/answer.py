@@ -57,7 +57,8 @@ class Answer:
             and not self.queue
             and self._framer.empty
             and self._writer is None
-            and self._dialect.quiet(chunk)
+            and self._dialect.call_mark not in chunk
+            and chunk.endswith(self._dialect.frame_end)
         )
 
     def frames(self, chunk: bytes) -> list[bytes]:
@@ -133,11 +134,13 @@ class Answer:
             return raw
         if self.over:
             return self._pass(Frame(raw, payload), ())
-        events = self._reader.read(payload) if payload is not None else ()
+        if payload is None:
+            out = self._pass(Frame(raw, None), ())
+            return out + (self._end(complete=True) if self._dialect.is_end(raw) else b"")
+        events = self._reader.read(payload)
         out = b"".join([self._apply(event) for event in events])
-        choices = self._dialect.choices_of(payload) if payload is not None else ()
-        out += self._pass(Frame(raw, payload, tuple(self._reader.entries)), choices)
-        if any(event.what is What.ENDED for event in events) or (payload is None and self._dialect.is_end(raw)):
+        out += self._pass(Frame(raw, payload, tuple(self._reader.entries)), self._dialect.choices_of(payload))
+        if any(event.what is What.ENDED for event in events):
             out += self._end(complete=True)
         return out
 
@@ -189,11 +192,12 @@ class Answer:
 
     def _pass(self, frame: Frame, choices: Sequence[int]) -> bytes:
         """Let a frame go, or put it behind what waits."""
-        if not self.queue and not any(choice in self._holds and self._holds[choice].state.queues for choice in choices):
+        waits = any(choice in self._holds and self._holds[choice].state.queues for choice in choices)
+        if not self.queue and not waits:
             return self._sent(frame)
         self.queue.append((frame, choices))
         self.held_bytes += len(frame.raw)
-        return self._release() if len(self._holds) > 1 else b""
+        return b"" if waits or not choices else self._release()
 
     def _release(self) -> bytes:
         """What need not wait any more: a frame waits if its choice does, or if it is behind one of its choice that does."""

@@ -100,12 +100,12 @@ class StreamGuard:
         """An error or a limit before the verdict: everything leaves, and passes from now on."""
         return self._let_go(cause) + (self._answer.last_frame() if self._answer.passes else b"")
 
-    def _let_go(self, cause: str) -> bytes:
-        """The frames that wait leave; under `fail_closed` held calls that could not be judged end in a block."""
+    def _let_go(self, cause: str, raw: bytes = b"") -> bytes:
+        """The frames that wait leave, and the one at fault; under `fail_closed` unjudged calls end in a block."""
         self.record.fail_open.append(cause)
         held = self._answer.held
         if not self._settings.fail_closed or not held:
-            return self._answer.open()
+            return self._answer.open() + raw
         unjudged = {call.choice: Block(texts.unjudged(call.name)) for call in held}
         out = self._writing().before_asking([frame for frame, _ in self._answer.queue], held)
         return out + self._close(unjudged)
@@ -121,6 +121,14 @@ class StreamGuard:
 
     def act(self, verdicts: Sequence[Verdict]) -> Step:
         """Carry the verdicts out, as policy gave them or a callback changed them."""
+        try:
+            return self._act(verdicts)
+        except Exception as error:  # noqa: BLE001 - from the verdict on the call is gone, whatever goes wrong
+            self.record.fail_open.append(f"{type(error).__name__} while acting: {error}")
+            lost = {call.choice for call in self._answer.held}
+            return Step(self._close({choice: self._block(verdicts) for choice in lost}))
+
+    def _act(self, verdicts: Sequence[Verdict]) -> Step:
         answer = self._answer
         self._asked = []
         calls = {call: whole for choice in sorted(answer.choices()) for call, whole in answer.calls(choice).items()}
@@ -239,7 +247,7 @@ class StreamGuard:
             try:
                 out += self._answer.frame(raw)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
-                out += self._let_go(_cause(error)) + (b"" if self._silent else raw)
+                out += self._let_go(_cause(error), raw)
         if self._answer.passes:
             out += self._answer.last_frame()
         return bytes(out)

@@ -1,4 +1,4 @@
-"""The watcher of an answer of which no call needs holding: bytes pass first, and are looked at afterwards.
+"""The watcher of an answer of which no call needs holding: it looks at bytes that pass whatever it sees.
 
 It assembles calls for the ledger, and gives the verdicts of rungs that leave the answer alone.
 """
@@ -15,7 +15,19 @@ from callfuse.stream.record import Record
 class StreamTap:
     """Watches one streamed answer."""
 
-    __slots__ = ("_cut", "_dialect", "_ended", "_finished", "_framer", "_judge", "_reader", "record")
+    __slots__ = (
+        "_broke",
+        "_cut",
+        "_dialect",
+        "_end",
+        "_finished",
+        "_framer",
+        "_idle",
+        "_judge",
+        "_mark",
+        "_reader",
+        "record",
+    )
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
         self.record = Record(request.choices)
@@ -23,16 +35,20 @@ class StreamTap:
         self._judge = judge
         self._framer = dialect.framer()
         self._reader = dialect.reader()
+        self._mark = dialect.call_mark
+        self._end = dialect.frame_end
+        self._idle = True
         self._cut: set[OpenCall] = set()
         self._finished = False
-        self._ended = False
+        self._broke = False
 
     def feed(self, chunk: bytes) -> None:
-        """Look at a chunk that has gone out."""
-        if not self._reader.calls and self._framer.empty and self._dialect.quiet(chunk):
+        """Look at a chunk."""
+        if self._idle and self._mark not in chunk and chunk.endswith(self._end):
             return
         for frame in self._framer.feed(chunk):
             self._read(frame)
+        self._idle = self._framer.empty and not self._reader.calls
 
     def _read(self, frame: bytes) -> None:
         try:
@@ -47,13 +63,13 @@ class StreamTap:
                 if event.call is not None:
                     self._cut.add(event.call)
             elif event.what is What.BROKE:
-                self._ended = True
+                self._broke = True
 
     def settle(self) -> None:
         """The answer has been delivered whole: keep its calls and judge them."""
         if rest := self._framer.rest():
             self._read(rest)
-        if not self._finished or self._ended:
+        if not self._finished or self._broke:
             return
         whole = [call for call in self._reader.calls if call.closed and call.name and call not in self._cut]
         for choice in sorted({call.choice for call in whole}):
@@ -73,7 +89,7 @@ class WholeTap:
         self._left = judge.settings.max_response_bytes
 
     def feed(self, chunk: bytes) -> None:
-        """Look at a chunk that has gone out."""
+        """Look at a chunk."""
         self._left -= len(chunk)
         if self._left >= 0:
             self._chunks.append(chunk)
@@ -81,7 +97,7 @@ class WholeTap:
     def settle(self) -> None:
         """The answer has been delivered whole: keep its calls and judge them."""
         body = b"".join(self._chunks)
-        if self._left < 0 or not self._dialect.may_call(body):
+        if self._left < 0 or self._dialect.call_mark not in body:
             return
         try:
             payload = loads(body)

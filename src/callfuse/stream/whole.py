@@ -98,7 +98,7 @@ class WholeGuard:
         self.record.fail_open.append(cause)
         self._passes = True
         out = bytes(self._body)
-        if not (self._judge.settings.fail_closed and self._dialect.may_call(out)):
+        if not (self._judge.settings.fail_closed and self._dialect.call_mark in out):
             return out
         self._silent = True
         return self._request.own_answer(texts.unjudged(""))
@@ -109,6 +109,14 @@ class WholeGuard:
 
     def act(self, verdicts: Sequence[Verdict]) -> Step:
         """Carry the verdicts out, as policy gave them or a callback changed them."""
+        try:
+            return self._act(verdicts)
+        except Exception as error:  # noqa: BLE001 - from the verdict on the call is gone, whatever goes wrong
+            self.record.fail_open.append(f"{type(error).__name__} while acting: {error}")
+            said = dict.fromkeys(self._judge.block_text(verdict) for verdict in verdicts if verdict.withholds)
+            return Step(self._request.own_answer("\n\n".join(said)))
+
+    def _act(self, verdicts: Sequence[Verdict]) -> Step:
         self._verdicts = []
         self._asked = []
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}

@@ -28,6 +28,10 @@ class DialectKit(Protocol):
         """How many choices one answer can have."""
 
     @property
+    def late_text(self) -> bool:
+        """Whether text may follow a call."""
+
+    @property
     def stopped(self) -> str:
         """The finish reason of a message that ends without calls."""
 

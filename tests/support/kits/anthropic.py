@@ -37,6 +37,7 @@ class AnthropicKit:
     name = "anthropic"
     path = "/v1/messages"
     most_choices = 1
+    late_text = False
     stopped = "end_turn"
     called = "tool_use"
     newlines = ("\n", "\r\n", "\r")

@@ -37,6 +37,7 @@ class OpenAIChatKit:
     name = "openai-chat"
     path = "/v1/chat/completions"
     most_choices = 2
+    late_text = True
     stopped = "stop"
     called = "tool_calls"
     newlines = ("\n", "\r\n", "\r")

@@ -18,6 +18,7 @@ class Anthropic(SSEFrames):
 
     name: Final = "anthropic"
     backend: Final = "anthropic"
+    call_mark: Final = b"tool_use"
     heartbeat: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def serves(self, path: str) -> bool:
@@ -33,14 +34,6 @@ class Anthropic(SSEFrames):
         if "max_tokens" not in payload and "anthropic_version" not in payload:
             return None
         return MessagesRequest(body, payload)
-
-    def quiet(self, frames: bytes) -> bool:
-        """Whether no call stands in complete frames."""
-        return b"tool_use" not in frames and frames.endswith(b"\n\n")
-
-    def may_call(self, body: bytes) -> bool:
-        """Whether the key of a call stands in it."""
-        return b"tool_use" in body
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Pings and comments."""

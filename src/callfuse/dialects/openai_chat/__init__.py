@@ -17,6 +17,7 @@ class OpenAIChat(SSEFrames):
 
     name: Final = "openai-chat"
     backend: Final = "openai"
+    call_mark: Final = b"_call"
     heartbeat: Final = b": keep-alive\n\n"
 
     def serves(self, path: str) -> bool:
@@ -28,14 +29,6 @@ class OpenAIChat(SSEFrames):
         if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
             return None
         return ChatRequest(body, payload)
-
-    def quiet(self, frames: bytes) -> bool:
-        """Whether no call stands in complete frames."""
-        return b"tool_calls" not in frames and b"function_call" not in frames and frames.endswith(b"\n\n")
-
-    def may_call(self, body: bytes) -> bool:
-        """Whether the key of a call stands in it."""
-        return b"tool_calls" in body or b"function_call" in body
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Comments."""

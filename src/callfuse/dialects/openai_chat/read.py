@@ -34,23 +34,28 @@ class ChatReader:
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """What one chunk says of calls."""
-        events: list[Event] = []
-        if self.entries:
+        if self._trace:
             self.entries = []
         choices = payload.get("choices")
         if not choices:
             return (Event(What.BROKE),) if payload.get("error") else _QUIET
+        events: list[Event] = []
         for place, choice in enumerate(choices):
             delta = choice.get("delta")
             if delta:
-                number = choice.get("index") or 0
                 if parts := delta.get("tool_calls"):
+                    number = choice.get("index") or 0
                     for at, part in enumerate(parts):
-                        call = self._grow(events, number, part)
+                        call = self._by_key.get((number, part.get("index"))) if len(part) == 2 else None
+                        if call is not None and call.name:  # index and function of a call that is known: it grows
+                            if piece := part["function"].get("arguments"):
+                                call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
+                        else:
+                            call = self._grow(events, number, part)
                         if self._trace:
                             self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
                 if part := delta.get("function_call"):
-                    call = self._grow(events, number, {"index": "function_call", "function": part})
+                    call = self._grow(events, choice.get("index") or 0, {"index": "function_call", "function": part})
                     if self._trace:
                         self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
             if reason := choice.get("finish_reason"):

@@ -65,13 +65,17 @@ class ChatWriter:
                     left = {}
                 pieces.append(frame.raw)
                 continue
-            edits = list(_without(frame.entries, withheld))
+            edits = list(_without(frame, withheld))
             for place, choice in enumerate(frame.payload.get("choices") or ()):
                 block = blocks.get(choice.get("index") or 0)
                 if block is None or not choice.get("finish_reason"):
                     continue
                 if left.pop(choice.get("index") or 0, None):
-                    pieces.append(self._text(choice.get("index") or 0, block.text))
+                    if (choice.get("delta") or {}).get("content") and not self._structured:
+                        at = ("choices", place, "delta", "content")
+                        edits.append(Edit(at, partial(_before_text, block.text)))
+                    else:
+                        pieces.append(self._text(choice.get("index") or 0, block.text))
                 if choice["finish_reason"] in OWN_REASONS:
                     edits.append(Edit(("choices", place, "finish_reason"), dumps(block.finish or "stop")))
             if not edits or not self._is_hollow(frame.payload, edits):
@@ -87,7 +91,7 @@ class ChatWriter:
                     pieces.append(frame.raw)
                 continue
             self._usage.see(frame.payload.get("usage"))
-            edits = list(_without(frame.entries, withheld))
+            edits = list(_without(frame, withheld))
             for place, choice in enumerate(frame.payload.get("choices") or ()):
                 if choice.get("finish_reason"):
                     edits.append(Edit(("choices", place, "finish_reason"), b"null"))
@@ -180,15 +184,17 @@ class ChatWriter:
         return True
 
 
-def _without(entries: Sequence[Entry], withheld: set[OpenCall]) -> Iterable[Edit]:
+def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
     """The edits that take the withheld calls' parts out of a chunk and count the others anew."""
     lists: dict[Path, list[Entry]] = {}
-    for entry in entries:
+    for entry in frame.entries:
         if entry.path[-1] == "function_call":
             if entry.call in withheld:
                 yield Edit(entry.path, None)
         else:
             lists.setdefault(entry.path[:-1], []).append(entry)
+        if entry.call in withheld:
+            yield from _copies(frame.payload or {}, entry.path[:2])
     for path, parts in lists.items():
         if all(entry.call in withheld for entry in parts):
             yield Edit(path, None)
@@ -201,8 +207,19 @@ def _without(entries: Sequence[Entry], withheld: set[OpenCall]) -> Iterable[Edit
                 yield Edit((*entry.path, "index"), partial(_lower, shift))
 
 
+def _copies(payload: Payload, path: Path) -> Iterable[Edit]:
+    """Writer repeats a chunk's delta as its `message`: the calls go there too."""
+    message = payload[str(path[0])][path[1]].get("message")
+    if isinstance(message, dict) and message.get("tool_calls"):
+        yield Edit((*path, "message", "tool_calls"), b"null")
+
+
 def _lower(by: int, index: bytes) -> bytes:
     return str(int(index) - by).encode()
+
+
+def _before_text(text: str, content: bytes) -> bytes:
+    return content[:-1] + dumps(f"\n\n{text}")[1:]
 
 
 def _after_blank_line(text: bytes) -> bytes:
