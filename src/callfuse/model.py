@@ -134,6 +134,12 @@ class Timeline:
             yield self._read[index]
             index += 1
 
+    def newest(self, count: int) -> list[Round]:
+        """The newest rounds, newest first; fewer where there are no more."""
+        while len(self._read) < count and self._more():
+            pass
+        return self._read[:count]
+
     def _more(self) -> bool:
         round_ = next(self._source, None)
         if round_ is None:

@@ -121,21 +121,28 @@ class Exchange:
         A plain function that gives back the server's own awaitable: this is the way of every chunk of a healthy stream.
         """
         tap: StreamTap | WholeTap | None = None
+        idle = False
+        mark, end = self._dialect.call_mark, self._dialect.frame_end
 
         def watched(message: Message) -> Awaitable[None]:
-            nonlocal tap
-            if message["type"] == "http.response.body":
-                if tap is not None:
+            nonlocal tap, idle
+            if idle:  # nothing has spoken of a call yet: does this chunk?
+                chunk = message.get("body", b"")
+                if mark not in chunk and chunk.endswith(end) and message.get("more_body"):
+                    return send(message)
+            try:
+                if message["type"] == "http.response.start":
+                    tap = self._tap(message)
+                    idle = tap is not None and tap.idle
+                elif message["type"] == "http.response.body" and tap is not None:
                     if not message.get("more_body", False):
-                        watching, tap = tap, None
+                        watching, tap, idle = tap, None, False
                         return self._send_last(watching, message, send, body)
-                    try:
-                        tap.feed(message["body"])
-                    except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
-                        tap = None
-                        self._failed_open(f"{type(error).__name__} while watching: {error}")
-            elif message["type"] == "http.response.start":
-                tap = self._tap(message)
+                    tap.feed(message["body"])
+                    idle = tap.idle
+            except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
+                tap, idle = None, False
+                self._failed_open(f"{type(error).__name__} while watching: {error}")
             return send(message)
 
         return watched

@@ -101,10 +101,12 @@ class GuardedExchange:
         """The `send` of the app's first call."""
         if message["type"] == "http.response.start":
             await self._begin(message)
-        elif message["type"] != "http.response.body" or self._guard is None:
+        elif self._guard is None:
             await self._send(message)
-        elif self._ask is None:
+        elif self._ask is None and message["type"] == "http.response.body":
             await self._take(self._guard, message)
+        elif self._ask is None:
+            await self._client.pass_on(message)
 
     async def _begin(self, message: Message) -> None:
         """Choose the guard by status, encoding and form; an answer that cannot be guarded passes as it is."""

@@ -73,7 +73,9 @@ class CallFuseMiddleware:
             self._host.unguarded("disconnect" if body.gone else "max_request_bytes")
             return None
         try:
-            content = decoded(body.content, found.get(b"content-encoding", b"identity").decode("latin-1"), limit)
+            content = body.content
+            if encoding := found.get(b"content-encoding"):
+                content = decoded(content, encoding.decode("latin-1"), limit)
             request = dialect.read_request(content, loads(content))
             if request is None or request.probe:
                 return None

@@ -28,6 +28,13 @@ class ClientStream:
         else:
             self._start = message
 
+    async def pass_on(self, message: Message) -> None:
+        """A message that is no part of the body: trailers, a file to send, what a server's extension knows."""
+        if self._start is not None:
+            await self._send(self._start)
+            self._start = None
+        await self._send(message)
+
     async def write(self, out: bytes, *, final: bool = False, action: str = "") -> None:
         """Bytes of the body; `final` ends it. `action` marks a whole answer that callfuse has touched."""
         if self.closed or not (out or final):

@@ -19,6 +19,7 @@ from uvicorn.supervisors import Multiprocess
 from callfuse import CallFuseMiddleware, __version__
 from callfuse.cli.logs import log_config
 from callfuse.config import Config, without_credentials
+from callfuse.dialects import error_body
 from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
@@ -35,7 +36,7 @@ BACKLOG = 2048
 
 def guarded(config: Config) -> CallFuseMiddleware:
     """The app that is served: the proxy behind the fuse."""
-    return CallFuseMiddleware(ReverseProxy(config.serve), config)
+    return CallFuseMiddleware(ReverseProxy(config.serve, error_body), config)
 
 
 def create_app() -> CallFuseMiddleware:

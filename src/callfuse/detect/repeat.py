@@ -6,10 +6,14 @@ not count itself, except that the round in which the call first appears starts i
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from callfuse.calls.outcomes import Outcome, same_outcome
 from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
+
+COUNTED: Final = 250
+"""Calls of a streak are counted this far: beyond, a higher count says nothing more."""
 
 
 class Repeat:
@@ -20,22 +24,25 @@ class Repeat:
 
     def candidates(self, timeline: Timeline) -> Iterable[str]:
         """The tools of the newest round."""
-        newest = next(iter(timeline), None)
-        return {call.name for call in newest.calls} if newest else ()
+        return [call.name for round_ in timeline.newest(1) for call in round_.calls]
 
     def possible(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[Finding]:
         """What would be found if a call of the newest round came again."""
-        newest = next(iter(timeline), None)
-        for call in newest.calls if newest else ():
-            if call.name == name and (finding := self.judge(timeline, call, settings)):
-                yield finding
+        for round_ in timeline.newest(1):
+            for call in round_.calls:
+                if call.name == name and (finding := self.judge(timeline, call, settings)):
+                    yield finding
 
     def judge(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Finding | None:
         """A finding where the pending call is at least the threshold's in its streak."""
         soft, hard = self._thresholds(settings)
         if not soft:
             return None
+        if not _has_tool(timeline, call.name, soft - 1):
+            return None
         streak = self._streak(timeline, call, settings)
+        if not self._changing and len(streak) + 1 >= soft:
+            streak = _with_equal_outcomes(streak)
         count = len(streak) + 1
         if count < soft:
             return None
@@ -64,18 +71,13 @@ class Repeat:
         return soft, -(-soft * 5 // 3)
 
     def _streak(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> list[ToolCall]:
-        """The same calls before this one, newest first."""
+        """The same calls before this one, whatever came of them, newest first."""
         streak: list[ToolCall] = []
         later: float | None = timeline.now
-        outcome: Outcome | None = None
         for index, round_ in enumerate(timeline):
             mine = round_.find(call.name, call.signature)
-            if mine is None or _paused(round_.time, later, settings.ttl_seconds):
+            if mine is None or _paused(round_.time, later, settings.ttl_seconds) or len(streak) >= COUNTED:
                 break
-            if not self._changing and not mine.withheld:
-                if not same_outcome(outcome, mine.outcome):
-                    break
-                outcome = mine.outcome or outcome
             if len(round_.calls) > 1:
                 known = timeline.window(settings.window, before=index + 1)
                 if any(other.signature not in known for other in round_.calls if other.signature != call.signature):
@@ -85,6 +87,24 @@ class Repeat:
             streak.append(mine)
             later = round_.time
         return streak
+
+
+def _has_tool(timeline: Timeline, name: str, rounds: int) -> bool:
+    """Whether each of the newest rounds calls this tool: what most timelines fail, for next to nothing."""
+    newest = timeline.newest(rounds)
+    return len(newest) == rounds and all(any(call.name == name for call in round_.calls) for round_ in newest)
+
+
+def _with_equal_outcomes(streak: list[ToolCall]) -> list[ToolCall]:
+    """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
+    outcome: Outcome | None = None
+    for index, call in enumerate(streak):
+        if call.withheld:
+            continue
+        if not same_outcome(outcome, call.outcome):
+            return streak[:index]
+        outcome = outcome or call.outcome
+    return streak
 
 
 def _paused(time: float | None, later: float | None, limit_s: float) -> bool:

@@ -10,6 +10,7 @@ from callfuse.model import MARKER, Result, ToolCall
 
 REMINDERS = ("<system-reminder>", "<environment_details>")
 """How texts begin that a harness, not a person, puts into user messages."""
+_NOT_SPOKEN = (MARKER, *REMINDERS)
 
 
 def texts(content: Any) -> Iterator[bytes]:
@@ -27,18 +28,15 @@ def texts(content: Any) -> Iterator[bytes]:
 
 def digest_of(parts: Iterable[bytes]) -> bytes:
     """A digest of texts, each apart from the next."""
-    digest = blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part)
-        digest.update(b"\x00")
-    return digest.digest()
+    return blake2b(b"\x00".join(parts), digest_size=16).digest()
 
 
 def is_own_or_reminder(content: Any) -> bool:
     """Whether a user message holds nothing but callfuse's own texts and a harness's reminders."""
-    found = [text.lstrip() for text in texts(content)]
-    prefixes = (MARKER.encode(), *(reminder.encode() for reminder in REMINDERS))
-    return bool(found) and all(text.startswith(prefixes) for text in found)
+    if isinstance(content, str):
+        return content.lstrip().startswith(_NOT_SPOKEN)
+    found = [text.decode("utf-8", "replace").lstrip() for text in texts(content)]
+    return bool(found) and all(text.startswith(_NOT_SPOKEN) for text in found)
 
 
 def pair(calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]]) -> None:

@@ -13,21 +13,13 @@ from callfuse.stream.record import Record
 
 
 class StreamTap:
-    """Watches one streamed answer."""
+    """Watches one streamed answer.
 
-    __slots__ = (
-        "_broke",
-        "_cut",
-        "_dialect",
-        "_end",
-        "_finished",
-        "_framer",
-        "_idle",
-        "_judge",
-        "_mark",
-        "_reader",
-        "record",
-    )
+    While it is `idle` (no call has come, no frame is cut in two) whole frames without the dialect's `call_mark` need not
+    be fed.
+    """
+
+    __slots__ = ("_broke", "_cut", "_dialect", "_finished", "_framer", "_judge", "_reader", "idle", "record")
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
         self.record = Record(request.choices)
@@ -35,20 +27,16 @@ class StreamTap:
         self._judge = judge
         self._framer = dialect.framer()
         self._reader = dialect.reader()
-        self._mark = dialect.call_mark
-        self._end = dialect.frame_end
-        self._idle = True
+        self.idle = True
         self._cut: set[OpenCall] = set()
         self._finished = False
         self._broke = False
 
     def feed(self, chunk: bytes) -> None:
         """Look at a chunk."""
-        if self._idle and self._mark not in chunk and chunk.endswith(self._end):
-            return
         for frame in self._framer.feed(chunk):
             self._read(frame)
-        self._idle = self._framer.empty and not self._reader.calls
+        self.idle = self._framer.empty and not self._reader.calls
 
     def _read(self, frame: bytes) -> None:
         try:
@@ -77,7 +65,9 @@ class StreamTap:
 
 
 class WholeTap:
-    """Watches one whole answer of at most `limit` bytes."""
+    """Watches one whole answer, as long as it is within `max_response_bytes`."""
+
+    idle = False
 
     __slots__ = ("_chunks", "_dialect", "_judge", "_left", "record")
 

@@ -1,0 +1,45 @@
+# Everything runs in .venv, which is made when it is first needed and made anew when its sources change.
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+BIN := .venv/bin
+READY := .venv/ready
+PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' benchmarks/*.py)))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test lint type bench fuzz clean
+
+help: ## Show these lines
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+
+setup: $(READY) ## Make .venv with everything in it; the other targets do it by themselves
+
+demo: $(READY) ## Watch a loop being caught, all on this machine, no key (ARGS=--stubborn: until it is blocked)
+	@$(BIN)/callfuse demo $(ARGS)
+
+serve: $(READY) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (ARGS=... for more options)
+	$(BIN)/callfuse serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(ARGS)
+
+test: lint type ## Check everything: lint, types, and every test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## Check style and formatting
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+type: $(READY) ## Check types
+	$(BIN)/mypy
+
+bench: $(READY) ## Run every program of benchmarks/; some minutes, on a quiet machine
+	@for program in $(PROGRAMS); do printf "\n%s\n" $$program && $(BIN)/python -m $$program || exit 1; done
+
+fuzz: $(READY) ## Look ten times as far for a broken law
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/laws $(ARGS)
+
+clean: ## Remove everything that was made, .venv included
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist; find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	$(if $(PYTHON),,$(error callfuse needs Python 3.11 or newer; name one with make PYTHON=...))
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable .
+	@touch $@
