@@ -19,6 +19,9 @@ MARKER: Final = "[callfuse]"
 MIN_WINDOW_CALLS: Final = 10
 """A window holds at least this many calls, however few its rounds."""
 
+NOWHERE: Final = -1
+"""The position of a round that the request does not hold."""
+
 
 class Kind(StrEnum):
     """What repeats: the detector that a finding is from."""
@@ -98,7 +101,7 @@ class ToolCall:
 class Round:
     """The calls of one assistant response.
 
-    `position` is the index of the response in the request's list of messages; `time` is in seconds, None if unknown.
+    `position` is the index of the response in the messages of the request, or NOWHERE; `time` is in seconds or None.
     """
 
     calls: tuple[ToolCall, ...]
@@ -149,7 +152,7 @@ class Timeline:
 
     def after(self, calls: tuple[ToolCall, ...]) -> "Timeline":
         """The timeline one round on: these calls are its newest."""
-        return Timeline(chain((Round(calls, -1, self.now),), self), self.now, has_blocks=self.has_blocks)
+        return Timeline(chain((Round(calls, NOWHERE, self.now),), self), self.now, has_blocks=self.has_blocks)
 
     def window(self, size: int, *, before: int = 0) -> set[Signature]:
         """The signatures of the last `size` rounds, older than the `before` newest; at least ten executed calls.

@@ -9,9 +9,12 @@ from importlib import import_module
 
 from callfuse.asgi.types import Message, Receive
 
+_ZSTD_STEP = 256
+"""Bytes that are unpacked at once: few enough that not even a bomb gets far beyond the limit."""
+
 
 class RequestBody:
-    """One request's messages. `content` is None where the body was not read whole: it is then replayed as far as it is."""
+    """One request's messages. `content` is None where the body was not read whole: it is replayed as far as read."""
 
     def __init__(self, receive: Receive) -> None:
         self.content: bytes | None = None
@@ -81,11 +84,14 @@ def _gunzip(content: bytes, limit: int) -> bytes:
 
 def _inflate(content: bytes, limit: int, *, gzip_or_zlib: bool = False) -> bytes:
     """zlib's formats; a raw deflate stream, which some clients mean by `deflate`, too."""
-    first = 15 + 32 if gzip_or_zlib or content[:1] == b"\x78" else -15
-    stream = zlib.decompressobj(first)
-    out = stream.decompress(content, limit + 1)
-    if len(out) <= limit and not stream.eof:
-        raise UnreadableBodyError("cut off")
+    form = 15 + 32 if gzip_or_zlib or content[:1] == b"\x78" else -15
+    out = b""
+    while content and len(out) <= limit:
+        stream = zlib.decompressobj(form)
+        out += stream.decompress(content, limit + 1 - len(out))
+        if len(out) <= limit and not stream.eof:
+            raise UnreadableBodyError("cut off")
+        content = stream.unused_data
     return out
 
 
@@ -94,11 +100,18 @@ def _unzstd(content: bytes, limit: int) -> bytes:
         zstandard = import_module("zstandard")
     except ImportError:
         raise UnreadableBodyError("zstd needs the package zstandard") from None
+    out = bytearray()
+    stream = zstandard.ZstdDecompressor().decompressobj()
     try:
-        out: bytes = zstandard.ZstdDecompressor().stream_reader(content).read(limit + 1)
+        for at in range(0, len(content), _ZSTD_STEP):
+            out += stream.decompress(content[at : at + _ZSTD_STEP])
+            if len(out) > limit:
+                return bytes(out)
     except zstandard.ZstdError as error:
         raise UnreadableBodyError(str(error)) from None
-    return out
+    if not stream.eof:
+        raise UnreadableBodyError("cut off")
+    return bytes(out)
 
 
 _DECODERS: dict[str, Callable[[bytes, int], bytes]] = {

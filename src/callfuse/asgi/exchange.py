@@ -1,4 +1,4 @@
-"""One exchange: its request is changed where results carry texts, its answer watched or guarded, and what came of it kept.
+"""One exchange: results in its request may carry texts, its answer is watched or guarded, what came of it is kept.
 
 In a healthy timeline no call can be found to loop: then every message passes, whatever it holds, and is only looked at.
 Where a call could be withheld the answer goes through a guard.
@@ -29,7 +29,7 @@ from callfuse.stream.record import Record
 from callfuse.stream.tap import StreamTap, WholeTap
 
 OnLoop = Callable[[Verdict], Any]
-"""Sees each verdict before it is carried out, sync or async. None keeps it; the name of a rung, or `allow`, changes it."""
+"""Sees each verdict before it is carried out, sync or async. None keeps it; a rung's name, or `allow`, changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,14 @@ class Exchange:
         """The request's body with warnings and notes in its results; None where it stays as it came."""
         if self._signed:
             return None
-        notes = notes_for(self._request, self._conversation, self._host.settings)
-        if not notes:
+        try:
+            notes = notes_for(self._request, self._conversation, self._host.settings)
+            if not notes:
+                return None
+            self._request.body = self._request.with_notes(notes)
+        except Exception as error:  # noqa: BLE001 - the request is right without them
+            self._failed_open(f"{type(error).__name__} while adding texts: {error}")
             return None
-        self._request.body = self._request.with_notes(notes)
         return self._request.body
 
     def _watched(self, send: Send, body: RequestBody) -> Send:

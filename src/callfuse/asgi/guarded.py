@@ -95,7 +95,7 @@ class GuardedExchange:
     async def _cut(self) -> None:
         """The app has ended its call; if not its answer, the client sees what it would have seen."""
         if self._guard is not None and self._ask is None and not self._client.closed:
-            await self._client.write(self._guard.cut())
+            await self._client.abandon(self._guard.cut())
 
     async def _first_answer(self, message: Message) -> None:
         """The `send` of the app's first call."""

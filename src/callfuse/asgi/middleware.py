@@ -1,7 +1,7 @@
 """`CallFuseMiddleware`: mount it over any ASGI app that speaks an LLM API.
 
-It holds configuration and the ledger only; what belongs to one request lives in that request's call. Everything but a POST
-of a known dialect passes untouched, and so does every request that callfuse cannot read.
+It holds configuration and the ledger only; what belongs to one request lives in that request's call. Everything but a
+POST of a known dialect passes untouched, and so does every request that callfuse cannot read.
 """
 
 import time

@@ -5,7 +5,7 @@ Once a heartbeat may send beside the app's task, both go through one lock, so th
 
 import anyio
 
-from callfuse.asgi.headers import BODY_BOUND, without
+from callfuse.asgi.headers import BODY_BOUND, read, without
 from callfuse.asgi.types import Message, Send
 
 
@@ -27,6 +27,13 @@ class ClientStream:
             await self._send(kept)
         else:
             self._start = message
+
+    async def abandon(self, out: bytes) -> None:
+        """The answer broke off: its start, if it waits, and what was held; no end."""
+        if self._start is not None:
+            await self._send(self._start)
+            self._start = None
+        await self.write(out)
 
     async def pass_on(self, message: Message) -> None:
         """A message that is no part of the body: trailers, a file to send, what a server's extension knows."""
@@ -56,9 +63,12 @@ class ClientStream:
 
 def _start_of(message: Message, body: bytes | None, action: str) -> Message:
     """The start of a whole answer: as it came where nothing was touched."""
-    if not action:
+    declared = read(message).get(b"content-length")
+    if not action and (body is None or declared in (None, str(len(body)).encode())):
         return message
     headers = without(message.get("headers") or (), BODY_BOUND)
     if body is not None:
         headers.append((b"content-length", str(len(body)).encode()))
-    return {**message, "headers": [*headers, (b"x-callfuse-action", action.encode())]}
+    if action:
+        headers.append((b"x-callfuse-action", action.encode()))
+    return {**message, "headers": headers}

@@ -17,13 +17,15 @@ from callfuse.jsontext.load import dumps
 SHORT_TEXT: Final = 300
 """Characters of a result that are kept to be shown."""
 
-_OWN_TEXT = re.compile(r"\s*\[callfuse\].*", re.DOTALL)
+_MARKER: Final = "[callfuse]"
+_OWN_KEY: Final = "callfuse"
+_OWN_TEXT = re.compile(r"(?:\n\n)?\[callfuse\].*", re.DOTALL)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _VOLATILE = re.compile(
-    r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # UUIDs
-    r"|\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,}\b"  # hashes, object ids, addresses
-    r"|0x[0-9a-fA-F]+"
-    r"|\d+(?:[.,:]\d+)*\s?(?:ns|us|µs|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b"  # durations
+    r"0[xX][0-9a-fA-F]+"  # addresses
+    r"|(?<![A-Za-z])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"  # UUIDs
+    r"|(?<![0-9A-Za-z])(?=[a-fA-F]{0,40}\d)[0-9a-fA-F]{7,64}(?![0-9A-Za-z])"  # hashes and object ids
+    r"|\d+(?:[.,:]\d+)*\s?(?:[nuµm]?s|secs?|seconds?|m|mins?|minutes?|h|hours?)(?![A-Za-z])"  # durations
     r"|\d+"
 )
 _PLACEHOLDER = re.compile(
@@ -68,7 +70,7 @@ def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
     empty = True
     for part in _parts(content):
         if isinstance(part, str):
-            text = _OWN_TEXT.sub("", part) if "[callfuse]" in part else part
+            text = _OWN_TEXT.sub("", part) if _MARKER in part else part
             digest.update(normalised(text).encode("utf-8", "surrogatepass"))
             shown = shown or text
         else:
@@ -103,6 +105,11 @@ def _parts(content: Any) -> Iterator[str | bytes]:
     elif isinstance(content, list):
         for part in content:
             text = part.get("text") if isinstance(part, dict) else part
-            yield text if isinstance(text, str) else dumps(part)
+            if not isinstance(text, str):
+                yield dumps(part)
+            elif not text.startswith(_MARKER):
+                yield text
+    elif isinstance(content, dict) and str(content.get(_OWN_KEY)).startswith(_MARKER):
+        yield from _parts({key: value for key, value in content.items() if key != _OWN_KEY})
     else:
         yield dumps(content).decode("utf-8", "replace")

@@ -2,8 +2,8 @@
 
 Equality is that of RFC 8785 (JSON Canonicalization Scheme): key order, white space, `1` and `1.0` and `1e0`, `0` and
 `-0` do not matter, NFC and NFD differ. One departure: integers keep all their digits, where the RFC's doubles would
-merge two 19-digit ids. Arguments that are no JSON are their own identity; `""` is `{}` (vendors send it for a call
-without parameters).
+merge two 19-digit ids. Arguments that are no JSON are their own identity but for white space; `""` is `{}` (vendors
+send it for a call without parameters).
 """
 
 import json
@@ -15,40 +15,28 @@ from typing import Any
 
 import orjson
 
-from callfuse.jsontext.load import NotJSON, dumps, loads_exact
+from callfuse.jsontext.load import NotJSON, loads_exact
 
 Signature = bytes
 """SHA-256 of tool name, newline, canonical arguments."""
 
 _DELICATE = re.compile(r"\d[.eE]|-0|\d{16}|\\u[dD]")
-"""Arguments in which a number may need more care than orjson's own writer takes, or a string may hold a surrogate."""
+"""Text in which a number may need more care than orjson's own writer takes, or a string may hold a surrogate."""
+_STRING_OR_SPACE = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|\s+', re.DOTALL)
 
 
-class _Imprecise(ValueError):
+class _Rounded(ValueError):
     """The fast parser has rounded an integer."""
 
 
 def signature_of(name: str, arguments: Any, exact: Callable[[], Any] | None = None) -> Signature:
-    """The digest of a call. `arguments` is raw JSON text or a parsed value; `exact` reads that value with all digits."""
-    if isinstance(arguments, str):
-        text = canonical_text(arguments)
-    else:
-        text = _value_text(arguments, exact)
+    """The digest of a call. `arguments` is raw JSON text or a parsed value; `exact` reads the value with all digits."""
+    text = canonical_text(arguments) if isinstance(arguments, str) else _value_text(arguments, exact)
     return sha256(name.encode("utf-8", "surrogatepass") + b"\n" + text).digest()
 
 
-def _value_text(arguments: Any, exact: Callable[[], Any] | None) -> bytes:
-    """Canonical form of a parsed value, read again where the fast parser has rounded it."""
-    try:
-        return _canonical(arguments, rounded=exact is not None)
-    except _Imprecise:
-        return _value_text(exact() if exact else arguments, None)
-    except (NotJSON, RecursionError):
-        return dumps(arguments)
-
-
 def canonical_text(arguments: str) -> bytes:
-    """Raw argument text in canonical form, or as it is where it is no JSON."""
+    """Raw argument text in canonical form, or without its white space where it is no JSON."""
     if not arguments or arguments.isspace():
         return b"{}"
     if not _DELICATE.search(arguments):
@@ -62,31 +50,58 @@ def canonical_text(arguments: str) -> bytes:
 def _exact_text(arguments: str) -> bytes:
     """Canonical form by the lenient reader, for what orjson refuses or would round."""
     try:
-        return _canonical(loads_exact(arguments), rounded=False)
-    except (NotJSON, RecursionError):
-        return arguments.strip().encode("utf-8", "surrogatepass")
+        value = loads_exact(arguments)
+    except NotJSON:
+        return _STRING_OR_SPACE.sub(r"\1", arguments).encode("utf-8", "surrogatepass")
+    return _canonical(value, rounded=False)
+
+
+def _value_text(arguments: Any, exact: Callable[[], Any] | None) -> bytes:
+    """Canonical form of a parsed value, read again where the fast parser has rounded it."""
+    try:
+        return _canonical(arguments, rounded=exact is not None)
+    except _Rounded:
+        return _canonical(exact() if exact else arguments, rounded=False)
 
 
 def _canonical(value: Any, *, rounded: bool) -> bytes:
-    """A parsed value in canonical form. `rounded`: the value is from the fast parser, which may have rounded."""
-    plain = _plain_numbers(value, rounded)
+    """A value of any depth in canonical form. `rounded`: the fast parser, which rounds wide integers, has read it."""
+    out: list[bytes] = []
+    left: list[Any] = [value]  # what is still to be written, last first; bytes are written as they are
+    while left:
+        item = left.pop()
+        if isinstance(item, bytes):
+            out.append(item)
+        elif isinstance(item, dict):
+            left.append(b"}")
+            for at, key in reversed(list(enumerate(sorted(item)))):
+                left += (item[key], (b",%b:" if at else b"%b:") % _string(key))
+            left.append(b"{")
+        elif isinstance(item, list):
+            left.append(b"]")
+            for at, element in reversed(list(enumerate(item))):
+                left += (element, b"," if at else b"")
+            left.append(b"[")
+        elif isinstance(item, str):
+            out.append(_string(item))
+        elif isinstance(item, float):
+            out.append(_number(item, rounded))
+        else:
+            out.append(json.dumps(item).encode())
+    return b"".join(out)
+
+
+def _string(text: str) -> bytes:
     try:
-        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "surrogatepass")
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _plain_numbers(value: Any, rounded: bool) -> Any:
-    """The same value with whole floats as integers."""
-    if isinstance(value, dict):
-        return {key: _plain_numbers(item, rounded) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain_numbers(item, rounded) for item in value]
-    if isinstance(value, float):
-        if rounded and abs(value) >= 2.0**63:
-            raise _Imprecise
-        if math.isinf(value) or math.isnan(value):
-            raise NotJSON("a number beyond the range of doubles")
-        return int(value) if value.is_integer() else value
-    return value
+def _number(value: float, rounded: bool) -> bytes:
+    """A double; whole ones as integers."""
+    if math.isinf(value) or math.isnan(value):
+        return repr(value).encode()
+    if rounded and abs(value) >= 2.0**63:
+        raise _Rounded
+    return str(int(value)).encode() if value.is_integer() else orjson.dumps(value)

@@ -1,8 +1,9 @@
 """`repeat` and `repeat_changing`: consecutive rounds bring the same call.
 
-`repeat` wants the outcomes of all but the pending one equal (an unknown one counts as equal); `repeat_changing` does not
-look at outcomes and has higher thresholds. A round that also brings a new call is progress: it ends the streak and does
-not count itself, except that the round in which the call first appears starts its streak whatever comes with it.
+`repeat` wants the outcomes of all but the pending one equal (an unknown one counts as equal); `repeat_changing` does
+not look at outcomes and has higher thresholds. A round that also brings a new call is progress: it ends the streak
+and does not count itself, except that the round in which the call first appears starts its streak whatever comes with
+it.
 """
 
 from collections.abc import Iterable

@@ -4,8 +4,8 @@ A dialect reads requests (who speaks, which rounds with which results, which too
 whole bodies), and writes what takes a withheld call's place. Only dialects touch foreign JSON.
 
 Of a streamed answer a `Reader` tells when calls open and close; text and growing arguments tell nothing, for there is
-nothing to decide. When callfuse acts, a `Writer` takes over: it knows what the client has seen so far, and turns further
-frames, of this answer or of the next one, into the continuation of that one stream.
+nothing to decide. When callfuse acts, a `Writer` takes over: it knows what the client has seen so far, and turns
+further frames, of this answer or of the next one, into the continuation of that one stream.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ Payload = dict[str, Any]
 class OpenCall:
     """A call as it is put together from deltas.
 
-    `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an index
-    for it; `extra` holds what the vendor added to the call and wants back.
+    `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an
+    index for it; `extra` holds what the vendor added to the call and wants back.
     """
 
     choice: int

@@ -1,8 +1,8 @@
 """Server-sent events, split into raw frames and read.
 
-A frame is an event with its blank line. Lines end at CR, LF or CRLF and nowhere else (not at U+2028, which may stand raw
-in JSON). A frame leaves with the byte that completes it: where that is a lone CR, an LF that follows all the same comes as
-a frame of its own.
+A frame is an event with its blank line. Lines end at CR, LF or CRLF and nowhere else (not at U+2028, which may stand
+raw in JSON). A frame leaves with the byte that completes it: where that is a lone CR, an LF that follows all the same
+comes as a frame of its own.
 """
 
 import re

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from callfuse.jsontext.load import loads
+
 Path = Sequence[str | int]
 _Tree = dict[str | int, Any]
 _Patch = tuple[int, int, bytes]
@@ -72,7 +74,7 @@ def spans(text: bytes, start: int = 0) -> Iterator[Member]:
         key: str | int = index
         if opening == b"{":
             end = _skip(text, position)
-            key = str(orjson.loads(text[position:end]))
+            key = str(loads(text[position:end]))
             position = _blank(text, _blank(text, end) + 1)
         value = position
         end = _skip(text, value)

@@ -24,7 +24,7 @@ def loads(text: bytes | str) -> Any:
 def loads_exact(text: bytes | str) -> Any:
     """As `loads`, slower, with every digit of every integer kept."""
     try:
-        return json.loads(text)
+        return json.loads(text.decode() if isinstance(text, bytes) else text)
     except (ValueError, RecursionError) as error:
         raise NotJSON(str(error)) from None
 

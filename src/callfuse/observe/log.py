@@ -1,6 +1,7 @@
 """Log lines: one structured line for each finding, one for each cause of failing open. Never a credential.
 
-A finding is a WARNING the first time its streak takes a rung, then INFO; full signatures and arguments are at DEBUG only.
+A finding is a WARNING the first time its streak takes a rung, then INFO; full signatures and arguments are at DEBUG
+only.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""From findings to rungs: the n-th finding of a streak takes rung n, the last repeats, a hard one takes the last at once.
+"""From findings to rungs: the n-th finding of a streak takes rung n, the last repeats, a hard one takes the last.
 
 A streak is the run of consecutive rounds with a finding of any kind. A signature's place is kept for the timeline and
 falls back when its outcome changes. Places come from the ledger; where it has lost them, findings that must have gone
@@ -16,7 +16,7 @@ from callfuse.policy.settings import Ladder, Rung
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about a pending call: its finding, the rung (None lets it go), the place on the ladder after it.
+    """What is to be done about a pending call: its finding, the rung (None lets it go), its place on the ladder then.
 
     `first` says whether the streak takes this rung for the first time.
     """

@@ -1,8 +1,8 @@
 """The timeline of a request: its own history merged with what the ledger has kept of the lane.
 
-The request gives rounds and outcomes; the ledger gives times, places on the ladder, withheld calls, and rounds that the
-client has dropped. Both are read backwards and matched by (id, signature) in order, so that a replay, a client's retry or
-a restarted guard neither adds nor erases evidence:
+The request gives rounds and outcomes; the ledger gives times, places on the ladder, withheld calls, and rounds that
+the client has dropped. Both are read backwards and matched by (id, signature) in order, so that a replay, a client's
+retry or a restarted guard neither adds nor erases evidence:
 
 - A kept round at or behind the request's end is a try that the client did not take up: it is cut.
 - A kept round from before the oldest one that the request still has was dropped by the client: it counts.

@@ -1,7 +1,7 @@
 """Which lane an exchange belongs to.
 
-A lane is one conversation: its session id, where the client sends one, and always the conversation's own fingerprint, so
-that parallel sub-agents of one session never share a streak. All of it is scoped by a hash of the credential.
+A lane is one conversation: its session id, where the client sends one, and always the conversation's own fingerprint,
+so that parallel sub-agents of one session never share a streak. All of it is scoped by a hash of the credential.
 """
 
 import re

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
-from callfuse.model import Round, ToolCall
+from callfuse.model import NOWHERE, Round, ToolCall
 from callfuse.sessions.identity import Lane
 
 CallKey = tuple[str, Signature]
@@ -58,8 +58,8 @@ class KeptRound:
         return tuple(call for call in self.calls if not call.withheld)
 
     def restored(self) -> Round:
-        """The round as detectors read it."""
-        return Round(tuple(call.restored() for call in self.calls), self.position, self.time)
+        """The round as detectors read it: it stands nowhere in the request."""
+        return Round(tuple(call.restored() for call in self.calls), NOWHERE, self.time)
 
 
 @dataclass(slots=True)

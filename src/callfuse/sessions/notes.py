@@ -1,14 +1,14 @@
 """The texts that a request's results carry to the model: warnings, and notes on calls that were withheld beside them.
 
-A warning is a pure function of the conversation: every executed call that was a finding when it came has one, in earlier
-timelines too, so that the same history always reads the same and prompt caches keep hitting.
+A warning is a pure function of the conversation: every executed call that was a finding when it came has one, in
+earlier timelines too, so that the same history always reads the same and prompt caches keep hitting.
 """
 
 from collections.abc import Iterator
 
 from callfuse.detect import Engine
 from callfuse.dialects.base import Note, Request
-from callfuse.model import Round, Timeline
+from callfuse.model import NOWHERE, Round, Timeline
 from callfuse.policy import texts
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.sessions.conversation import Conversation
@@ -24,10 +24,10 @@ def notes_for(request: Request, conversation: Conversation, settings: LoopSettin
             notes += _warnings(timeline, settings, request.model)
     if known := conversation.notes:
         ids = {id_ for id_, _ in known}
-        for round_ in request.rounds():
-            for call in round_.calls if round_ else ():
+        for round_ in filter(None, request.rounds()):
+            for call in round_.calls:
                 if call.id in ids and (text := known.get((call.id, call.signature))):
-                    notes.append(Note(round_.position, call, text))  # type: ignore[union-attr]
+                    notes.append(Note(round_.position, call, text))
     return notes
 
 
@@ -50,7 +50,7 @@ def _warnings(rounds: list[Round], settings: LoopSettings, model: str) -> Iterat
     for at, round_ in enumerate(rounds):
         engine = Engine(Timeline(rounds[at + 1 :], round_.time or 0.0), settings)
         executed = [call for call in round_.calls if not call.withheld]
-        if not executed or not engine.suspects():
+        if not executed or round_.position == NOWHERE or not engine.suspects():
             continue
         for call, finding in engine.judge_round(executed):
             yield Note(round_.position, call, texts.warning(call, finding, settings, model))

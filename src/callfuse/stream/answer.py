@@ -21,8 +21,8 @@ class BrokenStreamError(Exception):
 class Answer:
     """The state of one answer.
 
-    `over`: it has ended; `complete`: as it should. `spoke`: something of it has gone out. `due`: the choices whose loop is then to be judged. `is_open`: nothing is held any more;
-    `passes`: its bytes are not even looked at.
+    `over`: it has ended; `complete`: as it should. `spoke`: something of it has gone out. `due`: the choices whose
+    loop is then to be judged. `is_open`: nothing is held any more; `passes`: its bytes are not even looked at.
     """
 
     def __init__(self, dialect: Dialect, judge: Judge, writer: Writer | None) -> None:
@@ -200,7 +200,7 @@ class Answer:
         return b"" if waits or not choices else self._release()
 
     def _release(self) -> bytes:
-        """What need not wait any more: a frame waits if its choice does, or if it is behind one of its choice that does."""
+        """What need not wait any more: a frame waits if its choice does, or if one of its choice is before it."""
         waiting = {choice for choice, hold in self._holds.items() if hold.state.queues} | self.due
         queue, self.queue = self.queue, []
         out: list[bytes] = []

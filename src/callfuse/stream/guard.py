@@ -1,10 +1,9 @@
-"""The guard of one client's stream: chunks in, the bytes that may leave out, and at an answer's end what is to be done."""
+"""The guard of one client's stream: chunks in, the bytes that may leave out, at an answer's end what is to be done."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Payload, Reply, Request, Writer
-from callfuse.model import ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
@@ -180,9 +179,7 @@ class StreamGuard:
         answer = self._answer
         writer = self._writing()
         try:
-            if not writer.may_continue:
-                raise AskError("structured text")
-            turn = self._dialect.turn(self._payloads())
+            turn = self._turn(writer)
             replies = [Reply(verdict.call, self._judge.guidance(verdict)) for verdict in verdicts]
             self._body = self._request.ask_again(self._body, turn, replies)
         except AskError as error:
@@ -197,6 +194,12 @@ class StreamGuard:
         out = writer.before_asking([frame for frame, _ in answer.queue], withheld)
         answer.clear()
         return Step(out, self._body)
+
+    def _turn(self, writer: Writer) -> bytes:
+        """The model's turn; raises AskError where it cannot be put together, or no other answer can go on from it."""
+        if not writer.may_continue:
+            raise AskError("structured text")
+        return self._dialect.turn(self._payloads())
 
     def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether an answer may lose all its calls: not to a block while a server-side tool waits for its result, and

@@ -1,7 +1,8 @@
 """What detectors and policy say of one exchange, for answers of any form.
 
-A judge knows the timeline and what this exchange allows: whether the request may be changed (a signed one may not) and
-the model be asked again. `any_finding` says whether any call could be found to loop, `any_hold` whether it would be withheld.
+A judge knows the timeline and what this exchange allows: whether the request may be changed (a signed one may not)
+and the model be asked again. `any_finding` says whether any call could be found to loop, `any_hold` whether it would
+be withheld.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from callfuse.detect import Engine
 from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
-from callfuse.policy.settings import LoopSettings
+from callfuse.policy.settings import LoopSettings, Rung
 
 
 class Judge:
@@ -68,15 +69,17 @@ class Judge:
         return decide(self.timeline, found, self.ladder) if found else []
 
     def withheld(self, calls: Sequence[ToolCall]) -> None:
-        """Go on to the next answer of the exchange: these calls were the last one's, and the client has none of them."""
+        """Go on to the next answer of the exchange: these calls were the last one's, and the client has none."""
         self._refused.update(call.signature for call in calls)
         self.timeline = self.timeline.after(tuple(calls))
         self._look()
 
     def next_rung(self, verdict: Verdict) -> Verdict:
-        """The verdict with the rung after its own, where that one has failed; the last is always left."""
-        place = min(verdict.place + 1, len(self.ladder))
-        return Verdict(verdict.call, verdict.finding, self.ladder[place - 1], place)
+        """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""
+        for place in range(verdict.place + 1, len(self.ladder) + 1):
+            if self.ladder[place - 1].withholds:
+                return Verdict(verdict.call, verdict.finding, self.ladder[place - 1], place)
+        return Verdict(verdict.call, verdict.finding, Rung.BLOCK, len(self.ladder))
 
     def block_text(self, verdict: Verdict) -> str:
         """What the client reads in place of the call."""

@@ -15,8 +15,8 @@ from callfuse.stream.record import Record
 class StreamTap:
     """Watches one streamed answer.
 
-    While it is `idle` (no call has come, no frame is cut in two) whole frames without the dialect's `call_mark` need not
-    be fed.
+    While it is `idle` (no call has come, no frame is cut in two) whole frames without the dialect's `call_mark` need
+    not be fed.
     """
 
     __slots__ = ("_broke", "_cut", "_dialect", "_finished", "_framer", "_judge", "_reader", "idle", "record")

@@ -1,4 +1,4 @@
-"""Requests of Anthropic messages: who speaks, the rounds with their results, and changes that leave the rest alone."""
+"""Requests of Anthropic messages: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

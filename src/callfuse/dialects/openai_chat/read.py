@@ -1,9 +1,9 @@
 """Calls of OpenAI chat completions, put together from deltas or read from a whole body.
 
-The rules that naive code breaks: key by (choice, index); without an index by id, else a name opens a call, else the last
-call grows; an index that comes again with another id and a name is a new call; repeated ids and names are not appended,
-empty ones overwrite nothing; arguments may be null; a whole call may come in one chunk, with its finish reason; finish
-reasons may be repeated or followed by more deltas.
+The rules that naive code breaks: key by (choice, index); without an index by id, else a name opens a call, else the
+last call grows; an index that comes again with another id and a name is a new call; repeated ids and names are not
+appended, empty ones overwrite nothing; arguments may be null; a whole call may come in one chunk, with its finish
+reason; finish reasons may be repeated or followed by more deltas.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Requests of OpenAI chat completions: who speaks, the rounds with their results, and changes that leave the rest alone."""
+"""Requests of OpenAI chat completions: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

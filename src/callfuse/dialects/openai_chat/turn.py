@@ -1,7 +1,7 @@
 """The model's own turn, as an assistant message of the next request.
 
-Everything that vendors want back goes back as it came: reasoning in its three spellings, details with signatures, what a
-vendor added to a call. A part that cannot be put together again raises AskError.
+Everything that vendors want back goes back as it came: reasoning in its three spellings, details with signatures,
+what a vendor added to a call. A part that cannot be put together again raises AskError.
 """
 
 from collections.abc import Sequence

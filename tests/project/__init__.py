@@ -1,0 +1,1 @@
+"""The project about itself: what its documents say holds of its sources."""

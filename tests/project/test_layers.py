@@ -1,0 +1,185 @@
+"""The table of layers in `docs/architecture.md` holds: imports go up its rows only, and the core stays pure."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from tests.project.sources import Module, document, modules, parsed, quoted, rows, top_level
+
+CORE_MAY_IMPORT = frozenset(
+    "collections contextlib dataclasses enum functools hashlib itertools json math re string typing "
+    "orjson pydantic rapidfuzz".split()
+)
+"""Everything that the core is built of: values, texts, digests. No clock, no IO, no logging, no chance, no framework."""
+
+CORE_MAY_NOT_CALL = frozenset({"open", "print", "input", "exec", "eval"})
+
+SEAMS = frozenset({"sessions.ledger"})
+"""Modules of the core whose functions may be `async`, for the shell awaits them; they await nothing themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One row of the table."""
+
+    core: bool
+    packages: frozenset[str]
+
+
+def layers() -> list[Layer]:
+    """The table, first row first."""
+    table = rows(document("docs/architecture.md"), "Layers")
+    return [Layer(kind == "core", frozenset(quoted(packages))) for kind, packages, _ in table]
+
+
+def wrong_imports(found: Sequence[Module]) -> list[str]:
+    """The imports within `callfuse` that do not go to a row above."""
+    table = layers()
+    place = {package: at for at, layer in enumerate(table) for package in layer.packages}
+    wrong = []
+    for module in found:
+        for imported in module.imports():
+            root, _, below = imported.partition(".")
+            package = below.partition(".")[0] or "__init__"
+            if root != "callfuse" or package == module.package:
+                continue
+            if place[package] >= place[module.package]:
+                wrong.append(f"{module.name} imports {imported}")
+    return wrong
+
+
+def impurities(found: Sequence[Module]) -> list[str]:
+    """What modules of the core do that the core must not."""
+    core = {package for layer in layers() if layer.core for package in layer.packages}
+    return [
+        f"{module.name}: {what}" for module in found if module.package in core for what in _impurities(module, core)
+    ]
+
+
+def _impurities(module: Module, core: set[str]) -> list[str]:
+    found = []
+    for imported in module.imports():
+        root, _, below = imported.partition(".")
+        if root == "callfuse" and below.partition(".")[0] not in core:
+            found.append(f"imports {imported}, which is shell")
+        elif root != "callfuse" and root not in CORE_MAY_IMPORT:
+            found.append(f"imports {imported}")
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Await() | ast.AsyncFor() | ast.AsyncWith() | ast.comprehension(is_async=1):
+                found.append("awaits")
+            case ast.AsyncFunctionDef(name=name) if module.name not in SEAMS:
+                found.append(f"async def {name}")
+            case ast.Call(func=ast.Name(id=name)) if name in CORE_MAY_NOT_CALL:
+                found.append(f"calls {name}")
+            case _:
+                pass
+    return found
+
+
+def test_the_table_names_every_package_once() -> None:
+    """Each package and file below `callfuse` stands in one row, and the core's rows come first."""
+    table = layers()
+    named = [package for layer in table for package in layer.packages]
+    assert sorted(named) == sorted(top_level())
+    assert [layer.core for layer in table] == sorted((layer.core for layer in table), reverse=True)
+
+
+def test_imports_go_up_the_table() -> None:
+    """No package imports from its own row or from one below, at the top of a file or inside a function."""
+    assert wrong_imports(modules()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("stream.guard", "import callfuse.asgi.headers"),
+        ("stream.guard", "from callfuse.sessions.ledger import Ledger"),
+        ("dialects.base", "from callfuse import config"),
+        ("config.model", "from callfuse import CallFuseMiddleware"),
+        ("model", "from .detect import Engine"),
+        ("policy.ladder", "from ..dialects.base import Frame"),
+        ("asgi.exchange", "def late():\n    from callfuse.cli.app import app"),
+        ("proxy.app", "from importlib import import_module\nimport_module('callfuse.asgi')"),
+        ("calls.outcomes", "import json, callfuse.policy.texts"),
+    ],
+)
+def test_a_wrong_import_is_found(name: str, text: str) -> None:
+    """Whatever way it is written, an import that does not go up is told."""
+    assert len(wrong_imports([parsed(name, text)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("stream.guard", "from callfuse.stream.hold import Hold\nfrom . import judge"),
+        ("stream.guard", "from callfuse import model\nfrom ..policy import texts"),
+        ("cli.serve", "from callfuse import CallFuseMiddleware, __version__"),
+    ],
+)
+def test_a_right_import_is_not(name: str, text: str) -> None:
+    """Imports within a package, and of rows above, are free."""
+    assert wrong_imports([parsed(name, text)]) == []
+
+
+def test_the_core_is_pure() -> None:
+    """The core awaits nothing, and imports only what computes."""
+    assert impurities(modules()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("stream.guard", "import time"),
+        ("stream.guard", "from datetime import datetime"),
+        ("detect.repeat", "import logging"),
+        ("dialects.base", "import random"),
+        ("dialects.openai_chat.write", "from uuid import uuid4"),
+        ("framing.sse", "import asyncio"),
+        ("model", "import anyio"),
+        ("policy.texts", "def late():\n    import starlette.types"),
+        ("jsontext.load", "from importlib import import_module"),
+        ("calls.signature", "__import__('os')"),
+        ("sessions.conversation", "import callfuse.observe.log"),
+        ("stream.guard", "async def feed(chunk): ..."),
+        ("sessions.ledger", "async def read(lane):\n    await lane"),
+        ("sessions.ledger", "async def read(lanes):\n    return [lane async for lane in lanes]"),
+        ("sessions.ledger", "async def read(lane):\n    async with lane: ..."),
+        ("errors", "print('oh')"),
+    ],
+)
+def test_an_impurity_is_found(name: str, text: str) -> None:
+    """Clock, log, chance, IO, framework and await are told, wherever they stand."""
+    assert impurities([parsed(name, text)]) != []
+
+
+def test_the_seam_is_free_to_be_async() -> None:
+    """The ledger's own methods are awaited by the shell; the shell may do what it likes."""
+    assert impurities([parsed("sessions.ledger", "async def read(lane): ..."), parsed("asgi.body", "import time")]) == []
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after this statement."""
+    program = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stdout.split())
+
+
+FOREIGN = {"aiohttp", "httpx", "httpx2", "rich", "sse_starlette", "starlette", "typer", "uvicorn", "uvloop", "zstandard"}
+"""Servers, clients and frameworks: a host brings its own, and some of them change things when they are imported."""
+
+
+def test_importing_callfuse_loads_no_server_client_or_framework() -> None:
+    """What a host mounts brings only the core's own dependencies."""
+    loaded = loaded_by("import callfuse")
+    assert "callfuse" in loaded
+    assert loaded & FOREIGN == set()
+
+
+def test_a_foreign_import_would_be_seen() -> None:
+    """The reverse proxy does load its client."""
+    assert "aiohttp" in loaded_by("import callfuse.proxy.app") & FOREIGN
