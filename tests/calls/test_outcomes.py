@@ -34,6 +34,8 @@ def same(one: Any, other: Any) -> bool:
         (f"job {UUID}", f"job {OTHER_UUID}"),
         (f"job_{UUID}", f"job_{OTHER_UUID}"),
         ("commit 3f2a9bc1", "commit a0b1c2d3e4f5a6b7"),
+        ("commit a1b2c3d", "commit 9f8e7d6"),
+        ("container deadb33f", "container 0badcafe"),
         ("tmp_3f2a9bc1d", "tmp_a0b1c2d3e"),
         ("at 0x7ffee3", "at 0xdeadbeef"),
         ("pid 4711", "pid 42"),

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from callfuse.dialects import DIALECTS, Dialect
+from callfuse.framing import EVENTS
 from callfuse.jsontext import NotJSON
 from tests.captures.recordings import Recording, some_recordings
 from tests.captures.test_through_the_middleware import ways
@@ -29,19 +30,19 @@ def dialect_of(recording: Recording) -> Dialect:
 
 def assembled(dialect: Dialect, chunks: tuple[bytes, ...]) -> list[Told]:
     """The calls that the dialect's reader puts together."""
-    framer, reader = dialect.framer(), dialect.reader()
+    framer, reader = EVENTS.framer(), dialect.reader()
     frames = [frame for chunk in chunks for frame in framer.feed(chunk)]
     for frame in (*frames, framer.rest()):
-        payload = payload_of(dialect, frame)
+        payload = payload_of(frame)
         if payload is not None:
             reader.read(payload)
     return [(call.choice, call.id, call.name, call.arguments) for call in reader.calls]
 
 
-def payload_of(dialect: Dialect, frame: bytes) -> dict[str, Any] | None:
+def payload_of(frame: bytes) -> dict[str, Any] | None:
     """The frame's object; a frame that is broken has none."""
     try:
-        return dialect.payload(frame)
+        return EVENTS.payload(frame)
     except NotJSON:
         return None
 

@@ -13,7 +13,8 @@ import anyio
 
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.guarded import Form, GuardedExchange, form_of, is_success
+from callfuse.asgi.guarded import GuardedExchange
+from callfuse.asgi.shape import is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.dialects.base import Dialect, Request
 from callfuse.observe import log
@@ -126,10 +127,10 @@ class Exchange:
         """
         tap: StreamTap | WholeTap | None = None
         idle = False
-        mark, end = self._dialect.call_mark, self._dialect.frame_end
+        mark, end = self._dialect.call_mark, b""
 
         def watched(message: Message) -> Awaitable[None]:
-            nonlocal tap, idle
+            nonlocal tap, idle, end
             if idle:  # nothing has spoken of a call yet: does this chunk?
                 chunk = message.get("body", b"")
                 if mark not in chunk and chunk.endswith(end) and message.get("more_body"):
@@ -137,7 +138,8 @@ class Exchange:
             try:
                 if message["type"] == "http.response.start":
                     tap = self._tap(message)
-                    idle = tap is not None and tap.idle
+                    if isinstance(tap, StreamTap):
+                        idle, end = True, tap.frame_end
                 elif message["type"] == "http.response.body" and tap is not None:
                     if not message.get("more_body", False):
                         watching, tap, idle = tap, None, False
@@ -155,11 +157,13 @@ class Exchange:
         """The watcher for an answer that begins like this."""
         if not is_success(message):
             return None
-        form = form_of(message)
-        if form not in (Form.STREAM, Form.WHOLE):
-            self._host.counts.add("not_watched", form.value)
+        shape = shape_of(message, self._dialect, self._request)
+        if shape.unreadable:
+            self._host.counts.add("not_watched", shape.unreadable)
             return None
-        return (StreamTap if form is Form.STREAM else WholeTap)(self._dialect, self._request, self._judge)
+        if shape.stream:
+            return StreamTap(self._dialect, self._request, self._judge, shape.stream)
+        return WholeTap(self._dialect, self._request, self._judge)
 
     async def _send_last(self, tap: StreamTap | WholeTap, message: Message, send: Send, body: RequestBody) -> None:
         """The last message of an answer: what it has brought is kept before the client can come back."""

@@ -5,13 +5,13 @@ again; its messages go through the guard, and what the guard lets go reaches the
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from enum import Enum
 
 import anyio
 import anyio.abc
 
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.shape import Shape, is_success, shape_of
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.dialects.base import Dialect, Request
@@ -64,7 +64,7 @@ class GuardedExchange:
         self._guard: Guard | None = None
         self._client = ClientStream(send)
         self._ask: bytes | None = None
-        self._form = Form.OTHER
+        self._shape = Shape()
         self._beating = False
         self._held_since = 0.0
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -110,17 +110,19 @@ class GuardedExchange:
 
     async def _begin(self, message: Message) -> None:
         """Choose the guard by status, encoding and form; an answer that cannot be guarded passes as it is."""
-        form = form_of(message)
+        shape = shape_of(message, self._dialect, self._request)
         if not is_success(message):
             await self._send(message)
-        elif form not in (Form.STREAM, Form.WHOLE):
-            self._unguarded(form.value)
+        elif shape.unreadable:
+            self._unguarded(shape.unreadable)
             await self._send(message)
         else:
-            streamed = form is Form.STREAM
-            self._guard = (StreamGuard if streamed else WholeGuard)(self._dialect, self._request, self._judge)
-            self._form = form
-            await self._client.start(message, at_once=streamed)
+            self._shape = shape
+            if shape.stream:
+                self._guard = StreamGuard(self._dialect, self._request, self._judge, shape.stream)
+            else:
+                self._guard = WholeGuard(self._dialect, self._request, self._judge)
+            await self._client.start(message, at_once=shape.stream is not None)
 
     async def _take(self, guard: Guard, message: Message) -> None:
         """A part of an answer."""
@@ -160,7 +162,7 @@ class GuardedExchange:
         async def answer(message: Message) -> None:
             nonlocal accepted, begun
             if message["type"] == "http.response.start":
-                accepted = is_success(message) and form_of(message) is self._form
+                accepted = is_success(message) and self._shape == shape_of(message, self._dialect, self._request)
             elif message["type"] == "http.response.body" and accepted and self._ask is None:
                 if not begun and message.get("body"):
                     begun = True
@@ -209,28 +211,3 @@ class GuardedExchange:
             logger.debug("No heartbeat: %s", type(error).__name__)
         finally:
             self._beating = False
-
-
-class Form(Enum):
-    """How an answer comes."""
-
-    STREAM = "stream"
-    WHOLE = "whole"
-    ENCODED = "content-encoding"
-    OTHER = "content-type"
-
-
-def is_success(message: Message) -> bool:
-    """Whether the answer is one: errors are not guarded."""
-    return 200 <= int(message["status"]) < 300
-
-
-def form_of(message: Message) -> Form:
-    """How an answer comes, by its headers."""
-    found = headers.read(message)
-    if not headers.is_readable(found):
-        return Form.ENCODED
-    kind = found.get(b"content-type", b"").lower()
-    if kind.startswith(b"text/event-stream"):
-        return Form.STREAM
-    return Form.WHOLE if b"json" in kind else Form.OTHER

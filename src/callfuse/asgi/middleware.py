@@ -76,7 +76,8 @@ class CallFuseMiddleware:
             content = body.content
             if encoding := found.get(b"content-encoding"):
                 content = decoded(content, encoding.decode("latin-1"), limit)
-            request = dialect.read_request(content, loads(content))
+            target = f"{scope['path']}?{scope.get('query_string', b'').decode('latin-1')}"
+            request = dialect.read_request(content, loads(content), target)
             if request is None or request.probe:
                 return None
             lane = lane_of(found, request)

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
-from callfuse.framing import Framer
+from callfuse.framing import Format, Payload
 from callfuse.model import Round, ToolCall
-
-Payload = dict[str, Any]
-"""The JSON object of one frame, or of one whole body."""
 
 
 @dataclass(slots=True, eq=False)
@@ -245,25 +242,16 @@ class Dialect(Protocol):
         """Bytes that stand in every frame, and every whole answer, that speaks of a call."""
         ...
 
-    @property
-    def frame_end(self) -> bytes:
-        """How a frame ends on the wire, as a rule: what ends otherwise is only read more slowly."""
-        ...
-
     def serves(self, path: str) -> bool:
         """Whether a POST to this path may be a request of this dialect."""
         ...
 
-    def read_request(self, body: bytes, payload: Any) -> Request | None:
-        """The request, or None where the body is not of this dialect."""
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> Request | None:
+        """The request to a path (and query), or None where the body is not of this dialect."""
         ...
 
-    def framer(self) -> Framer:
-        """A splitter for one streamed answer."""
-        ...
-
-    def payload(self, frame: bytes) -> Payload | None:
-        """The JSON object of a frame, if it has one; raises NotJSON where it should have."""
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """How an answer with this content type is streamed; None where it is none that can be read in pieces."""
         ...
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:

@@ -7,7 +7,8 @@ is spliced before anything else looks at it.
 from collections.abc import Sequence
 from contextlib import suppress
 
-from callfuse.dialects.base import Dialect, Event, Frame, OpenCall, Payload, What, Writer
+from callfuse.dialects.base import Dialect, Event, Frame, OpenCall, What, Writer
+from callfuse.framing import Format, Payload
 from callfuse.jsontext import NotJSON
 from callfuse.model import ToolCall
 from callfuse.stream.hold import Effect, Hold, Input
@@ -25,7 +26,7 @@ class Answer:
     loop is then to be judged. `is_open`: nothing is held any more; `passes`: its bytes are not even looked at.
     """
 
-    def __init__(self, dialect: Dialect, judge: Judge, writer: Writer | None) -> None:
+    def __init__(self, dialect: Dialect, form: Format, judge: Judge, writer: Writer | None) -> None:
         self.due: set[int] = set()
         self.over = False
         self.complete = False
@@ -38,7 +39,8 @@ class Answer:
         self._dialect = dialect
         self._judge = judge
         self._writer = writer
-        self._framer = dialect.framer()
+        self._format = form
+        self._framer = form.framer()
         self._reader = dialect.reader(trace=True)
         self._holds: dict[int, Hold] = {}
         self._complete: dict[OpenCall, ToolCall] = {}
@@ -58,7 +60,7 @@ class Answer:
             and self._framer.empty
             and self._writer is None
             and self._dialect.call_mark not in chunk
-            and chunk.endswith(self._dialect.frame_end)
+            and chunk.endswith(self._format.frame_end)
         )
 
     def frames(self, chunk: bytes) -> list[bytes]:
@@ -122,10 +124,10 @@ class Answer:
     def frame(self, raw: bytes) -> bytes:
         """What may leave once this frame has been read. Raises BrokenStreamError where that is not known."""
         try:
-            payload = self._dialect.payload(raw)
+            payload = self._format.payload(raw)
             if self._writer is not None:
                 raw = self._writer.splice(raw, payload)
-                payload = self._dialect.payload(raw) if raw else None
+                payload = self._format.payload(raw) if raw else None
         except NotJSON as error:
             if self.queue:
                 raise BrokenStreamError("malformed frame") from error
@@ -220,12 +222,12 @@ class Answer:
         return frame.raw
 
 
-def payloads_of(dialect: Dialect, raw: Sequence[bytes]) -> list[Payload]:
+def payloads_of(form: Format, raw: Sequence[bytes]) -> list[Payload]:
     """The payloads in the bytes of an answer; frames that are broken have none."""
-    framer = dialect.framer()
+    framer = form.framer()
     payloads: list[Payload] = []
     for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.rest()):
         with suppress(NotJSON):
-            if frame and (payload := dialect.payload(frame)) is not None:
+            if frame and (payload := form.payload(frame)) is not None:
                 payloads.append(payload)
     return payloads

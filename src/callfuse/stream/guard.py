@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Payload, Reply, Request, Writer
+from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Reply, Request, Writer
+from callfuse.framing import EVENTS, Format, Payload
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
@@ -16,9 +17,10 @@ from callfuse.stream.step import Step
 class StreamGuard:
     """Guards one client's stream, over as many answers as it takes."""
 
-    def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
+    def __init__(self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS) -> None:
         self.record = Record(request.choices)
         self._dialect = dialect
+        self._format = form
         self._request = request
         self._judge = judge
         self._settings = judge.settings
@@ -30,7 +32,7 @@ class StreamGuard:
 
     def _begin(self) -> None:
         """Ready for the first, or the next, answer."""
-        self._answer = Answer(self._dialect, self._judge, self._writer)
+        self._answer = Answer(self._dialect, self._format, self._judge, self._writer)
         self._raw: list[bytes] = []
         self._raw_bytes = 0
         self._recorded = False
@@ -208,7 +210,7 @@ class StreamGuard:
         if not self._dialect.is_unfinished(payloads):
             return True
         held = {id(frame.raw) for frame, _ in self._answer.queue}
-        sent = payloads_of(self._dialect, [raw for raw in self._raw if id(raw) not in held])
+        sent = payloads_of(self._format, [raw for raw in self._raw if id(raw) not in held])
         return all(verdict.rung is Rung.STEER for verdict in verdicts) and not self._dialect.is_unfinished(sent)
 
     def _block(self, verdicts: Sequence[Verdict]) -> Block:
@@ -227,7 +229,7 @@ class StreamGuard:
         if self._writer is None:
             self._writer = self._request.writer(usage=self._settings.usage)
             held = {id(frame.raw) for frame, _ in self._answer.queue}
-            for payload in payloads_of(self._dialect, [raw for raw in self._raw if id(raw) not in held]):
+            for payload in payloads_of(self._format, [raw for raw in self._raw if id(raw) not in held]):
                 self._writer.sent(payload)
         return self._writer
 
@@ -235,7 +237,7 @@ class StreamGuard:
         """Everything in the current answer, as it came; raises AskError where it was too long to keep."""
         if self._raw_bytes > self._settings.max_response_bytes and not lenient:
             raise AskError("length")
-        return payloads_of(self._dialect, self._raw)
+        return payloads_of(self._format, self._raw)
 
     def _read(self, frames: Sequence[bytes]) -> bytes:
         """What may leave of these frames; an error lets everything go, the frame at fault too."""

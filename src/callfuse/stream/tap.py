@@ -6,6 +6,7 @@ It assembles calls for the ledger, and gives the verdicts of rungs that leave th
 from collections.abc import Sequence
 
 from callfuse.dialects.base import Dialect, OpenCall, Request, What
+from callfuse.framing import EVENTS, Format
 from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
 from callfuse.stream.judge import Judge
@@ -19,13 +20,25 @@ class StreamTap:
     not be fed.
     """
 
-    __slots__ = ("_broke", "_cut", "_dialect", "_finished", "_framer", "_judge", "_reader", "idle", "record")
+    __slots__ = (
+        "_broke",
+        "_cut",
+        "_finished",
+        "_format",
+        "_framer",
+        "_judge",
+        "_reader",
+        "frame_end",
+        "idle",
+        "record",
+    )
 
-    def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
+    def __init__(self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS) -> None:
         self.record = Record(request.choices)
-        self._dialect = dialect
+        self._format = form
         self._judge = judge
-        self._framer = dialect.framer()
+        self._framer = form.framer()
+        self.frame_end = form.frame_end
         self._reader = dialect.reader()
         self.idle = True
         self._cut: set[OpenCall] = set()
@@ -40,7 +53,7 @@ class StreamTap:
 
     def _read(self, frame: bytes) -> None:
         try:
-            payload = self._dialect.payload(frame)
+            payload = self._format.payload(frame)
         except NotJSON:
             return
         if payload is None:

@@ -6,7 +6,8 @@ It is driven like `StreamGuard`; until the end `feed` gives nothing, and `Step.o
 from collections.abc import Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import AskError, Block, Dialect, Payload, Reply, Request, WholeChoice
+from callfuse.dialects.base import AskError, Block, Dialect, Reply, Request, WholeChoice
+from callfuse.framing import Payload
 from callfuse.jsontext import loads
 from callfuse.model import ToolCall
 from callfuse.policy import texts

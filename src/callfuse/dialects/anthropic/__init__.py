@@ -6,14 +6,14 @@ from typing import Any, Final
 from callfuse.dialects.anthropic.read import MessagesReader, read_whole
 from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.anthropic.turn import turn, turn_of_whole
-from callfuse.dialects.base import Payload, WholeChoice
-from callfuse.dialects.sse_frames import SSEFrames
+from callfuse.dialects.base import Request, WholeChoice
+from callfuse.framing import EVENTS, Format, Payload, sse
 from callfuse.jsontext import dumps
 
 _ERROR_TYPES: Final = {400: "invalid_request_error", 502: "api_error", 504: "timeout_error"}
 
 
-class Anthropic(SSEFrames):
+class Anthropic:
     """The dialect `anthropic`."""
 
     name: Final = "anthropic"
@@ -27,7 +27,7 @@ class Anthropic(SSEFrames):
             return True
         return path.endswith((":rawPredict", ":streamRawPredict", "/invoke")) and "count-tokens" not in path
 
-    def read_request(self, body: bytes, payload: Any) -> MessagesRequest | None:
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> MessagesRequest | None:
         """The request, if it has messages and Anthropic's limit or version."""
         if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
             return None
@@ -35,9 +35,13 @@ class Anthropic(SSEFrames):
             return None
         return MessagesRequest(body, payload)
 
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """Server-sent events."""
+        return EVENTS if content_type.startswith(b"text/event-stream") else None
+
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Pings and comments."""
-        return payload.get("type") == "ping" if payload else self.is_comment(frame)
+        return payload.get("type") == "ping" if payload else sse.is_comment(frame)
 
     def is_end(self, frame: bytes) -> bool:
         """The end has a payload."""

@@ -7,7 +7,8 @@ belongs to a program that waits for it. The input may stand in the block's start
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, Payload, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.framing import Payload
 from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
 

@@ -7,8 +7,9 @@ from typing import Any
 from callfuse.dialects.anthropic.read import is_client_call
 from callfuse.dialects.anthropic.whole import splice_whole, thin_whole
 from callfuse.dialects.anthropic.write import MessagesWriter
-from callfuse.dialects.base import Block, Note, Payload, Reply
+from callfuse.dialects.base import Block, Note, Reply
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, dumps, loads_exact
 from callfuse.model import Result, Round, ToolCall
 

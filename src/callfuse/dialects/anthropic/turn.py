@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from callfuse.dialects.base import AskError, Payload
+from callfuse.dialects.base import AskError
+from callfuse.framing import Payload
 from callfuse.jsontext import NotJSON, loads_exact, span, spans
 
 

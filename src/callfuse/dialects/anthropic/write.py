@@ -7,9 +7,9 @@ forwarded once any block of the first has gone out: thinking of two answers in o
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from callfuse.dialects.base import Block, Frame, OpenCall, Payload
+from callfuse.dialects.base import Block, Frame, OpenCall
 from callfuse.dialects.usage import Usage
-from callfuse.framing import sse
+from callfuse.framing import Payload, sse
 from callfuse.jsontext import Edit, apply, dumps
 
 OWN_REASONS: Final = frozenset({"tool_use", "end_turn"})

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Payload, WholeChoice
+from callfuse.dialects.base import Request, WholeChoice
 from callfuse.dialects.openai_chat.read import ChatReader, read_whole
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.openai_chat.turn import turn, turn_of_whole
 from callfuse.dialects.openai_chat.write import ChatWriter
-from callfuse.dialects.sse_frames import SSEFrames
+from callfuse.framing import EVENTS, Format, Payload, sse
 from callfuse.jsontext import dumps
 
 
-class OpenAIChat(SSEFrames):
+class OpenAIChat:
     """The dialect `openai-chat`."""
 
     name: Final = "openai-chat"
@@ -24,15 +24,19 @@ class OpenAIChat(SSEFrames):
         """Any path that ends so."""
         return path.endswith("/chat/completions")
 
-    def read_request(self, body: bytes, payload: Any) -> ChatRequest | None:
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
         """The request, if it has messages."""
         if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
             return None
         return ChatRequest(body, payload)
 
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """Server-sent events."""
+        return EVENTS if content_type.startswith(b"text/event-stream") else None
+
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Comments."""
-        return payload is None and self.is_comment(frame)
+        return payload is None and sse.is_comment(frame)
 
     def is_end(self, frame: bytes) -> bool:
         """`[DONE]`."""

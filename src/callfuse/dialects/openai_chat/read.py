@@ -9,7 +9,8 @@ reason; finish reasons may be repeated or followed by more deltas.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, Payload, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.framing import Payload
 from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callfuse.dialects.base import Block, Note, Payload, Reply
+from callfuse.dialects.base import Block, Note, Reply
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.openai_chat.read import calls_of
 from callfuse.dialects.openai_chat.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_chat.write import ChatWriter
+from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, dumps
 from callfuse.model import Result, Round
 

@@ -7,8 +7,9 @@ what a vendor added to a call. A part that cannot be put together again raises A
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Payload
+from callfuse.dialects.base import AskError
 from callfuse.dialects.openai_chat.read import ChatReader
+from callfuse.framing import Payload
 from callfuse.jsontext import Edit, apply, dumps, span
 
 TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from callfuse.dialects.base import Block, Payload
+from callfuse.dialects.base import Block
 from callfuse.dialects.openai_chat.write import HEAD, OWN_REASONS
 from callfuse.dialects.usage import Usage
+from callfuse.framing import Payload
 from callfuse.jsontext import Edit, apply, dumps, loads, span
 
 

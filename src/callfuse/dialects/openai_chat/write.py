@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from callfuse.dialects.base import Block, Entry, Frame, OpenCall, Payload
+from callfuse.dialects.base import Block, Entry, Frame, OpenCall
 from callfuse.dialects.usage import Usage
-from callfuse.framing import sse
+from callfuse.framing import Payload, sse
 from callfuse.jsontext import Edit, apply, dumps
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")

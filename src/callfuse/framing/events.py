@@ -1,0 +1,51 @@
+"""Server-sent events whose data are JSON objects, as a `Format`."""
+
+from typing import Any, Final
+
+import orjson
+
+from callfuse.framing import sse
+from callfuse.framing.format import Framer, Payload
+from callfuse.jsontext.load import NotJSON, loads
+
+
+class Events:
+    """Frames are events; their payload is the object of their data."""
+
+    frame_end: Final = b"\n\n"
+
+    def framer(self) -> Framer:
+        """A splitter into events."""
+        return sse.SSEFramer()
+
+    def payload(self, frame: bytes) -> Payload | None:
+        """The object of an event; None for comments and for data such as `[DONE]`. Raises NotJSON for broken data."""
+        begin = 0
+        if frame.startswith(b"data: "):
+            begin = 6
+        elif frame.startswith(b"event: "):
+            begin = frame.find(b"\ndata: ") + 7
+        try:
+            value = orjson.loads(frame[begin:])
+        except orjson.JSONDecodeError:
+            value = _payload_of_any(frame)
+        if value is not None and not isinstance(value, dict):
+            raise NotJSON("an event's data is no object")
+        return value
+
+    def text(self, frame: bytes) -> bytes:
+        """The JSON text of the payload."""
+        return sse.data(frame) or b"{}"
+
+    def with_text(self, frame: bytes, text: bytes) -> bytes:
+        """The same event with another payload."""
+        return sse.with_data(frame, text)
+
+
+def _payload_of_any(frame: bytes) -> Any:
+    """The value of an event that is not one line of data, perhaps after one of `event`, or that orjson refuses."""
+    data = sse.data(frame)
+    return loads(data) if data and not data.startswith(b"[DONE]") else None
+
+
+EVENTS: Final = Events()

@@ -1,0 +1,181 @@
+"""`repeat` and `repeat_changing`, rule by rule. The pending call is always `a`; rounds are oldest first."""
+
+from typing import Any
+
+import pytest
+
+from callfuse.detect.repeat import Repeat
+from callfuse.model import Finding, Kind
+from callfuse.policy.settings import LoopSettings
+from tests.detect.timelines import call, timeline
+
+
+def found(*texts: str, pending: str = "a", **more: Any) -> Finding | None:
+    """What `repeat` finds in the pending call."""
+    times, now = more.pop("times", ()), more.pop("now", 0.0)
+    return Repeat().judge(timeline(*texts, times=times, now=now), call(pending), LoopSettings(**more))
+
+
+def changing(*texts: str, **more: Any) -> Finding | None:
+    """What `repeat_changing` finds in a pending `a`."""
+    return Repeat(changing=True).judge(timeline(*texts), call("a"), LoopSettings(**more))
+
+
+def count(finding: Finding | None) -> int:
+    """The calls of a finding; 0 where nothing was found."""
+    return finding.count if finding else 0
+
+
+def test_the_pending_call_counts() -> None:
+    """With a limit of 3 the third equal call is found, before it was run."""
+    assert count(found("a=x")) == 0
+    assert count(found("a=x", "a=x")) == 3
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5])
+def test_soft_and_hard(limit: int) -> None:
+    """Soft from the limit on, hard from twice the limit on."""
+    for times in range(2 * limit + 2):
+        finding = found(*["a=x"] * times, max_repeats=limit)
+        assert count(finding) == (times + 1 if times + 1 >= limit else 0)
+        assert finding is None or finding.hard is (times + 1 >= 2 * limit)
+        assert finding is None or finding.threshold == limit
+
+
+def test_zero_is_off() -> None:
+    """`max_repeats: 0` turns both off, `max_repeats_changing: 0` the second."""
+    assert found(*["a=x"] * 20, max_repeats=0) is None
+    assert changing(*["a=x"] * 20, max_repeats=0) is None
+    assert changing(*["a=x"] * 20, max_repeats_changing=0) is None
+    assert count(found("a=x", "a=x", max_repeats_changing=0)) == 3
+
+
+def test_a_limit_of_two_never_stops_the_first_call() -> None:
+    """It takes one before it."""
+    assert found(max_repeats=2) is None
+    assert found("b=x", max_repeats=2) is None
+    assert count(found("a=x", max_repeats=2)) == 2
+
+
+@pytest.mark.parametrize("rounds", [["a=x a=x"], ["a=x a=x a=x a=x"], ["a=x a=x", "b=y"]])
+def test_equal_calls_of_one_round_are_one_piece_of_evidence(rounds: list[str]) -> None:
+    """However many they are."""
+    assert found(*rounds) is None
+
+
+def test_rounds_are_counted_not_calls() -> None:
+    """Two rounds of two equal calls make a third one the third."""
+    assert count(found("a=x a=x", "a=x a=x")) == 3
+
+
+def test_other_rounds_end_the_streak() -> None:
+    """A round without the call stands between."""
+    assert found("a=x", "a=x", "b=y") is None
+    assert found("a=x", "b=y", "a=x") is None
+
+
+def test_other_arguments_end_the_streak() -> None:
+    """The same tool with other arguments is another call."""
+    assert found("a=x", "a=x", "a1=x") is None
+    assert found("a=x", "a=x", pending="a1") is None
+
+
+def test_equal_outcomes_are_wanted() -> None:
+    """Only the calls since the outcome changed last make the streak."""
+    assert found("a=x", "a=y") is None
+    assert count(found("a=x", "a=y", "a=y")) == 3
+    assert count(found("a=y", "a=x", "a=x", "a=x")) == 4
+
+
+def test_an_unknown_outcome_counts_as_equal() -> None:
+    """But two known ones around it must still be equal."""
+    assert count(found("a=x", "a")) == 3
+    assert count(found("a", "a")) == 3
+    assert count(found("a=x", "a", "a=x")) == 4
+    assert count(found("a=x", "a", "a=y")) == 3
+
+
+@pytest.mark.parametrize("new", ["b=y", "b1=y", "a1=y"])
+def test_a_round_with_a_new_call_is_progress(new: str) -> None:
+    """It ends the streak and does not count itself, though it repeats the call too."""
+    assert found("a=x", "a=x", f"a=x {new}") is None
+    assert found("a=x", "a=x", f"a=x {new}", "a=x") is None
+    assert count(found("a=x", "a=x", f"a=x {new}", "a=x", "a=x")) == 3
+
+
+def test_a_known_call_beside_it_is_no_progress() -> None:
+    """In whatever order the round has them."""
+    assert count(found("b=y", "a=x", "a=x b=y")) == 3
+    assert count(found("b=y", "a=x", "b=y a=x")) == 3
+
+
+def test_the_first_appearance_starts_the_streak() -> None:
+    """Whatever new calls come with it."""
+    assert count(found("a=x b=y", "a=x")) == 3
+    assert count(found("a=x b=y c=z", "a=x", "a=x")) == 4
+
+
+def test_what_left_the_window_is_new_again() -> None:
+    """A sibling last seen more than a window ago is progress; within it, it is known."""
+    ten = [f"c{at}=z" for at in range(10)]
+    assert found("b=y", *ten, "a=x", "a=x", "a=x b=y") is None
+    assert count(found("b=y", *ten[:4], "a=x", "a=x", "a=x b=y")) == 4
+
+
+def test_a_withheld_call_counts_for_the_streak() -> None:
+    """It has no outcome to be compared."""
+    assert count(found("a=x", "!a")) == 3
+    assert count(found("a=x", "!a", "!!a", "a=x")) == 5
+    assert count(found("a=x", "!a", "a=y")) == 3
+
+
+def test_withheld_calls_fill_no_window() -> None:
+    """A window of withheld calls does not push out what was executed."""
+    assert count(found("b=y", *["!a"] * 12, "a=x b=y")) == 14
+
+
+def test_the_ttl_bounds_a_pause_not_the_streak() -> None:
+    """Rounds four minutes apart are one streak at 300 seconds, however long it is."""
+    times = [240.0 * at for at in range(10)]
+    assert count(found(*["a=x"] * 10, times=times, now=2400.0)) == 11
+    assert count(found(*["a=x"] * 10, times=times, now=times[-1] + 300)) == 11
+    assert found(*["a=x"] * 10, times=times, now=times[-1] + 301) is None
+
+
+def test_a_pause_in_the_middle_ends_the_streak() -> None:
+    """Only what came after it counts."""
+    assert found("a=x", "a=x", times=[0, 400], now=401) is None
+    assert count(found("a=x", "a=x", "a=x", times=[0, 400, 401], now=402)) == 3
+
+
+def test_unknown_times_are_recent() -> None:
+    """A round without a time neither begins nor ends a pause."""
+    assert count(found("a=x", "a=x", times=[None, None], now=1e9)) == 3
+    assert count(found("a=x", "a=x", "a=x", times=[0, None, 1e6], now=1e6)) == 4
+
+
+def test_a_finding_names_what_it_rests_on() -> None:
+    """Kind, tool, limit, window, the calls oldest first, and what came back last."""
+    finding = found("b=y", "a=x", "a=x", "!a", ttl_seconds=60)
+    assert finding is not None
+    assert (finding.kind, finding.tool, finding.window_s, finding.confidence) == (Kind.REPEAT, "a", 60, 1.0)
+    assert (finding.calls, finding.previous) == (("id1", "id2", "id3"), "came back x")
+    assert finding.signature == call("a").signature
+    assert finding.ends_on_news
+
+
+def test_changing_outcomes() -> None:
+    """The sixth equal call whatever came back, hard from the tenth."""
+    rounds = [f"a={letter}" for letter in "uvwxyzuvwxyz"]
+    for times in range(12):
+        finding = changing(*rounds[:times])
+        assert count(finding) == (times + 1 if times + 1 >= 6 else 0)
+        assert finding is None or (finding.kind, finding.hard) == (Kind.REPEAT_CHANGING, times + 1 >= 10)
+
+
+@pytest.mark.parametrize(("limit", "own", "soft"), [(3, 6, 6), (8, 6, 8), (3, 2, 3)])
+def test_changing_is_never_stricter_than_repeat(limit: int, own: int, soft: int) -> None:
+    """Its limit is at least `max_repeats`."""
+    rounds = [f"a={letter}" for letter in "uvwxyzuvwxyz"]
+    assert changing(*rounds[: soft - 2], max_repeats=limit, max_repeats_changing=own) is None
+    assert count(changing(*rounds[: soft - 1], max_repeats=limit, max_repeats_changing=own)) == soft
