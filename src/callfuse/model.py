@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from callfuse.calls.outcomes import Outcome, outcome_of
 from callfuse.calls.signature import Signature, signature_of
+from callfuse.jsontext import dumps
 
 MARKER: Final = "[callfuse]"
 """Every text that callfuse writes into a conversation begins with this, and is recognised by it."""
@@ -41,12 +42,26 @@ class Result:
 class ToolCall:
     """A complete call: id (may be empty), name, arguments: the raw text, or the value where the format is native JSON.
 
-    `result` is the client's report, if there is one. `exact` re-reads native arguments whose integers the fast parser
+    `namespace` is the toolset that the name is of, where the vendor has such; `kind` the vendor's own word for this kind
+    of call. `result` is the client's report, if there is one. `exact` re-reads native arguments whose integers the fast parser
     could not hold. From the ledger come `withheld` (it never reached the client, so it has no outcome), `blocked` (and
     that was the last word) and `place` (how far it had gone up the ladder; 0 where nothing was found).
     """
 
-    __slots__ = ("_outcome", "_signature", "arguments", "blocked", "exact", "id", "name", "place", "result", "withheld")
+    __slots__ = (
+        "_outcome",
+        "_signature",
+        "arguments",
+        "blocked",
+        "exact",
+        "id",
+        "kind",
+        "name",
+        "namespace",
+        "place",
+        "result",
+        "withheld",
+    )
 
     def __init__(
         self,
@@ -55,6 +70,8 @@ class ToolCall:
         arguments: Any,
         result: Result | None = None,
         *,
+        namespace: str = "",
+        kind: str = "",
         exact: Callable[[], Any] | None = None,
         signature: Signature | None = None,
         outcome: Outcome | None = None,
@@ -65,6 +82,8 @@ class ToolCall:
         self.id = id
         self.name = name
         self.arguments = arguments
+        self.namespace = namespace
+        self.kind = kind
         self.result = result
         self.exact = exact
         self.withheld = withheld
@@ -78,10 +97,16 @@ class ToolCall:
 
     @property
     def signature(self) -> Signature:
-        """Tool name and canonical arguments."""
+        """Tool name, with its namespace, and canonical arguments."""
         if self._signature is None:
-            self._signature = signature_of(self.name, self.arguments, self.exact)
+            name = f"{self.namespace}.{self.name}" if self.namespace else self.name
+            self._signature = signature_of(name, self.arguments, self.exact)
         return self._signature
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON text."""
+        return self.arguments if isinstance(self.arguments, str) else dumps(self.arguments).decode()
 
     @property
     def outcome(self) -> Outcome | None:

@@ -5,9 +5,10 @@ A path is only a hint: a body that is not of the dialect passes through.
 
 from callfuse.dialects.anthropic import Anthropic
 from callfuse.dialects.base import Dialect
+from callfuse.dialects.ollama import Ollama
 from callfuse.dialects.openai_chat import OpenAIChat
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), Anthropic())
+DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), Anthropic(), Ollama())
 
 __all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body"]
 

@@ -22,7 +22,8 @@ class OpenCall:
     """A call as it is put together from deltas.
 
     `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an
-    index for it; `extra` holds what the vendor added to the call and wants back.
+    index for it; `extra` holds what the vendor added to the call and wants back; `namespace` and `kind` are those of the
+    `ToolCall`.
     """
 
     choice: int
@@ -33,6 +34,8 @@ class OpenCall:
     closed: bool = False
     numbered: bool = True
     extra: Payload = field(default_factory=dict)
+    namespace: str = ""
+    kind: str = ""
 
     @property
     def arguments(self) -> str:
@@ -41,7 +44,7 @@ class OpenCall:
 
     def complete(self) -> ToolCall:
         """The call as a value."""
-        return ToolCall(self.id, self.name, self.arguments)
+        return ToolCall(self.id, self.name, self.arguments, namespace=self.namespace, kind=self.kind)
 
 
 class What(Enum):

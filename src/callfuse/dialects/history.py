@@ -39,33 +39,38 @@ def is_own_or_reminder(content: Any) -> bool:
     return bool(found) and all(text.startswith(_NOT_SPOKEN) for text in found)
 
 
-def pair(calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]]) -> None:
-    """Give each call its result: by id, and by order where ids repeat or lack."""
+def pair(calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]], keys: Sequence[str] | None = None) -> None:
+    """Give each call its result: by id, and by order where ids repeat or lack.
+
+    `keys` are what the results name their calls by, call for call, where that is not the id.
+    """
     ids = [id_ for id_, _ in results]
-    for call, at in zip(calls, _pairing(calls, ids), strict=True):
+    for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
         if at is not None:
             call.result = results[at][1]
 
 
-def result_at(calls: Sequence[ToolCall], ids: Sequence[str], wanted: ToolCall) -> int | None:
-    """Which of the results with these ids belongs to the wanted call, known by id and signature."""
-    for call, at in zip(calls, _pairing(calls, ids), strict=True):
+def result_at(
+    calls: Sequence[ToolCall], ids: Sequence[str], wanted: ToolCall, keys: Sequence[str] | None = None
+) -> int | None:
+    """Which of the results with these ids (or keys) belongs to the wanted call, known by id and signature."""
+    for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
         if call.id == wanted.id and call.signature == wanted.signature:
             return at
     return None
 
 
-def _pairing(calls: Sequence[ToolCall], ids: Sequence[str]) -> Iterator[int | None]:
-    """For each call the place of its result."""
-    if len(calls) == 1 and len(ids) == 1:
-        yield 0 if ids[0] == calls[0].id or not (ids[0] and calls[0].id) else None
+def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
+    """For each call, by its key, the place of its result."""
+    if len(keys) == 1 and len(ids) == 1:
+        yield 0 if ids[0] == keys[0] or not (ids[0] and keys[0]) else None
         return
     free: dict[str, list[int]] = {}
     for at in reversed(range(len(ids))):
         free.setdefault(ids[at], []).append(at)
     nameless = free.get("", [])
-    for call in calls:
-        places = free.get(call.id) or nameless
+    for key in keys:
+        places = free.get(key) or nameless
         yield places.pop() if places else None
 
 

@@ -2,5 +2,6 @@
 
 from callfuse.framing.events import EVENTS
 from callfuse.framing.format import Format, Framer, Payload
+from callfuse.framing.sse import SSEFramer
 
-__all__ = ["EVENTS", "Format", "Framer", "Payload"]
+__all__ = ["EVENTS", "Format", "Framer", "Payload", "SSEFramer"]

@@ -8,7 +8,7 @@ comes as a frame of its own.
 import re
 from typing import Final
 
-_BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_BLANK_LINE: Final = re.compile(rb"\r\n(?>\r\n|\n|\r)|(?!\r\n)[\r\n][\r\n]")
 _LINE: Final = re.compile(rb"([^\r\n]*)(?>\r\n|\n|\r|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
 _LF: Final = 0x0A
@@ -59,6 +59,9 @@ class SSEFramer:
                 break  # the LF of a blank CRLF line is still to come
             frames.append(bytes(self._buffer[start : match.end()]))
             start = position = match.end()
+            if frames[-1][-1] == _CR and self._buffer[start : start + 1] == b"\n":
+                frames.append(b"\n")
+                start = position = start + 1
         self._split_crlf = bool(start) and start == len(self._buffer) and frames[-1][-1] == _CR
         self._drop(start)
         return frames
@@ -111,7 +114,7 @@ def with_data(frame: bytes, payload: bytes) -> bytes:
             pieces.append(match.group())
         elif not written:
             written = True
-            field = b"data: " if b"data: " in line[:9] else b"data:"
+            field = line[: line.index(b"data:") + 5] + (b" " if b"data: " in line[:9] else b"")
             end = match.group()[len(line) :] or b"\n"
             pieces += [field + part + end for part in payload.split(b"\n")]
     return b"".join(pieces)

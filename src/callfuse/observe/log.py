@@ -23,8 +23,7 @@ _LINE: Final = (
 def finding(verdict: Verdict, *, session: str, model: str, backend: str, dialect: str) -> None:
     """One finding and what was done about it."""
     found = verdict.finding
-    arguments = verdict.call.arguments
-    text = f"{found.tool}:{arguments if isinstance(arguments, str) else ''}"
+    text = f"{found.tool}:{verdict.call.text}"
     fields: dict[str, object] = {
         "session_id": session,
         "tool": found.tool,
@@ -41,9 +40,9 @@ def finding(verdict: Verdict, *, session: str, model: str, backend: str, dialect
         "hard": found.hard,
     }
     level = logging.WARNING if verdict.first else logging.INFO
-    logger.log(level, _LINE, fields, extra={"callfuse": fields})
+    logger.log(level, _LINE, fields, extra=fields)
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("Signature %s of %s", found.signature.hex(), text, extra={"callfuse": fields})
+        logger.debug("Signature %s of %s", found.signature.hex(), text, extra=fields)
 
 
 def fail_open(cause: str, *, session: str) -> None:

@@ -40,12 +40,14 @@ def usable(ladder: Ladder, *, may_change: bool, may_ask: bool) -> Ladder:
     again, a steer becomes the rung after it.
     """
     rungs: list[Rung] = []
-    for rung in ladder:
-        if rung is Rung.WARN and not may_change:
-            rungs.append(Rung.OBSERVE)
-        elif rung is not Rung.STEER or (may_ask and may_change):
-            rungs.append(rung)
-    return tuple(rungs) or (Rung.BLOCK,)
+    after = Rung.BLOCK
+    for rung in reversed(ladder):
+        if rung is Rung.STEER and not (may_ask and may_change):
+            rungs.append(after)
+        else:
+            after = Rung.OBSERVE if rung is Rung.WARN and not may_change else rung
+            rungs.append(after)
+    return tuple(reversed(rungs))
 
 
 def decide(timeline: Timeline, findings: Sequence[tuple[ToolCall, Finding]], ladder: Ladder) -> list[Verdict]:

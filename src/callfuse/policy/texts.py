@@ -53,10 +53,9 @@ def header(verdicts: Sequence[Verdict]) -> str:
 
 
 def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
-    arguments = call.arguments if isinstance(call.arguments, str) else str(call.arguments)
     text = template.format(
         tool_name=finding.tool,
-        arguments=arguments[:SHORT_TEXT],
+        arguments=call.text[:SHORT_TEXT],
         count=finding.count,
         max_repeats=finding.threshold,
         window=f"{finding.window_s:g}",

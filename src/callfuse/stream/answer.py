@@ -43,6 +43,7 @@ class Answer:
         self._framer = form.framer()
         self._reader = dialect.reader(trace=True)
         self._holds: dict[int, Hold] = {}
+        self._out: list[bytes] = []
         self._complete: dict[OpenCall, ToolCall] = {}
         self._finished: set[int] = set()
         self._cut: set[OpenCall] = set()
@@ -76,27 +77,36 @@ class Answer:
         """Whether the answer is complete if nothing more comes: it has ended, or every choice has finished."""
         return self.complete or (not self.over and bool(self._finished) and self._finished.issuperset(self._holds))
 
-    def finish(self) -> bytes:
-        """The upstream has ended, perhaps without a terminal frame: what may leave now."""
-        return b"" if self.over else self._end(complete=self.would_complete)
+    def finish(self) -> None:
+        """The upstream has ended, perhaps without a terminal frame."""
+        if not self.over:
+            self._end(complete=self.would_complete)
 
     def cut(self) -> bytes:
         """The upstream broke off: what waits leaves as it came. Not what is due: that answer was complete."""
-        return b"" if self.over else self._end(complete=False) + self._framer.rest()
+        if self.over:
+            return b""
+        self._end(complete=False)
+        return self.drain() + self._framer.rest()
 
-    def open(self) -> bytes:
+    def open(self) -> None:
         """Hold nothing any more: what waits leaves as it came. An answer that continues none is not even split: after
         the frames that have been, `last_frame` and all the rest pass."""
         self.is_open = True
         self.passes = self._writer is None
         for hold in self._holds.values():
             hold.step(Input.LIMIT)
-        return self.release_all()
+        self.release_all()
 
-    def release_all(self) -> bytes:
-        """Everything that waits, unchanged."""
-        out = b"".join([self._sent(frame) for frame, _ in self.queue])
+    def release_all(self) -> None:
+        """Everything that waits leaves, unchanged."""
+        for frame, _ in self.queue:
+            self._send(frame)
         self.clear()
+
+    def drain(self) -> bytes:
+        """What may leave now."""
+        out, self._out = b"".join(self._out), []
         return out
 
     def clear(self) -> None:
@@ -121,105 +131,106 @@ class Answer:
         """Whether a choice has calls beside these, complete or not."""
         return any(call.choice == choice and call not in calls for call in self._reader.calls)
 
-    def frame(self, raw: bytes) -> bytes:
-        """What may leave once this frame has been read. Raises BrokenStreamError where that is not known."""
-        try:
-            payload = self._format.payload(raw)
-            if self._writer is not None:
-                raw = self._writer.splice(raw, payload)
-                payload = self._format.payload(raw) if raw else None
-        except NotJSON as error:
-            if self.queue:
-                raise BrokenStreamError("malformed frame") from error
-            return raw
-        if not raw or self.is_open or self._dialect.is_keep_alive(raw, payload):
-            return raw
-        if self.over:
-            return self._pass(Frame(raw, payload), ())
-        if payload is None:
-            out = self._pass(Frame(raw, None), ())
-            return out + (self._end(complete=True) if self._dialect.is_end(raw) else b"")
-        events = self._reader.read(payload)
-        out = b"".join([self._apply(event) for event in events])
-        out += self._pass(Frame(raw, payload, tuple(self._reader.entries)), self._dialect.choices_of(payload))
-        if any(event.what is What.ENDED for event in events):
-            out += self._end(complete=True)
-        return out
+    def spliced(self, raw: bytes) -> Frame:
+        """A frame as the client is to see it, with its payload; empty where it is not to. Raises NotJSON."""
+        payload = self._format.payload(raw)
+        if self._writer is None:
+            return Frame(raw, payload)
+        raw = self._writer.splice(raw, payload)
+        return Frame(raw, self._format.payload(raw) if raw else None)
 
-    def _apply(self, event: Event) -> bytes:
-        """Move the machine of the event's choice; what that releases."""
+    def take(self, frame: Frame) -> None:
+        """Read a frame; `drain` then tells what may leave. Raises BrokenStreamError where that is not known."""
+        raw, payload, _ = frame
+        if self.is_open:
+            self._send(frame)
+        elif not raw or self._dialect.is_keep_alive(raw, payload):
+            self._out.append(raw)
+        elif self.over:
+            self._pass(frame, ())
+        elif payload is None:
+            self._pass(frame, ())
+            if self._dialect.is_end(raw):
+                self._end(complete=True)
+        else:
+            events = self._reader.read(payload)
+            for event in events:
+                self._apply(event)
+            self._pass(Frame(raw, payload, tuple(self._reader.entries)), self._dialect.choices_of(payload))
+            if any(event.what is What.ENDED for event in events):
+                self._end(complete=True)
+
+    def _apply(self, event: Event) -> None:
+        """Move the machine of the event's choice."""
         call = event.call
         if event.what is What.OPENED and call is not None:
-            out = self._step(event.choice, Input.SUSPECT if self._judge.must_hold(call.name) else Input.FREE)
+            self._step(event.choice, Input.SUSPECT if self._judge.must_hold(call.name) else Input.FREE)
             if self._holds[event.choice].state.queues:
                 self.held.add(call)
-            return out
-        if event.what is What.CLOSED and call is not None:
-            return self._closed(event.choice, call)
-        if event.what is What.BROKE and self.queue:
+        elif event.what is What.CLOSED and call is not None:
+            self._close(event.choice, call)
+        elif event.what is What.BROKE and self.queue:
             raise BrokenStreamError("error in the stream")
-        if event.what in (What.FINISHED, What.CUT):
+        elif event.what in (What.FINISHED, What.CUT):
             self._finished.add(event.choice)
             if call is not None:
                 self._cut.add(call)
-        return b""
 
-    def _closed(self, choice: int, call: OpenCall) -> bytes:
+    def _close(self, choice: int, call: OpenCall) -> None:
         """A call is complete: innocent or looping, and perhaps the news that frees another."""
         if not self._holds[choice].state.queues:
-            return b""
+            return
         complete = call.complete()
         calls = [one for mine, one in self.calls(choice).items() if mine is not call]
-        out = b""
+        is_looping = call in self.held and self._judge.finding(complete, calls) is not None
+        frees = self._judge.is_news(complete) and not self._judge.verdicts((*calls, complete))
         if call in self.held:
-            finding = self._judge.finding(complete, calls)
-            out = self._step(choice, Input.LOOPING if finding else Input.INNOCENT)
-        if self._judge.is_news(complete) and not self._judge.verdicts((*calls, complete)):
-            out += self._step(choice, Input.NEWS)
-        return out
+            self._step(choice, Input.LOOPING if is_looping else Input.INNOCENT)
+        if frees:
+            self._step(choice, Input.NEWS)
 
-    def _step(self, choice: int, input_: Input) -> bytes:
+    def _step(self, choice: int, input_: Input) -> None:
         effect = self._holds.setdefault(choice, Hold()).step(input_)
         if effect is Effect.JUDGE:
             self.due.add(choice)
-        if effect is not Effect.RELEASE:
-            return b""
-        self.held = {call for call in self.held if call.choice != choice}
-        return self._release()
+        elif effect is Effect.RELEASE:
+            self.held = {call for call in self.held if call.choice != choice}
+            self._release()
 
-    def _end(self, *, complete: bool) -> bytes:
+    def _end(self, *, complete: bool) -> None:
         self.over = True
         self.complete = complete
-        return b"".join([self._step(choice, Input.END if complete else Input.CUT) for choice in self._holds])
+        for choice in self._holds:
+            self._step(choice, Input.END if complete else Input.CUT)
 
-    def _pass(self, frame: Frame, choices: Sequence[int]) -> bytes:
+    def _pass(self, frame: Frame, choices: Sequence[int]) -> None:
         """Let a frame go, or put it behind what waits."""
         waits = any(choice in self._holds and self._holds[choice].state.queues for choice in choices)
         if not self.queue and not waits:
-            return self._sent(frame)
+            self._send(frame)
+            return
         self.queue.append((frame, choices))
         self.held_bytes += len(frame.raw)
-        return b"" if waits or not choices else self._release()
+        if choices and not waits:
+            self._release()
 
-    def _release(self) -> bytes:
-        """What need not wait any more: a frame waits if its choice does, or if one of its choice is before it."""
+    def _release(self) -> None:
+        """Send what need not wait any more: a frame waits if its choice does, or if one of its choice is before it."""
         waiting = {choice for choice, hold in self._holds.items() if hold.state.queues} | self.due
         queue, self.queue = self.queue, []
-        out: list[bytes] = []
         for frame, choices in queue:
             if waiting.isdisjoint(choices) and (choices or not self.queue):
                 self.held_bytes -= len(frame.raw)
-                out.append(self._sent(frame))
+                self._send(frame)
             else:
                 waiting.update(choices)
                 self.queue.append((frame, choices))
-        return b"".join(out)
 
-    def _sent(self, frame: Frame) -> bytes:
+    def _send(self, frame: Frame) -> None:
         self.spoke = True
+        self._out.append(frame.raw)
         if self._writer is not None and frame.payload is not None:
             self._writer.sent(frame.payload)
-        return frame.raw
 
 
 def payloads_of(form: Format, raw: Sequence[bytes]) -> list[Payload]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Reply, Request, Writer
 from callfuse.framing import EVENTS, Format, Payload
+from callfuse.jsontext import NotJSON
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
@@ -36,6 +37,7 @@ class StreamGuard:
         self._raw: list[bytes] = []
         self._raw_bytes = 0
         self._recorded = False
+        self._unjudged = False
 
     @property
     def due(self) -> bool:
@@ -75,6 +77,8 @@ class StreamGuard:
         out = self._read(answer.frames(chunk))
         if answer.waiting > self._settings.max_held_bytes and not answer.is_open and not answer.due:
             out += self.fail("max_held_bytes")
+        if self._raw_bytes > self._settings.max_response_bytes and not (answer.is_open or answer.over):
+            out += self.fail("max_response_bytes")
         return self._out(out)
 
     def finish(self) -> bytes:
@@ -83,9 +87,9 @@ class StreamGuard:
             return b""
         rest = self._answer.last_frame()
         out = self._read([rest]) if rest else b""
-        if self._asked and not self._answer.spoke and not self._answer.would_complete:
-            return out
-        return self._out(out + self._answer.finish())
+        if not self._asked or self._answer.spoke or self._answer.would_complete:
+            self._answer.finish()
+        return self._out(out + self._answer.drain())
 
     def cut(self) -> bytes:
         """The upstream has broken off. What continues an answer, and of which nothing has gone out, is dropped."""
@@ -99,25 +103,37 @@ class StreamGuard:
 
     def fail(self, cause: str) -> bytes:
         """An error or a limit before the verdict: everything leaves, and passes from now on."""
-        return self._let_go(cause) + (self._answer.last_frame() if self._answer.passes else b"")
+        out = self._let_go(cause)
+        return out if self._silent or not self._answer.passes else out + self._answer.last_frame()
 
-    def _let_go(self, cause: str, raw: bytes = b"") -> bytes:
-        """The frames that wait leave, and the one at fault; under `fail_closed` unjudged calls end in a block."""
+    def _let_go(self, cause: str, raw: bytes | None = None) -> bytes:
+        """The frames that wait leave, and the one at fault. Under `fail_closed` no call leaves unjudged: held calls end
+        in a block, and a frame at fault passes only if it speaks of none."""
         self.record.fail_open.append(cause)
         held = self._answer.held
-        if not self._settings.fail_closed or not held:
-            return self._answer.open() + raw
-        unjudged = {call.choice: Block(texts.unjudged(call.name)) for call in held}
-        out = self._writing().before_asking([frame for frame, _ in self._answer.queue], held)
-        return out + self._close(unjudged)
+        self._answer.spoke |= bool(raw)
+        if not self._settings.fail_closed:
+            self._answer.open()
+            return self._answer.drain() + (raw or b"")
+        if raw is not None and not held and self._dialect.call_mark not in raw:
+            return self._answer.drain() + raw
+        names = {call.choice: call.name for call in held} or {0: ""}
+        out = self._answer.drain()
+        self._raw = [kept for kept in self._raw if kept is not raw]  # the client does not get it
+        return out + self._close({choice: Block(texts.unjudged(name)) for choice, name in names.items()})
 
     def verdicts(self) -> list[Verdict]:
-        """What policy says about the calls that wait."""
+        """What policy says about the calls that wait; nothing, which lets them go, where that cannot be known."""
         found: list[Verdict] = []
-        for choice in sorted(self._answer.due):
-            calls = self._answer.calls(choice)
-            held = {complete for call, complete in calls.items() if call in self._answer.held}
-            found += [verdict for verdict in self._judge.verdicts(list(calls.values())) if verdict.call in held]
+        try:
+            for choice in sorted(self._answer.due):
+                calls = self._answer.calls(choice)
+                held = {complete for call, complete in calls.items() if call in self._answer.held}
+                found += [verdict for verdict in self._judge.verdicts(list(calls.values())) if verdict.call in held]
+        except Exception as error:  # noqa: BLE001 - before the verdict an error lets the call go
+            self.record.fail_open.append(_cause(error))
+            self._unjudged = True
+            return []
         return found
 
     def act(self, verdicts: Sequence[Verdict]) -> Step:
@@ -125,13 +141,15 @@ class StreamGuard:
         try:
             return self._act(verdicts)
         except Exception as error:  # noqa: BLE001 - from the verdict on the call is gone, whatever goes wrong
-            self.record.fail_open.append(f"{type(error).__name__} while acting: {error}")
-            lost = {call.choice for call in self._answer.held}
-            return Step(self._close({choice: self._block(verdicts) for choice in lost}))
+            self.record.fail_open.append(f"{_cause(error)} (while acting)")
+            return Step(self._close_somehow(self._answer.due or {0}, verdicts))
 
     def _act(self, verdicts: Sequence[Verdict]) -> Step:
         answer = self._answer
         self._asked = []
+        if self._unjudged and self._settings.fail_closed:
+            names = {call.choice: call.name for call in answer.held}
+            return Step(self._close({choice: Block(texts.unjudged(name)) for choice, name in names.items()}))
         calls = {call: whole for choice in sorted(answer.choices()) for call, whole in answer.calls(choice).items()}
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
@@ -142,7 +160,8 @@ class StreamGuard:
         self._recorded = True
         self.record.keep(list(calls.values()), verdicts)
         if not withheld:
-            return Step(answer.release_all())
+            answer.release_all()
+            return Step(answer.drain())
         if lost and all(verdict.rung is Rung.STEER for verdict in verdicts):
             return self._ask(verdicts, withheld)
         survivors = [whole for call, whole in calls.items() if call not in withheld]
@@ -156,7 +175,10 @@ class StreamGuard:
 
     def answered(self) -> None:
         """The model has begun to answer the request of the last step: what is fed now is that answer."""
-        self._judge.withheld([verdict.call for verdict in self._asked])
+        try:
+            self._judge.withheld([verdict.call for verdict in self._asked])
+        except Exception as error:  # noqa: BLE001 - the answer is then judged as if it were the first
+            self.record.fail_open.append(_cause(error))
         self._silent = False
         self._begin()
 
@@ -164,12 +186,13 @@ class StreamGuard:
         """The request of the last step has failed: the next rung."""
         verdicts = [self._judge.next_rung(verdict) for verdict in self._asked]
         self.record.replace_last(verdicts)
-        if verdicts[0].rung is Rung.STEER and verdicts[0].place > self._asked[0].place:
+        self._recorded = True
+        if verdicts[0].rung is Rung.STEER:
             self._asked = verdicts
             return Step(b"", self._body)
         self._asked = []
-        self._recorded = True
-        return Step(self._close({0: self._block(verdicts)}))
+        self._answer.clear()
+        return Step(self._close_somehow({0}, verdicts))
 
     def settle(self) -> None:
         """The answer has been delivered whole: keep its calls, unless a verdict has done so."""
@@ -219,10 +242,23 @@ class StreamGuard:
         return Block("\n\n".join(texts_), finish if finish != "stop" else None)
 
     def _close(self, blocks: Mapping[int, Block]) -> bytes:
-        """End the client's stream with these texts; what the upstream still sends is dropped."""
+        """End the client's stream with these texts; of what waits go out the parts that are no calls."""
+        writer = self._writing()
+        frames = [frame for frame, _ in self._answer.queue]
+        out = writer.before_asking(frames, self._answer.held) if frames else b""
         self._silent = True
         self._answer.clear()
-        return self._writing().close(blocks)
+        return out + writer.close(blocks)
+
+    def _close_somehow(self, choices: set[int], verdicts: Sequence[Verdict]) -> bytes:
+        """End the stream with the block's text, whatever is broken; if nothing can be written, it breaks off."""
+        for text in (self._block, lambda _: Block(texts.unjudged(""))):
+            try:
+                return self._close({choice: text(verdicts) for choice in sorted(choices)})
+            except Exception as error:  # noqa: BLE001 - see `act`
+                self.record.fail_open.append(f"{_cause(error)} (while closing)")
+        self._silent = True
+        return b""
 
     def _writing(self) -> Writer:
         """The writer, told of everything that the client has."""
@@ -241,21 +277,36 @@ class StreamGuard:
 
     def _read(self, frames: Sequence[bytes]) -> bytes:
         """What may leave of these frames; an error lets everything go, the frame at fault too."""
+        answer = self._answer
         out = bytearray()
         for raw in frames:
+            if answer.queue and not answer.over and answer.held_bytes + len(raw) > self._settings.max_held_bytes:
+                out += self._let_go("max_held_bytes")
             if self._silent:
                 return bytes(out)
-            if self._answer.passes:
+            if answer.passes:
                 out += raw
-                continue
-            self._keep(raw)
-            try:
-                out += self._answer.frame(raw)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
-                out += self._let_go(_cause(error), raw)
-        if self._answer.passes:
-            out += self._answer.last_frame()
-        return bytes(out)
+            else:
+                self._keep(raw)
+                out += self._read_one(raw)
+        return bytes(out + answer.last_frame() if answer.passes else out)
+
+    def _read_one(self, raw: bytes) -> bytes:
+        """What may leave now that a frame has come."""
+        answer = self._answer
+        try:
+            frame = answer.spliced(raw)
+        except NotJSON:
+            if answer.queue:
+                return self._let_go("malformed frame", raw)
+            return b"" if self._asked else raw  # what another answer begins with must be of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
+            return self._let_go(_cause(error), b"" if self._writer else raw)
+        try:
+            answer.take(frame)
+        except Exception as error:  # noqa: BLE001 - see above
+            return self._let_go(_cause(error), frame.raw)
+        return answer.drain()
 
     def _keep(self, raw: bytes) -> None:
         """Keep what came, for the model's turn and for the writer; not more than an answer may be long."""

@@ -76,7 +76,7 @@ class WholeGuard:
             self._read(bytes(self._body))
             self._verdicts = [one for choice in self._choices for one in self._judge.verdicts(choice.complete())]
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
-            return b"" if self._asked else self.fail(f"{type(error).__name__}: {error}")
+            return b"" if self._asked else self.fail(_cause(error))
         self.complete = True
         if self._verdicts:
             return b""
@@ -84,11 +84,12 @@ class WholeGuard:
         return self._client
 
     def _read(self, body: bytes) -> None:
-        self._payload = loads(body)
-        self._choices = self._dialect.read_whole(self._payload)
-        self._client = body
+        payload = loads(body)
+        choices = self._dialect.read_whole(payload)
+        client = body
         if self._first is not None:
-            self._client = self._request.splice_whole(self._first, body, usage=self._judge.settings.usage)
+            client = self._request.splice_whole(self._first, body, usage=self._judge.settings.usage)
+        self._payload, self._choices, self._client = payload, choices, client
 
     def cut(self) -> bytes:
         """The upstream has broken off: what has come leaves as it came."""
@@ -113,9 +114,16 @@ class WholeGuard:
         try:
             return self._act(verdicts)
         except Exception as error:  # noqa: BLE001 - from the verdict on the call is gone, whatever goes wrong
-            self.record.fail_open.append(f"{type(error).__name__} while acting: {error}")
-            said = dict.fromkeys(self._judge.block_text(verdict) for verdict in verdicts if verdict.withholds)
-            return Step(self._request.own_answer("\n\n".join(said)))
+            return Step(self._own_answer(verdicts, error))
+
+    def _own_answer(self, verdicts: Sequence[Verdict], error: Exception) -> bytes:
+        """A block that is callfuse's own from the first byte, where the vendor's answer cannot be changed."""
+        self.record.fail_open.append(f"{_cause(error)} (while acting)")
+        try:
+            said = dict.fromkeys(self._judge.block_text(verdict) for verdict in verdicts)
+        except Exception:  # noqa: BLE001 - then without the reasons
+            said = {texts.unjudged(""): None}
+        return self._request.own_answer("\n\n".join(said))
 
     def _act(self, verdicts: Sequence[Verdict]) -> Step:
         self._verdicts = []
@@ -136,18 +144,27 @@ class WholeGuard:
 
     def answered(self) -> None:
         """The model has begun to answer the request of the last step: what is fed now is that answer."""
-        self._first = self._thin(self._asked, [])
-        self._judge.withheld([verdict.call for verdict in self._asked])
+        try:
+            self._first = self._thin(self._asked, [])
+            self._judge.withheld([verdict.call for verdict in self._asked])
+        except Exception as error:  # noqa: BLE001 - the answer then stands for itself
+            self.record.fail_open.append(_cause(error))
         self.complete = self._recorded = False
         self._body.clear()
 
     def unanswered(self) -> Step:
         """The request of the last step has failed: the next rung."""
         verdicts = [self._judge.next_rung(verdict) for verdict in self._asked]
-        again = verdicts[0].rung is Rung.STEER and verdicts[0].place > self._asked[0].place
         self.record.replace_last(verdicts)
-        self._asked = verdicts if again else []
-        return Step(b"", self._asked_body) if again else Step(self._thin(verdicts, [0]))
+        self._recorded = True
+        if verdicts[0].rung is Rung.STEER:
+            self._asked = verdicts
+            return Step(b"", self._asked_body)
+        self._asked = []
+        try:
+            return Step(self._thin(verdicts, [0]))
+        except Exception as error:  # noqa: BLE001 - see `act`
+            return Step(self._own_answer(verdicts, error))
 
     def settle(self) -> None:
         """The answer has been delivered whole: keep its calls, unless a verdict has done so."""
@@ -187,3 +204,8 @@ class WholeGuard:
             finish = self._judge.settings.finish_reason
             blocks[at] = Block("\n\n".join(said), finish if finish != "stop" else None)
         return self._request.thin_whole(self._client, places, blocks)
+
+
+def _cause(error: Exception) -> str:
+    """An error as a cause for failing open."""
+    return f"{type(error).__name__}: {error}"

@@ -29,13 +29,12 @@ def is_client_call(block: Any) -> bool:
 class MessagesReader:
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_index", "_started", "calls", "entries")
+    __slots__ = ("_by_index", "calls", "entries")
 
     def __init__(self) -> None:
         self.calls: list[OpenCall] = []
         self.entries: list[Entry] = []
         self._by_index: dict[int, OpenCall] = {}
-        self._started = False
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """What one event says of calls."""
@@ -63,9 +62,8 @@ class MessagesReader:
         if kind == "message_stop":
             return (Event(What.ENDED),)
         if kind == "message_start":
-            restarted, self._started = self._started, True
             self._by_index.clear()
-            return (Event(What.BROKE),) if restarted else _QUIET
+            return (Event(What.BROKE),) if self.calls else _QUIET
         return (Event(What.BROKE),) if kind == "error" else _QUIET
 
     def _start(self, payload: Payload) -> Sequence[Event]:

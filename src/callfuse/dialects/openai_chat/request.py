@@ -61,20 +61,25 @@ class ChatRequest:
         """Where the last real user message stands, and its digest."""
         for position in range(self.length - 1, -1, -1):
             message = self._messages[position]
-            if isinstance(message, dict) and _is_real_user(message):
+            if isinstance(message, dict) and self._is_real_user(position, message):
                 return position, digest_of(texts(message.get("content")))
         return -1, b""
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first; None for a real user message."""
         results: list[tuple[str, Result]] = []
+        attached: list[Any] = []
         for position in range(self.length - 1, -1, -1):
             message = self._messages[position]
             if not isinstance(message, dict):
                 continue
             role = message.get("role")
             if role == "tool":
-                results.append((str(message.get("tool_call_id") or ""), Result(message.get("content"))))
+                content = message.get("content")
+                results.append(
+                    (str(message.get("tool_call_id") or ""), Result([content, *attached] if attached else content))
+                )
+                attached = []
             elif role == "function":
                 results.append(("", Result(message.get("content"))))
             elif role == "assistant":
@@ -82,9 +87,25 @@ class ChatRequest:
                     pair(calls, results[::-1])
                     yield Round(calls, position)
                 results = []
-            elif role == "user" and _is_real_user(message):
+            elif role == "user" and self._is_real_user(position, message):
                 yield None
                 results = []
+            elif role == "user" and self._is_attachment(position, message):
+                attached = message["content"]
+
+    def _is_real_user(self, position: int, message: Payload) -> bool:
+        """Whether a person speaks here: not callfuse, not a harness's reminder, and not the images of a tool."""
+        if message.get("role") != "user" or is_own_or_reminder(message.get("content")):
+            return False
+        return not self._is_attachment(position, message)
+
+    def _is_attachment(self, position: int, message: Payload) -> bool:
+        """Whether a user message carries images for the tool message before it, which cannot hold them."""
+        content = message.get("content")
+        before = self._messages[position - 1] if position else None
+        if not isinstance(content, list) or not isinstance(before, dict) or before.get("role") != "tool":
+            return False
+        return not any(isinstance(part, dict) and part.get("type") == "text" for part in content)
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the content of each named call's tool message."""
@@ -154,10 +175,3 @@ class ChatRequest:
             if named or (choice == "required" and len(self._payload.get(tools) or ()) < 2):
                 edits.append(Edit((key,), b'"auto"'))
         return edits
-
-
-def _is_real_user(message: Payload) -> bool:
-    """Whether a person has spoken here: not callfuse, and not a harness's reminder."""
-    if message.get("role") != "user":
-        return False
-    return not is_own_or_reminder(message.get("content"))

@@ -1,0 +1,79 @@
+"""Calls of Ollama chats: whole, one or several in a message, of a streamed line or of a whole answer.
+
+Older versions give them neither id nor index, some an index from the second call on; what tells them apart is their
+order. Arguments are objects and may be missing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.framing import Payload
+from callfuse.jsontext import dumps
+from callfuse.model import ToolCall
+
+_QUIET: Final[Sequence[Event]] = ()
+
+
+class ChatReader:
+    """Assembles the calls of one streamed answer: each opens and closes with the line that brings it."""
+
+    __slots__ = ("calls", "entries")
+
+    def __init__(self) -> None:
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one line says of calls."""
+        self.entries = []
+        message = payload.get("message")
+        parts = message.get("tool_calls") if isinstance(message, dict) else None
+        if not parts:
+            if payload.get("done"):
+                return (Event(What.FINISHED), Event(What.ENDED))
+            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+        events: list[Event] = []
+        for at, part in enumerate(parts):
+            call = self._open(part)
+            events += (Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call))
+            self.entries.append(Entry(("message", "tool_calls", at), call))
+        if payload.get("done"):
+            events += (Event(What.FINISHED), Event(What.ENDED))
+        return events
+
+    def _open(self, part: Any) -> OpenCall:
+        """The next call, complete."""
+        id_, name, function = parts_of(part)
+        call = OpenCall(0, len(self.calls), id_, name, closed=True, numbered="index" in function)
+        if "arguments" in function:
+            arguments = function["arguments"]
+            call.pieces.append(arguments if isinstance(arguments, str) else dumps(arguments).decode())
+        self.calls.append(call)
+        return call
+
+
+def parts_of(part: Any) -> tuple[str, str, Payload]:
+    """Id (may be empty), name and function of an element of `tool_calls`."""
+    part = part if isinstance(part, dict) else {}
+    function = part.get("function")
+    function = function if isinstance(function, dict) else {}
+    return str(part.get("id") or ""), str(function.get("name") or ""), function
+
+
+def calls_of(message: Any, exact: Callable[[int], Any] | None = None) -> Iterator[ToolCall]:
+    """The calls of a whole message, of an answer or of a history; `exact` reads a call's arguments with all digits."""
+    parts = message.get("tool_calls") if isinstance(message, dict) else None
+    for at, part in enumerate(parts if isinstance(parts, list) else ()):
+        id_, name, function = parts_of(part)
+        arguments = function.get("arguments", "")
+        yield ToolCall(id_, name, arguments, exact=_at(exact, at))
+
+
+def _at(exact: Callable[[int], Any] | None, at: int) -> Callable[[], Any] | None:
+    return None if exact is None else lambda: exact(at)
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of a whole answer."""
+    return [WholeChoice(0, tuple(calls_of(payload.get("message"))))]

@@ -1,0 +1,158 @@
+"""Requests of Ollama chats: the rounds with their results, and changes that leave the rest alone.
+
+Results name their call by id in newer clients, by the tool's name in others, in old ones by nothing but their order.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from callfuse.dialects.base import Block, Note, Reply
+from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.ollama.read import calls_of
+from callfuse.dialects.ollama.whole import splice_whole, thin_whole
+from callfuse.dialects.ollama.write import NO_TIME, ChatWriter
+from callfuse.framing import Payload
+from callfuse.jsontext import END, Edit, apply, dumps, loads_exact
+from callfuse.model import Result, Round, ToolCall
+
+
+class ChatRequest:
+    """A parsed body and the bytes it came from."""
+
+    __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+
+    def __init__(self, body: bytes, payload: Payload) -> None:
+        self.body = body
+        self._payload = payload
+        self._messages: list[Any] = payload["messages"]
+        self.length = len(self._messages)
+        self.model = str(payload.get("model") or "")
+        self.stream = payload.get("stream") is not False
+        self.choices = 1
+        options = payload.get("options")
+        limit = options.get("num_predict") if isinstance(options, dict) else None
+        self.probe = limit == 1 or not payload.get("tools")
+        self.structured = bool(payload.get("format"))
+
+    def opening(self) -> Iterator[bytes]:
+        """System texts up to and with the first user message."""
+        for message in self._messages:
+            if not isinstance(message, dict):
+                continue
+            role = message.get("role")
+            if role in ("system", "user"):
+                yield str(role).encode()
+                yield from texts(message.get("content"))
+            if role == "user":
+                return
+
+    def turn(self) -> tuple[int, bytes]:
+        """Where the last real user message stands, and its digest."""
+        for position in range(self.length - 1, -1, -1):
+            message = self._messages[position]
+            if isinstance(message, dict) and _is_real_user(message):
+                return position, digest_of(texts(message.get("content")))
+        return -1, b""
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds with their results, newest first; None for a real user message."""
+        results: list[Payload] = []
+        for position in range(self.length - 1, -1, -1):
+            message = self._messages[position]
+            if not isinstance(message, dict):
+                continue
+            role = message.get("role")
+            if role == "tool":
+                results.append(message)
+            elif role == "assistant":
+                if calls := self._calls(position):
+                    results.reverse()
+                    keys, ids = _keys(calls, results)
+                    pair(calls, list(zip(ids, map(_result, results), strict=True)), keys)
+                    yield Round(calls, position)
+                results = []
+            elif role == "user" and _is_real_user(message):
+                yield None
+                results = []
+
+    def with_notes(self, notes: Sequence[Note]) -> bytes:
+        """The body with texts added to the content of each named call's tool message."""
+        edits: list[Edit] = []
+        for place, text in self._results_of(notes).items():
+            edits.append(grown(("messages", place, "content"), self._messages[place].get("content"), text))
+        return apply(self.body, edits)
+
+    def _results_of(self, notes: Sequence[Note]) -> dict[int, str]:
+        """The indexes of the messages that hold the results, with the texts for them."""
+        found: dict[int, str] = {}
+        for note in notes:
+            calls = self._calls(note.position)
+            places = []
+            for place in range(note.position + 1, self.length):
+                message = self._messages[place]
+                if not isinstance(message, dict) or message.get("role") != "tool":
+                    break
+                places.append(place)
+            keys, ids = _keys(calls, [self._messages[place] for place in places])
+            at = result_at(calls, ids, note.call, keys)
+            if at is not None:
+                found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
+        return found
+
+    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
+        """The body with the model's turn and a tool message for each of its calls at the end of the messages."""
+        new = [turn]
+        for reply in replies:
+            id_ = {"tool_call_id": reply.call.id} if reply.call.id else {}
+            new.append(dumps({"role": "tool", "tool_name": reply.call.name, **id_, "content": reply.text}))
+        return apply(body, [Edit(("messages", END), b",".join(new))])
+
+    def writer(self, *, usage: str) -> ChatWriter:
+        """A writer for the stream that answers this request."""
+        return ChatWriter(structured=self.structured, summed=usage == "sum")
+
+    def own_answer(self, text: str) -> bytes:
+        """An answer that says this text."""
+        message = {"role": "assistant", "content": text}
+        head = {"model": self.model, "created_at": NO_TIME}
+        return dumps(head | {"message": message, "done": True, "done_reason": "stop"})
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the withheld calls."""
+        return thin_whole(body, withheld, blocks)
+
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+        """Two whole answers as one."""
+        return splice_whole(first, second, summed=usage == "sum")
+
+    def _calls(self, position: int) -> tuple[ToolCall, ...]:
+        """The calls of the assistant message at `position`."""
+
+        def exact(at: int) -> Any:
+            return loads_exact(self.body)["messages"][position]["tool_calls"][at]["function"]["arguments"]
+
+        return tuple(calls_of(self._messages[position], exact))
+
+
+def _keys(calls: Sequence[ToolCall], results: Sequence[Payload]) -> tuple[list[str], list[str]]:
+    """What calls and results know each other by: ids where results have them, else names; empty where by nothing."""
+    known = {call.id for call in calls if call.id}
+    if any(result.get("tool_call_id") in known for result in results):
+        return [call.id for call in calls], [str(result.get("tool_call_id") or "") for result in results]
+    names = {call.name for call in calls}
+    given = [result.get("tool_name") or result.get("name") for result in results]
+    return [call.name for call in calls], [str(name) if name in names else "" for name in given]
+
+
+def _result(message: Payload) -> Result:
+    """What a tool message reports: its text, and the images beside it."""
+    content = message.get("content")
+    images = message.get("images")
+    return Result([content, *images] if isinstance(images, list) and images else content)
+
+
+def _is_real_user(message: Payload) -> bool:
+    """Whether a person has spoken here: not callfuse, and not a harness's reminder."""
+    if message.get("role") != "user":
+        return False
+    return not is_own_or_reminder(message.get("content"))
