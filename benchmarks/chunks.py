@@ -30,8 +30,8 @@ def chat_chunks(deltas: list[object], *, finish: str) -> list[bytes]:
 def anthropic_chunks(start: object, deltas: list[object], *, finish: str) -> list[bytes]:
     """Anthropic message events."""
     usage = {"input_tokens": 10, "output_tokens": 1}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-test", "content": [],
-               "stop_reason": None, "stop_sequence": None, "usage": usage}  # fmt: skip
+    message: object = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-test", "content": [],
+                       "stop_reason": None, "stop_sequence": None, "usage": usage}  # fmt: skip
     events: list[dict[str, object]] = [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": start},
@@ -45,8 +45,9 @@ def anthropic_chunks(start: object, deltas: list[object], *, finish: str) -> lis
 
 def call_deltas(count: int) -> list[object]:
     """One OpenAI call in so many pieces of arguments."""
-    first: object = {"role": "assistant", "content": None, "tool_calls": [
-        {"index": 0, "id": "call_1", "type": "function", "function": {"name": "write_file", "arguments": ""}}]}  # fmt: skip
+    function = {"name": "write_file", "arguments": ""}
+    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    first: object = {"role": "assistant", "content": None, "tool_calls": [call]}
     pieces = ['{"text": "', *["some words "] * (count - 2), '"}']
     return [first, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)]
 

@@ -5,14 +5,16 @@ to know, a call's signature or its outcome, is worked out when first asked for a
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from callfuse.calls.outcomes import Outcome, outcome_of
 from callfuse.calls.signature import Signature, signature_of
 from callfuse.jsontext import dumps
+
+T = TypeVar("T")
 
 MARKER: Final = "[callfuse]"
 """Every text that callfuse writes into a conversation begins with this, and is recognised by it."""
@@ -42,10 +44,11 @@ class Result:
 class ToolCall:
     """A complete call: id (may be empty), name, arguments: the raw text, or the value where the format is native JSON.
 
-    `namespace` is the toolset that the name is of, where the vendor has such; `kind` the vendor's own word for this kind
-    of call. `result` is the client's report, if there is one. `exact` re-reads native arguments whose integers the fast parser
-    could not hold. From the ledger come `withheld` (it never reached the client, so it has no outcome), `blocked` (and
-    that was the last word) and `place` (how far it had gone up the ladder; 0 where nothing was found).
+    `namespace` is the toolset that the name is of, where the vendor has such; `kind` the vendor's own word for this
+    kind of call. `result` is the client's report, if there is one. `exact` re-reads native arguments whose integers
+    the fast parser could not hold. From the ledger come `withheld` (it never reached the client, so it has no
+    outcome), `blocked` (and that was the last word), `dropped` (the request does not hold it) and `place` (how far it
+    had gone up the ladder; 0 where nothing was found).
     """
 
     __slots__ = (
@@ -53,6 +56,7 @@ class ToolCall:
         "_signature",
         "arguments",
         "blocked",
+        "dropped",
         "exact",
         "id",
         "kind",
@@ -77,6 +81,7 @@ class ToolCall:
         outcome: Outcome | None = None,
         withheld: bool = False,
         blocked: bool = False,
+        dropped: bool = False,
         place: int = 0,
     ) -> None:
         self.id = id
@@ -88,6 +93,7 @@ class ToolCall:
         self.exact = exact
         self.withheld = withheld
         self.blocked = blocked
+        self.dropped = dropped
         self.place = place
         self._signature = signature
         self._outcome = outcome
@@ -132,13 +138,46 @@ class Round:
     calls: tuple[ToolCall, ...]
     position: int
     time: float | None = None
+    news: frozenset[Signature] | None = field(default=None, init=False, repr=False, compare=False)
+    """What was new in it, once that has been worked out."""
+    _by_signature: dict[Signature, ToolCall] | None = field(default=None, init=False, repr=False, compare=False)
 
     def find(self, name: str, signature: Signature) -> ToolCall | None:
         """The last call here of this tool with this signature."""
-        for call in reversed(self.calls):
-            if call.name == name and call.signature == signature:
-                return call
-        return None
+        if len(self.calls) == 1:
+            call = self.calls[0]
+            return call if call.name == name and call.signature == signature else None
+        if self._by_signature is None:
+            self._by_signature = {call.signature: call for call in self.calls}
+        return self._by_signature.get(signature)
+
+
+class Replayed(Generic[T]):
+    """An iterable that can be walked any number of times, and is read from its source only as far as one walks."""
+
+    __slots__ = ("_read", "_source")
+
+    def __init__(self, source: Iterable[T]) -> None:
+        self._read: list[T] = []
+        self._source = iter(source)
+
+    def __iter__(self) -> Iterator[T]:
+        index = 0
+        while index < len(self._read) or self._more():
+            yield self._read[index]
+            index += 1
+
+    def first(self, count: int) -> list[T]:
+        """The first items; fewer where there are no more."""
+        while len(self._read) < count and self._more():
+            continue
+        return self._read[:count]
+
+    def _more(self) -> bool:
+        for item in self._source:
+            self._read.append(item)
+            return True
+        return False
 
 
 class Timeline:
@@ -148,36 +187,30 @@ class Timeline:
     of it was blocked.
     """
 
-    __slots__ = ("_read", "_source", "has_blocks", "now")
+    __slots__ = ("_rounds", "has_blocks", "now")
 
     def __init__(self, newest_first: Iterable[Round], now: float = 0.0, *, has_blocks: bool = False) -> None:
         self.now = now
         self.has_blocks = has_blocks
-        self._read: list[Round] = []
-        self._source = iter(newest_first)
+        self._rounds = Replayed(newest_first)
 
     def __iter__(self) -> Iterator[Round]:
-        index = 0
-        while index < len(self._read) or self._more():
-            yield self._read[index]
-            index += 1
+        return iter(self._rounds)
 
     def newest(self, count: int) -> list[Round]:
         """The newest rounds, newest first; fewer where there are no more."""
-        while len(self._read) < count and self._more():
-            pass
-        return self._read[:count]
-
-    def _more(self) -> bool:
-        round_ = next(self._source, None)
-        if round_ is None:
-            return False
-        self._read.append(round_)
-        return True
+        return self._rounds.first(count)
 
     def after(self, calls: tuple[ToolCall, ...]) -> "Timeline":
         """The timeline one round on: these calls are its newest."""
         return Timeline(chain((Round(calls, NOWHERE, self.now),), self), self.now, has_blocks=self.has_blocks)
+
+    def news(self, round_: Round, index: int, size: int) -> frozenset[Signature]:
+        """The signatures with which this round, the newest but `index`, was new: not among the `size` rounds before."""
+        if round_.news is None:
+            known = self.window(size, before=index + 1)
+            round_.news = frozenset(call.signature for call in round_.calls if call.signature not in known)
+        return round_.news
 
     def window(self, size: int, *, before: int = 0) -> set[Signature]:
         """The signatures of the last `size` rounds, older than the `before` newest; at least ten executed calls.

@@ -113,7 +113,9 @@ def test_a_placeholder_says_nothing(text: str) -> None:
     assert outcome_of([{"type": "text", "text": text}]) is None
 
 
-@pytest.mark.parametrize("text", ["output of the tool:\n3 lines removed", "The result was removed by hand " + "x" * 100])
+@pytest.mark.parametrize(
+    "text", ["output of the tool:\n3 lines removed", "The result was removed by hand " + "x" * 100]
+)
 def test_a_text_about_results_is_no_placeholder(text: str) -> None:
     """Longer texts, or several lines, are results."""
     assert outcome_of(text) is not None
@@ -172,7 +174,9 @@ def test_an_unknown_outcome_is_equal_to_all() -> None:
 
 contents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["text", "type", "a"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["text", "type", "a"]), inner, max_size=3)
+    ),
 )
 
 

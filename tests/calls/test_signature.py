@@ -147,7 +147,9 @@ def test_nothing_is_too_deep_or_too_long() -> None:
 
 every_text = st.text(st.characters(exclude_categories=()))
 jsonish = st.lists(
-    st.sampled_from(["{", "}", "[", "]", ":", ",", '"', "\\u", "d8", "00", "1", "e", ".", "-", "9" * 16, "NaN", "\ud800"])
+    st.sampled_from(
+        ["{", "}", "[", "]", ":", ",", '"', "\\u", "d8", "00", "1", "e", ".", "-", "9" * 16, "NaN", "\ud800"]
+    )
 ).map("".join)
 
 
@@ -159,9 +161,13 @@ def test_any_text_has_a_signature(name: str, arguments: str) -> None:
     assert signature_of(name, f" {arguments}\n") == signature
 
 
-numbers = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1e16])
+numbers = (
+    st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1e16])
+)
 members = st.none() | st.booleans() | numbers | every_text
-values = st.recursive(members, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(every_text, inner, max_size=3))
+values = st.recursive(
+    members, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(every_text, inner, max_size=3)
+)
 
 
 @given(value=st.dictionaries(every_text, values, max_size=3), data=st.data())

@@ -18,7 +18,13 @@ import pytest
 from tests.support.kits import KITS, DialectKit
 
 FOLDER = Path(os.environ.get("CALLFUSE_CAPTURES", Path(__file__).parents[3] / "shared" / "captures"))
-FOLDERS = {"openai-chat": "openai-chat", "anthropic": "anthropic-messages"}
+FOLDERS = {
+    "openai-chat": "openai-chat",
+    "openai-responses": "openai-responses",
+    "anthropic": "anthropic-messages",
+    "ollama": "ollama",
+    "gemini": "gemini",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +35,20 @@ class Recording:
     name: str
     body: bytes
     form: str
-    """`sse`, `json` or `request.json`."""
+    """`sse`, `ndjson`, `json` or `request.json`."""
     calls: tuple[dict[str, Any], ...]
     """The calls in it, as an independent reading has them."""
 
     @property
     def stream(self) -> bool:
         """Whether it is a streamed answer."""
-        return self.form == "sse"
+        return self.form in ("sse", "ndjson")
 
     @property
     def client_calls(self) -> tuple[dict[str, Any], ...]:
-        """The calls that the client would run."""
-        return tuple(call for call in self.calls if call["executed_by"] == "client")
+        """The calls that the client would run; of what it is only asked to approve, the vendor runs."""
+        mine = [call for call in self.calls if call["executed_by"] == "client"]
+        return tuple(call for call in mine if call["kind"] != "mcp_approval_request")
 
 
 @cache

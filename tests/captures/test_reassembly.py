@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from callfuse.dialects import DIALECTS, Dialect
-from callfuse.framing import EVENTS
+from callfuse.framing import EVENTS, Format
+from callfuse.framing.ndjson import NDJSON
 from callfuse.jsontext import NotJSON
 from tests.captures.recordings import Recording, some_recordings
 from tests.captures.test_through_the_middleware import ways
@@ -28,30 +29,33 @@ def dialect_of(recording: Recording) -> Dialect:
     return next(dialect for dialect in DIALECTS if dialect.name == recording.kit.name)
 
 
-def assembled(dialect: Dialect, chunks: tuple[bytes, ...]) -> list[Told]:
+FORMATS: dict[str, Format] = {"sse": EVENTS, "ndjson": NDJSON}
+
+
+def assembled(dialect: Dialect, form: Format, chunks: tuple[bytes, ...]) -> list[Told]:
     """The calls that the dialect's reader puts together."""
-    framer, reader = EVENTS.framer(), dialect.reader()
+    framer, reader = form.framer(), dialect.reader()
     frames = [frame for chunk in chunks for frame in framer.feed(chunk)]
     for frame in (*frames, framer.rest()):
-        payload = payload_of(frame)
+        payload = payload_of(form, frame)
         if payload is not None:
             reader.read(payload)
     return [(call.choice, call.id, call.name, call.arguments) for call in reader.calls]
 
 
-def payload_of(frame: bytes) -> dict[str, Any] | None:
+def payload_of(form: Format, frame: bytes) -> dict[str, Any] | None:
     """The frame's object; a frame that is broken has none."""
     try:
-        return EVENTS.payload(frame)
+        return form.payload(frame)
     except NotJSON:
         return None
 
 
-@some_recordings(lambda one: one.form == "sse")
+@some_recordings(lambda one: one.form in FORMATS)
 def test_streamed_calls(recording: Recording) -> None:
     """Ids, names and every character of the arguments."""
     for chunks in ways(recording):
-        assert assembled(dialect_of(recording), chunks) == expected(recording)
+        assert assembled(dialect_of(recording), FORMATS[recording.form], chunks) == expected(recording)
 
 
 @some_recordings(lambda one: one.form == "json")

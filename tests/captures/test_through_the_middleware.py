@@ -36,7 +36,7 @@ def through(recording: Recording, history: History, chunks: tuple[bytes, ...], l
     return meet(ask(recording.kit, history, stream=recording.stream), [script], ladder)
 
 
-@some_recordings(lambda one: one.form in ("sse", "json"))
+@some_recordings(lambda one: one.form != "request.json")
 def test_a_fresh_session_keeps_every_byte(recording: Recording) -> None:
     """However it is cut, a recorded answer in a new conversation reaches the client as it is."""
     for chunks in ways(recording):
@@ -46,7 +46,7 @@ def test_a_fresh_session_keeps_every_byte(recording: Recording) -> None:
         assert met.log == ()
 
 
-@some_recordings(lambda one: bool(one.client_calls) and one.form in ("sse", "json"))
+@some_recordings(lambda one: bool(one.client_calls) and one.form != "request.json")
 def test_a_suspected_but_innocent_answer_keeps_every_byte(recording: Recording) -> None:
     """Held because its tool has been spinning, and let go because its arguments are new: nothing is lost."""
     history = spinning(recording.client_calls[0]["name"], '{"never": "seen before"}')
@@ -61,7 +61,7 @@ def loops_alone(one: Recording) -> bool:
     """A recorded answer with one whole call that the client would run."""
     calls = one.client_calls
     return (
-        one.form in ("sse", "json")
+        one.form != "request.json"
         and len(one.calls) == len(calls) == 1
         and calls[0]["arguments_valid_json"]
         and len(calls[0]["id"] or "") > len("call_0")
@@ -93,4 +93,4 @@ def test_a_recorded_request_reaches_the_app_unchanged(recording: Recording) -> N
         met = meet(request, [answer], ladder)
         assert met.app.heard == bare(request, [answer]).app.heard
         assert met.body == answer.body
-    assert json.loads(recording.body)["messages"]
+    assert json.loads(recording.body)[recording.kit.history_key]

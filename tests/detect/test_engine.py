@@ -105,7 +105,9 @@ steps = st.lists(st.sampled_from([1.0, 1.0, 200.0, 301.0]), min_size=12, max_siz
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
     """Short timelines of few calls, in which loops are common."""
-    written = draw(st.lists(texts, max_size=9) | st.lists(st.sampled_from(["a=x", "!!a", "a=x b=y", "b=y"]), max_size=12))
+    written = draw(
+        st.lists(texts, max_size=9) | st.lists(st.sampled_from(["a=x", "!!a", "a=x b=y", "b=y"]), max_size=12)
+    )
     clock = 0.0
     times: list[float | None] = []
     for step in draw(steps):

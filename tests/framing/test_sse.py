@@ -52,7 +52,9 @@ def test_a_frame_leaves_with_the_byte_that_completes_it(end: bytes) -> None:
     assert framer.feed(last) == [b"data: a" + end + end]
 
 
-pieces = st.sampled_from([b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n", b"data: a", b": c", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"x"])
+pieces = st.sampled_from(
+    [b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n", b"data: a", b": c", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"x"]
+)
 cuts = st.lists(st.integers(0, 60), max_size=8)
 
 
@@ -65,7 +67,9 @@ def test_no_byte_is_lost(body: bytes, places: list[int]) -> None:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-@given(lines=st.lists(st.sampled_from([b"", b"", b"data: a", b": c", b"event: x", b"\xc3\xa9"]), max_size=20), places=cuts)
+@given(
+    lines=st.lists(st.sampled_from([b"", b"", b"data: a", b": c", b"event: x", b"\xc3\xa9"]), max_size=20), places=cuts
+)
 def test_any_cuts_give_the_same_frames(end: bytes, lines: list[bytes], places: list[int]) -> None:
     """In a stream that ends its lines in one way."""
     body = end.join(lines)
@@ -118,7 +122,13 @@ def test_data_of_a_frame(frame: bytes, data: bytes | None) -> None:
 
 @pytest.mark.parametrize(
     ("frame", "expected"),
-    [(b": a\n\n", True), (b":\r\n: b\r\n\r\n", True), (b"data: a\n\n", False), (b": a\ndata: b\n\n", False), (b"\n", False)],
+    [
+        (b": a\n\n", True),
+        (b":\r\n: b\r\n\r\n", True),
+        (b"data: a\n\n", False),
+        (b": a\ndata: b\n\n", False),
+        (b"\n", False),
+    ],
 )
 def test_a_comment_has_nothing_but_comments(frame: bytes, expected: bool) -> None:
     """A frame with a field beside its comments is no comment."""

@@ -80,7 +80,13 @@ def test_spans_of_a_container(text: bytes, found: list[bytes]) -> None:
 
 @pytest.mark.parametrize(
     ("path", "found"),
-    [((), b' {"a":[1,{"b":null}]}'[1:]), (("a", 1, "b"), b"null"), (("a", 2), None), (("z",), None), (("a", "b"), None)],
+    [
+        ((), b' {"a":[1,{"b":null}]}'[1:]),
+        (("a", 1, "b"), b"null"),
+        (("a", 2), None),
+        (("z",), None),
+        (("a", "b"), None),
+    ],
 )
 def test_span_finds_a_value(path: tuple[str | int, ...], found: bytes | None) -> None:
     """A path leads to the value's own bytes, or nowhere."""
@@ -89,7 +95,9 @@ def test_span_finds_a_value(path: tuple[str | int, ...], found: bytes | None) ->
     assert (text[place[0] : place[1]] if place else None) == found
 
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)
+)
 keys = st.sampled_from(["a", "b", "é\n", '"', ""]) | st.text(max_size=3)
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4))
 

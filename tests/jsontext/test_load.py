@@ -37,7 +37,9 @@ def test_wide_integers_keep_their_digits_when_asked() -> None:
     assert loads_exact(str(WIDE)) == WIDE
 
 
-@pytest.mark.parametrize("text", ["", "{", "{'a':1}", "[1,]", "nul", "\x00", b"\xff\xfe", b'"\xff"', "1" * 5000, "[" * 9000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "{'a':1}", "[1,]", "nul", "\x00", b"\xff\xfe", b'"\xff"', "1" * 5000, "[" * 9000]
+)
 def test_what_is_no_json_is_told(text: bytes | str) -> None:
     """One error for everything that neither reader can read, endless nesting and numbers included."""
     with pytest.raises(NotJSON):

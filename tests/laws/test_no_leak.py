@@ -34,10 +34,11 @@ def test_withheld_calls_are_gone_and_the_rest_is_valid(kit: DialectKit, stream: 
     answer = data.draw(answers(kit, data.draw(st.sampled_from(ROUNDS))))
     script = reply(kit, answer, stream=stream)
     script = script.cut(data.draw(chunkings(script.body)))
-    # A second answer that goes on looping: every ladder ends in a block.
-    second = reply(kit, data.draw(answers(kit, [KNOWN[0]], tag="second", many=False)), stream=stream)
+    # Later answers that go on looping: every ladder ends in a block.
+    later = [data.draw(answers(kit, [KNOWN[0]], tag=tag, many=False)) for tag in ("second", "third")]
     ladder = data.draw(st.sampled_from(ACTING))
-    met = meet(ask(kit, history, stream=stream, n=len(answer.choices)), [script, second], ladder)
+    scripts = [script, *(reply(kit, one, stream=stream) for one in later)]
+    met = meet(ask(kit, history, stream=stream, n=len(answer.choices)), scripts, ladder)
     assert met.client.status == 200
     assert met.client.complete
     if stream:
@@ -54,6 +55,7 @@ def test_withheld_calls_are_gone_and_the_rest_is_valid(kit: DialectKit, stream: 
         assert (MARK in view.text) is not bool(view.calls)
         assert not any(call_id in met.body for call_id in ids_of(gone))
     assert b"call_second" not in met.body
+    assert b"call_third" not in met.body
 
 
 @every_dialect

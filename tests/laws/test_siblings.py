@@ -95,9 +95,12 @@ def test_the_model_learns_of_it_with_the_survivors_results(kit: DialectKit, stre
 def test_the_sdks_replay_of_a_thinned_answer_is_accepted(kit: DialectKit) -> None:
     """The next turn that an agent builds from the thinned answer is valid, before and after callfuse."""
     met = meet(ask(kit, SPINNING, stream=True), [reply(kit, PARALLEL, stream=True)])
+    (view,) = kit.sdk(met.body, stream=True)
+    assert [call.id for call in view.calls] == ["call_kept"]
     following = kit.replay(SPINNING, met.body, stream=True, result=RESULT)
     assert violations(kit.name, json.loads(following)) == []
-    assert [call_id for call_id, _ in kit.results(following)][-1] == "call_kept"
+    before = kit.results(kit.request(SPINNING, stream=True))
+    assert [text for _, text in kit.results(following)] == [*(text for _, text in before), RESULT]
 
 
 @every_dialect

@@ -16,8 +16,8 @@ from tests.support.model import History, Round, Style, User
 from tests.support.plain import RESULT, again, new_call, saying, spin
 from tests.support.streams import healthy, looping, styles
 
-ADDED = re.compile(rb"""(?:\\n)*\[callfuse\](?:[^"\\]|\\.)*(?=")""")
-"""A text of callfuse's at the end of a JSON string."""
+ADDED = re.compile(rb"""(,"callfuse":")?(?:\\n)*\[callfuse\](?:[^"\\]|\\.)*(?(1)"|(?="))""")
+"""A text of callfuse's at the end of a JSON string, or under a key of its own."""
 
 
 def told(kit: DialectKit, body: bytes) -> list[str]:
@@ -73,7 +73,7 @@ def test_warnings_are_the_same_every_time(kit: DialectKit) -> None:
 
     def warned(history: History) -> list[object]:
         met = meet(ask(kit, history, stream=True), [reply(kit, saying("Ok."), stream=True)], "warn")
-        messages: list[object] = json.loads(met.app.heard[0].body)["messages"]
+        messages: list[object] = json.loads(met.app.heard[0].body)[kit.history_key]
         return messages
 
     earlier = warned(short)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.asgi import JSON_REQUEST, App, Exchange, Headers, Request, drive, run
 from tests.support.config import guard
-from tests.support.kits import KITS, DialectKit, stream_of
+from tests.support.kits import KITS, DialectKit, stream_of, target_of
 from tests.support.model import PLAIN, Answer, Call, History, Style
 from tests.support.scripted import Reply, ScriptedApp, play, whole
 
@@ -38,7 +38,8 @@ def framewise(kit: DialectKit, answer: Answer) -> Reply:
 def ask(kit: DialectKit, history: History, *, stream: bool, n: int = 1, style: Style = PLAIN,
         headers: Headers = JSON_REQUEST) -> Request:  # fmt: skip
     """The client's request for a conversation."""
-    return Request(kit.path, kit.request(history, stream=stream, n=n, style=style), headers)
+    path, query = target_of(kit, stream=stream)
+    return Request(path, kit.request(history, stream=stream, n=n, style=style), headers, query=query)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,13 @@ from tests.support.asgi import Headers, Receive, Scope, Send
 
 Gate = Callable[[int], Awaitable[None]]
 
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
+OTHER_STREAMS = {
+    "/api/chat": b"application/x-ndjson",
+    "/v1beta/models/gemini-array-test:streamGenerateContent": b"application/json; charset=UTF-8",
+}
+"""What the vendor of a path declares its streams as, where these are no server-sent events."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -20,7 +27,7 @@ class Reply:
 
     chunks: tuple[bytes, ...]
     status: int = 200
-    headers: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-request-id", b"req-1"))
+    headers: Headers = ((b"content-type", EVENT_STREAM), (b"x-request-id", b"req-1"))
     gate: Gate | None = None
     """Awaited before chunk k is sent; k = number of chunks before the end."""
     raises: Exception | None = None
@@ -83,7 +90,7 @@ class ScriptedApp:
         heard.body = await _read(receive)
         listener = asyncio.create_task(self._listen(heard, receive)) if self.left else None
         try:
-            await self._play(reply, send)
+            await self._play(reply, send, OTHER_STREAMS.get(scope["path"], EVENT_STREAM))
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -99,8 +106,9 @@ class ScriptedApp:
         if self.left:
             self.left.set()
 
-    async def _play(self, reply: Reply, send: Send) -> None:
-        await send({"type": "http.response.start", "status": reply.status, "headers": list(reply.headers)})
+    async def _play(self, reply: Reply, send: Send, stream: bytes) -> None:
+        headers = [(name, stream if value == EVENT_STREAM else value) for name, value in reply.headers]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         last = len(reply.chunks) - 1
         for at, chunk in enumerate(reply.chunks):
             if reply.gate:

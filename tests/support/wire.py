@@ -5,6 +5,7 @@ with the product; an event that lacks its blank line at the end is still read, b
 there.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +13,11 @@ from itertools import pairwise
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _FRAME = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+\Z", re.DOTALL)
+_LINE = re.compile(rb"[^\n]*\n|.+\Z", re.DOTALL)
+_ALIVE = b"\r\n\r\n"
+_DECODER = json.JSONDecoder()
+_SILENT = re.compile(rb'"message": ?\{"role": ?"assistant", ?"content": ?""(?:, ?"images": ?null)?\}, ?"done": ?false')
+"""A line of Ollama's without content, thinking or call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,49 @@ def events(body: bytes) -> list[Event]:
 
 
 def frames(body: bytes) -> list[bytes]:
-    """The body cut behind each blank line, every byte kept."""
-    return [part for part in _FRAME.findall(body) if part]
+    """The body cut behind each blank line, each line where it is NDJSON, each element of an array; every byte kept."""
+    if body.lstrip().startswith(b"["):
+        return _array(body)
+    return [part for part in (_LINE if body.startswith(b"{") else _FRAME).findall(body) if part]
+
+
+def _array(body: bytes) -> list[bytes]:
+    """The elements of an array, each with what stands before it; four line ends are a keep-alive."""
+    found: list[bytes] = []
+    start = position = 0
+    while position < len(body):
+        if position == start and body.startswith(_ALIVE, position):
+            start = position = position + len(_ALIVE)
+            found.append(_ALIVE)
+            continue
+        end = position + 1
+        if body[position:end] == b"{":
+            end = _element_end(body, position)
+        if body[position : position + 1] in b"{]":
+            found.append(body[start:end])
+            start = end
+        position = end
+    return found + ([body[start:]] if start < len(body) else [])
+
+
+def _element_end(body: bytes, start: int) -> int:
+    """Where the object that begins here ends; the body's end where it does not."""
+    try:
+        text = body[start:].decode()
+        return start + len(text[: _DECODER.raw_decode(text)[1]].encode())
+    except ValueError:
+        return len(body)
+
+
+def elements(body: bytes) -> list[bytes]:
+    """The elements of an array without what stands between them."""
+    return [part.lstrip(b" \t\r\n[,") for part in frames(body) if part.endswith(b"}")]
 
 
 def is_noise(frame: bytes) -> bool:
-    """Whether a frame only keeps the connection alive: nothing but comments, or a ping."""
+    """Whether a frame only keeps the connection alive: nothing but comments, a ping, or a line that says nothing."""
+    if frame.startswith(b"{"):
+        return _SILENT.search(frame) is not None
     lines = [line for line in _LINE_END.split(frame) if line]
     ping = any(line.replace(b" ", b"") == b"event:ping" for line in lines)
     return ping or all(line.startswith(b":") for line in lines)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callfuse.testing import violations
-from callfuse.testing.anthropic import Anthropic
-from callfuse.testing.openai_chat import OpenAIChat
+from callfuse.testing.rules import RULES
+from callfuse.testing.vendor import DIALECTS
 
 # fmt: off
 KEYS = st.sampled_from([
@@ -29,7 +29,7 @@ MESSAGES = st.lists(st.fixed_dictionaries({"role": WORDS, "content": JSON}, opti
 BODIES = st.fixed_dictionaries({"messages": MESSAGES | JSON}, optional={"tools": JSON, "thinking": JSON, "n": JSON})
 
 
-@pytest.mark.parametrize("dialect", ["openai-chat", "anthropic"])
+@pytest.mark.parametrize("dialect", list(RULES))
 @given(body=BODIES | st.dictionaries(KEYS, JSON))
 @settings(max_examples=300, deadline=None)
 def test_total(dialect: str, body: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ def test_total(dialect: str, body: dict[str, Any]) -> None:
 @settings(max_examples=300, deadline=None)
 def test_last_round_is_total(body: dict[str, Any]) -> None:
     """Any JSON object has a last round, and one without results has no calls."""
-    for dialect in (OpenAIChat(), Anthropic()):
+    for dialect in DIALECTS:
         calls, results = dialect.last_round(body)
         assert results or not calls
         assert dialect.choice_count(body) >= 1

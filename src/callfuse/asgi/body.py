@@ -102,14 +102,17 @@ def _unzstd(content: bytes, limit: int) -> bytes:
         raise UnreadableBodyError("zstd needs the package zstandard") from None
     out = bytearray()
     stream = zstandard.ZstdDecompressor().decompressobj()
+    at = 0
     try:
-        for at in range(0, len(content), _ZSTD_STEP):
-            out += stream.decompress(content[at : at + _ZSTD_STEP])
-            if len(out) > limit:
-                return bytes(out)
+        while at < len(content) and len(out) <= limit:
+            if stream.eof:
+                stream = zstandard.ZstdDecompressor().decompressobj()
+            step = content[at : at + _ZSTD_STEP]
+            out += stream.decompress(step)
+            at += len(step) - len(stream.unused_data)
     except zstandard.ZstdError as error:
         raise UnreadableBodyError(str(error)) from None
-    if not stream.eof:
+    if len(out) <= limit and not stream.eof:
         raise UnreadableBodyError("cut off")
     return bytes(out)
 

@@ -97,6 +97,7 @@ class Exchange:
                 judge=self._judge,
                 review=self._review,
                 settle=self._settle,
+                tell=self._tell,
                 unguarded=self._host.unguarded,
             )
             await guarded.run(content)
@@ -127,7 +128,8 @@ class Exchange:
         """
         tap: StreamTap | WholeTap | None = None
         idle = False
-        mark, end = self._dialect.call_mark, b""
+        mark = self._dialect.call_mark
+        end: bytes | tuple[bytes, ...] = b""
 
         def watched(message: Message) -> Awaitable[None]:
             nonlocal tap, idle, end
@@ -139,12 +141,12 @@ class Exchange:
                 if message["type"] == "http.response.start":
                     tap = self._tap(message)
                     if isinstance(tap, StreamTap):
-                        idle, end = True, tap.frame_end
+                        idle, end = tap.idle, tap.frame_end
                 elif message["type"] == "http.response.body" and tap is not None:
                     if not message.get("more_body", False):
                         watching, tap, idle = tap, None, False
                         return self._send_last(watching, message, send, body)
-                    tap.feed(message["body"])
+                    tap.feed(message.get("body", b""))
                     idle = tap.idle
             except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
                 tap, idle = None, False
@@ -193,20 +195,22 @@ class Exchange:
                     answer = await answer
             if answer is None:
                 return verdict
-            return replace(verdict, rung=None if answer == "allow" else Rung(str(answer)))
+            return replace(verdict, rung=None if answer == "allow" else self._judge.allowed(Rung(str(answer))))
         except Exception as error:  # noqa: BLE001 - policy stands, whatever a callback does
             log.callback(error)
             self._host.counts.add("callback_errors")
             return verdict
 
     async def _settle(self, record: Record) -> None:
-        """Keep and tell what the exchange has brought. Never raises."""
+        """Tell and keep what the exchange has brought, whose answer has been delivered. Never raises."""
+        self._tell(record)
         try:
             await self._keep(record)
         except Exception as error:  # noqa: BLE001 - the answer is right without it
             self._failed_open(f"{type(error).__name__} while keeping: {error}")
 
-    async def _keep(self, record: Record) -> None:
+    def _tell(self, record: Record) -> None:
+        """Log and count what has been found and done, once."""
         host = self._host
         for verdict in record.verdicts:
             log.finding(
@@ -221,6 +225,11 @@ class Exchange:
             self._failed_open(cause)
         for part in record.unasked:
             host.counts.add("not_asked", part)
+        record.told()
+
+    async def _keep(self, record: Record) -> None:
+        """Keep the rounds and notes in the ledger."""
+        host = self._host
         rounds = [calls for calls in record.rounds if calls]
         if rounds or record.notes:
             now = host.clock()

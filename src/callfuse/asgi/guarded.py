@@ -11,6 +11,7 @@ import anyio.abc
 
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.call import AppCall
 from callfuse.asgi.shape import Shape, is_success, shape_of
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
@@ -28,7 +29,9 @@ logger = logging.getLogger("callfuse")
 Review = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
 """Shows findings to a callback, which may change what is done about them."""
 Settle = Callable[[Record], Awaitable[None]]
-"""Keeps and tells what an exchange has brought."""
+"""Tells and keeps what an exchange has brought whose answer was delivered."""
+Tell = Callable[[Record], None]
+"""Tells what an exchange has brought whose answer was not."""
 Unguarded = Callable[[str], None]
 """Counts an answer that could not be guarded, by its cause."""
 
@@ -48,6 +51,7 @@ class GuardedExchange:
         judge: Judge,
         review: Review,
         settle: Settle,
+        tell: Tell,
         unguarded: Unguarded,
     ) -> None:
         self._app = app
@@ -60,41 +64,57 @@ class GuardedExchange:
         self._settings = judge.settings
         self._review = review
         self._settle = settle
+        self._tell = tell
         self._unguarded = unguarded
         self._guard: Guard | None = None
         self._client = ClientStream(send)
         self._ask: bytes | None = None
         self._shape = Shape()
         self._beating = False
-        self._held_since = 0.0
+        self._held_since: float | None = None
+        self._beat_scope: anyio.CancelScope | None = None
+        self._call: AppCall | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def run(self, content: bytes | None) -> None:
         """Call the app with this body (None: as it came) and deliver its answer. Raises only what the app raises."""
-        failure: Exception | None = None
+        failure: BaseException | None = None
         async with anyio.create_task_group() as self._tasks:
             try:
-                await self._run(content)
+                failure = await self._run(content)
             except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
                 failure = error
-            self._tasks.cancel_scope.cancel()
+            if self._beat_scope is not None:
+                self._beat_scope.cancel()
+            if self._guard is not None:
+                self._tell(self._guard.record)
         if failure is not None:
             raise failure
 
-    async def _run(self, content: bytes | None) -> None:
-        scope = headers.for_body(self._scope, content, identity=True)
-        try:
-            await self._app(scope, self._body.replay(content), self._first_answer)
-        except Exception:
-            await self._cut()
-            raise
-        await self._cut()
+    async def _run(self, content: bytes | None) -> BaseException | None:
+        """The calls of the app, one after the other; what the one raised that the client's answer is from."""
+        call = self._start(headers.for_body(self._scope, content, identity=True), content, self._first_answer)
+        await call.over.wait()
         while self._ask is not None and not self._body.gone:
-            await self._ask_again(self._ask)
+            call = await self._ask_again(self._ask)
+        if call.ended and self._ask is None:
+            await self._cut()
+            return call.failure
+        return None
+
+    def _start(self, scope: Scope, content: bytes | None, answer: Send) -> AppCall:
+        self._call = AppCall(self._app, scope, self._body, content, answer)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._call.run)
+        return self._call
+
+    def _asks(self) -> bool:
+        """Whether the model is to be asked again."""
+        return self._ask is not None
 
     async def _cut(self) -> None:
         """The app has ended its call; if not its answer, the client sees what it would have seen."""
-        if self._guard is not None and self._ask is None and not self._client.closed:
+        if self._guard is not None and not self._client.closed:
             await self._client.abandon(self._guard.cut())
 
     async def _first_answer(self, message: Message) -> None:
@@ -103,9 +123,9 @@ class GuardedExchange:
             await self._begin(message)
         elif self._guard is None:
             await self._send(message)
-        elif self._ask is None and message["type"] == "http.response.body":
+        elif message["type"] == "http.response.body":
             await self._take(self._guard, message)
-        elif self._ask is None:
+        else:
             await self._client.pass_on(message)
 
     async def _begin(self, message: Message) -> None:
@@ -137,9 +157,10 @@ class GuardedExchange:
             step = guard.act(await self._review(guard.verdicts()))
             out += step.out
             self._ask = step.ask
-        ends = final and not guard.pending
-        await self._deliver(guard, out, final=ends)
+        await self._deliver(guard, out, final=final and not guard.pending)
         self._watch(guard)
+        if self._ask is not None and self._call is not None:
+            self._call.leave()
 
     async def _deliver(self, guard: Guard, out: bytes, *, final: bool) -> None:
         """Bytes for the client; with the last ones the exchange is settled, before the client can come back."""
@@ -151,63 +172,79 @@ class GuardedExchange:
                 await self._settle(guard.record)
         await self._client.write(out, final=final, action=action)
 
-    async def _ask_again(self, content: bytes) -> None:
+    async def _ask_again(self, content: bytes) -> AppCall:
         """Call the app with an amended request, and take the next rung where its answer is good for nothing."""
-        guard = self._guard
-        if guard is None:
-            return
-        self._ask = None
+        guard, self._ask = self._guard, None
         accepted = begun = False
 
         async def answer(message: Message) -> None:
             nonlocal accepted, begun
+            if guard is None:
+                return
             if message["type"] == "http.response.start":
                 accepted = is_success(message) and self._shape == shape_of(message, self._dialect, self._request)
-            elif message["type"] == "http.response.body" and accepted and self._ask is None:
+            elif message["type"] != "http.response.body":
+                if self._client.closed:
+                    await self._client.pass_on(message)
+            elif accepted:
                 if not begun and message.get("body"):
                     begun = True
-                    scope.deadline = math.inf
-                    self._held_since = anyio.current_time()
+                    first_byte.deadline = math.inf
+                    self._held_since = None
                     guard.answered()
                 if begun:
                     await self._take(guard, message)
 
-        with anyio.CancelScope(deadline=anyio.current_time() + self._settings.steer_timeout_s) as scope:
-            try:
-                request = headers.for_body(self._scope, content, again=True, identity=True)
-                await self._app(request, self._body.replay(content), answer)
-            except Exception as error:
-                await self._cut()
-                if not guard.pending:
-                    raise
-                logger.warning("The model could not be asked again: %s", type(error).__name__)
-        if guard.pending and self._ask is None:
+        request = headers.for_body(self._scope, content, again=True, identity=True)
+        call = self._start(request, content, answer)
+        with anyio.CancelScope(deadline=anyio.current_time() + self._settings.steer_timeout_s) as first_byte:
+            await call.over.wait()
+        if not call.over.is_set():
+            call.cancel()
+        if guard is not None and guard.pending and not self._asks():
+            logger.warning("The model could not be asked again: %s", type(call.failure).__name__)
+            call.failure = None
             step = guard.unanswered()
             self._ask = step.ask
             await self._deliver(guard, step.out, final=step.ask is None)
+        return call
 
     def _watch(self, guard: Guard) -> None:
-        """Look after a hold that has begun."""
-        if self._tasks is None or self._beating or not guard.holding:
-            return
-        self._beating = self._client.shared = True
-        self._held_since = self._client.last_sent = anyio.current_time()
-        self._tasks.start_soon(self._beat, guard)
+        """Look after a hold that has begun, and forget one that has ended."""
+        if not guard.held_bytes:
+            self._held_since = None
+        elif self._held_since is None:
+            self._held_since = anyio.current_time()
+        if self._tasks is not None and not self._beating and guard.holding:
+            self._beating = self._client.shared = True
+            self._client.last_sent = anyio.current_time()
+            self._tasks.start_soon(self._beat, guard)
 
     async def _beat(self, guard: Guard) -> None:
         """Keep the connection open during a hold, and end a hold that lasts too long."""
         try:
-            while guard.holding and not self._client.closed:
-                now = anyio.current_time()
-                judging = guard.pending or guard.due
-                deadline = math.inf if judging else self._held_since + self._settings.max_hold_s
-                if now >= deadline:
-                    await self._client.write(guard.fail("max_hold_s"))
-                    return
-                if now >= self._client.last_sent + self._settings.heartbeat_s:
-                    await self._client.write(self._dialect.heartbeat)
-                await anyio.sleep(max(0.001, min(deadline, self._client.last_sent + self._settings.heartbeat_s) - now))
+            with anyio.CancelScope() as self._beat_scope:
+                while guard.holding and not self._client.closed:
+                    await self._beat_once(guard)
         except Exception as error:  # noqa: BLE001 - the client's end is gone; the app will learn it from its own send
             logger.debug("No heartbeat: %s", type(error).__name__)
         finally:
             self._beating = False
+
+    async def _beat_once(self, guard: Guard) -> None:
+        """Do what is due, and sleep until something else is."""
+        now = anyio.current_time()
+        deadline = math.inf
+        if self._held_since is not None and not guard.due:
+            deadline = self._held_since + self._settings.max_hold_s
+        if now >= deadline:
+            self._held_since = None
+            if guard.pending and self._call is not None:
+                self._call.cancel()
+            else:
+                await self._client.write(guard.fail("max_hold_s"))
+            return
+        if now >= self._client.last_sent + self._settings.heartbeat_s:
+            self._client.last_sent = now
+            await self._client.write(self._dialect.heartbeat)
+        await anyio.sleep(max(0.001, min(deadline, self._client.last_sent + self._settings.heartbeat_s) - now))

@@ -18,8 +18,9 @@ def read(message: Scope | Message) -> dict[bytes, bytes]:
 
 def is_signed(headers: Mapping[bytes, bytes]) -> bool:
     """Whether the request is signed over its body, so that it must not be changed."""
-    if headers.get(b"authorization", b"").startswith(b"AWS4-"):
-        return headers.get(b"x-amz-content-sha256") != b"UNSIGNED-PAYLOAD"
+    is_aws = headers.get(b"authorization", b"").startswith(b"AWS4-")
+    if is_aws and headers.get(b"x-amz-content-sha256") != b"UNSIGNED-PAYLOAD":
+        return True
     return any(name in headers and headers[name] != b"UNSIGNED-PAYLOAD" for name in SIGNATURES)
 
 

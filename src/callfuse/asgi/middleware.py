@@ -82,10 +82,10 @@ class CallFuseMiddleware:
                 return None
             lane = lane_of(found, request)
             now = self._host.clock()
-            conversation = Conversation(request, await self.ledger.read(lane, now), now)
+            conversation = Conversation(request, await self.ledger.read(lane, now), now, named=lane.named)
             return Exchange(self._host, dialect, request, lane, conversation, signed=headers.is_signed(found))
         except (NotJSON, UnreadableBodyError) as error:
-            self._host.unguarded(f"request: {error}" if isinstance(error, UnreadableBodyError) else "request: not JSON")
+            self._host.unguarded("request encoding" if isinstance(error, UnreadableBodyError) else "request not JSON")
         except Exception as error:  # noqa: BLE001 - a request that trips callfuse must still reach the app
             self._host.failed_open(f"{type(error).__name__} in a request: {error}", "-")
         return None

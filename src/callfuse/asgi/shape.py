@@ -28,4 +28,5 @@ def shape_of(message: Message, dialect: Dialect, request: Request) -> Shape:
     content_type = found.get(b"content-type", b"").lower()
     if stream := dialect.stream_format(content_type, request):
         return Shape(stream)
-    return Shape() if b"json" in content_type else Shape(unreadable="content-type")
+    is_json = content_type.partition(b";")[0].strip().endswith((b"/json", b"+json"))
+    return Shape() if is_json else Shape(unreadable="content-type")

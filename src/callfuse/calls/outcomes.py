@@ -19,17 +19,17 @@ SHORT_TEXT: Final = 300
 
 _MARKER: Final = "[callfuse]"
 _OWN_KEY: Final = "callfuse"
-_OWN_TEXT = re.compile(r"(?:\n\n)?\[callfuse\].*", re.DOTALL)
+_OWN_TEXT = re.compile(r"(?:\A|\n\n)\[callfuse\].*", re.DOTALL)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _VOLATILE = re.compile(
     r"0[xX][0-9a-fA-F]+"  # addresses
     r"|(?<![A-Za-z])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"  # UUIDs
     r"|(?<![0-9A-Za-z])(?=[a-fA-F]{0,40}\d)[0-9a-fA-F]{7,64}(?![0-9A-Za-z])"  # hashes and object ids
-    r"|\d+(?:[.,:]\d+)*\s?(?:[nuµm]?s|secs?|seconds?|m|mins?|minutes?|h|hours?)(?![A-Za-z])"  # durations
-    r"|\d+"
+    r"|\d++(?:[.,:]\d++){0,3}+\s?(?:[nuµm]?s|secs?|seconds?|m|mins?|minutes?|h|hours?)(?![A-Za-z])"  # durations
+    r"|\d++"
 )
 _PLACEHOLDER = re.compile(
-    r"^\s*[\[(<]?\s*(?:old |previous |earlier )?(?:tool )?(?:result|output|content)s?\b[^\n]{0,40}"
+    r"^[\[(<]?(?:old |previous |earlier )?(?:tool )?(?:result|output|content)s?\b[^\n]{0,40}"
     r"\b(?:cleared|removed|omitted|truncated|elided|pruned|compacted)\b[^\n]{0,80}$",
     re.IGNORECASE,
 )
@@ -77,7 +77,7 @@ def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
             digest.update(part)
             empty = False
         digest.update(b"\x00")
-    if _PLACEHOLDER.match(shown):
+    if _PLACEHOLDER.match(shown.strip()[:SHORT_TEXT]):
         return None
     if is_error or (is_error is None and _ERROR.match(shown[:SHORT_TEXT])):
         kind = OutcomeKind.ERROR
@@ -106,10 +106,15 @@ def _parts(content: Any) -> Iterator[str | bytes]:
         for part in content:
             text = part.get("text") if isinstance(part, dict) else part
             if not isinstance(text, str):
-                yield dumps(part)
+                yield dumps(_without_caching(part))
             elif not text.startswith(_MARKER):
                 yield text
     elif isinstance(content, dict) and str(content.get(_OWN_KEY)).startswith(_MARKER):
         yield from _parts({key: value for key, value in content.items() if key != _OWN_KEY})
     else:
         yield dumps(content).decode("utf-8", "replace")
+
+
+def _without_caching(part: Any) -> Any:
+    """A part without the mark that tells a vendor to cache up to here: clients move it from turn to turn."""
+    return {key: value for key, value in part.items() if key != "cache_control"} if isinstance(part, dict) else part

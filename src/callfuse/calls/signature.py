@@ -20,9 +20,9 @@ from callfuse.jsontext.load import NotJSON, loads_exact
 Signature = bytes
 """SHA-256 of tool name, newline, canonical arguments."""
 
-_DELICATE = re.compile(r"\d[.eE]|-0|\d{16}|\\u[dD]")
+_DELICATE = re.compile(r"[:\[,\s](?:-0|-?\d{16}|-?\d{1,16}[.eE])|\A\s*-?\d|\\u[dD]")
 """Text in which a number may need more care than orjson's own writer takes, or a string may hold a surrogate."""
-_STRING_OR_SPACE = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|\s+', re.DOTALL)
+_STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|\s+', re.DOTALL)
 
 
 class _Rounded(ValueError):

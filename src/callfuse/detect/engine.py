@@ -22,6 +22,8 @@ class Engine:
         self.timeline = timeline
         self.settings = settings
         self._possible: dict[str, list[Finding]] = {}
+        self._known: set[Signature] | None = None
+        self._judged: dict[Signature, Finding | None] = {}
 
     def suspects(self) -> list[str]:
         """Every tool of which a call could be found to loop; none in a healthy timeline."""
@@ -40,18 +42,27 @@ class Engine:
         """The hardest finding for one pending call, as if it came alone."""
         if not call.name:
             return None
-        found = [finding for d in DETECTORS if (finding := d.judge(self.timeline, call, self.settings))]
-        return max(found, key=lambda finding: finding.hard, default=None)
+        if call.signature not in self._judged:
+            found = [finding for d in DETECTORS if (finding := d.judge(self.timeline, call, self.settings))]
+            self._judged[call.signature] = max(found, key=lambda finding: finding.hard, default=None)
+        return self._judged[call.signature]
 
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call is not among those of the window."""
-        return bool(call.name) and call.signature not in self.timeline.window(self.settings.window)
+        if self._known is None:
+            self._known = self.timeline.window(self.settings.window)
+        return bool(call.name) and call.signature not in self._known
 
     def judge_round(
         self, calls: Sequence[ToolCall], refused: Collection[Signature] = ()
     ) -> list[tuple[ToolCall, Finding]]:
         """What is found in a complete round. No news frees the `refused`: they have had their chance."""
-        found = [(call, finding) for call in calls if (finding := self.judge(call))]
-        if found and any(self.is_news(call) for call in calls):
-            found = [one for one in found if not one[1].ends_on_news or one[1].signature in refused]
-        return found
+        news = any(self.is_news(call) for call in calls)
+        return [(call, one) for call in calls if (one := self.judge_beside(call, refused, news=news))]
+
+    def judge_beside(self, call: ToolCall, refused: Collection[Signature], *, news: bool) -> Finding | None:
+        """What is found in a call of a round that has, or has not, brought a new call."""
+        finding = self.judge(call)
+        if finding and news and finding.ends_on_news and finding.signature not in refused:
+            return None
+        return finding

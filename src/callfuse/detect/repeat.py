@@ -29,9 +29,11 @@ class Repeat:
 
     def possible(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[Finding]:
         """What would be found if a call of the newest round came again."""
+        if not _has_tool(timeline, name, self._thresholds(settings)[0] - 1):
+            return
         for round_ in timeline.newest(1):
-            for call in round_.calls:
-                if call.name == name and (finding := self.judge(timeline, call, settings)):
+            for call in {call.signature: call for call in round_.calls if call.name == name}.values():
+                if finding := self.judge(timeline, call, settings):
                     yield finding
 
     def judge(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Finding | None:
@@ -80,9 +82,9 @@ class Repeat:
             if mine is None or _paused(round_.time, later, settings.ttl_seconds) or len(streak) >= COUNTED:
                 break
             if len(round_.calls) > 1:
-                known = timeline.window(settings.window, before=index + 1)
-                if any(other.signature not in known for other in round_.calls if other.signature != call.signature):
-                    if call.signature not in known:
+                news = timeline.news(round_, index, settings.window)
+                if news - {call.signature}:
+                    if call.signature in news:
                         streak.append(mine)
                     break
             streak.append(mine)
@@ -97,12 +99,16 @@ def _has_tool(timeline: Timeline, name: str, rounds: int) -> bool:
 
 
 def _with_equal_outcomes(streak: list[ToolCall]) -> list[ToolCall]:
-    """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
+    """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count.
+
+    An unknown outcome counts as equal, but not where the client has dropped the round and nobody read it in time: in a
+    a live streak someone has.
+    """
     outcome: Outcome | None = None
     for index, call in enumerate(streak):
         if call.withheld:
             continue
-        if not same_outcome(outcome, call.outcome):
+        if not same_outcome(outcome, call.outcome) or (call.dropped and call.outcome is None):
             return streak[:index]
         outcome = outcome or call.outcome
     return streak

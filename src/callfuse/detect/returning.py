@@ -37,8 +37,8 @@ class Returning:
             if mine is not None and not mine.withheld:
                 since.append(mine)
             if not news:
-                known = timeline.window(settings.window, before=index + 1)
-                news = any(other.signature not in known and not other.withheld for other in round_.calls)
+                new = timeline.news(round_, index, settings.window)
+                news = any(other.signature in new and not other.withheld for other in round_.calls)
         else:
             return None
         streak = [one for round_ in timeline if (one := round_.find(call.name, call.signature)) is not None]

@@ -8,10 +8,10 @@ nothing to decide. When callfuse acts, a `Writer` takes over: it knows what the 
 further frames, of this answer or of the next one, into the continuation of that one stream.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from callfuse.framing import Format, Payload
 from callfuse.model import Round, ToolCall
@@ -22,8 +22,8 @@ class OpenCall:
     """A call as it is put together from deltas.
 
     `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an
-    index for it; `extra` holds what the vendor added to the call and wants back; `namespace` and `kind` are those of the
-    `ToolCall`.
+    index for it; `extra` holds what the vendor added to the call and wants back; `namespace` and `kind` are those of
+    the `ToolCall`.
     """
 
     choice: int
@@ -221,6 +221,71 @@ class Request(Protocol):
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
         """Two whole answers as one: the first has lost its calls, the second goes on from it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """In what the vendor's memory of a conversation and the client's have come to differ.
+
+    `items`: items of the client's history by their ids, and what is sent in their place (empty: nothing). `go_on`: the id
+    of the answer to go on from, where it is not the one that the client knows. `unanswered`: results, ready to be sent,
+    of calls that the vendor knows and the client does not.
+    """
+
+    items: Mapping[str, bytes] = field(default_factory=dict)
+    go_on: str = ""
+    unanswered: tuple[bytes, ...] = ()
+
+
+class Remembered(NamedTuple):
+    """An answer that the vendor may remember: its id, and what its withheld calls are answered with."""
+
+    id: str
+    replies: tuple[Reply, ...] = ()
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A dialect whose vendor remembers its answers. Its requests are `Continuing`."""
+
+    def answer_id(self, payload: Payload) -> str:
+        """The id of the answer, by a frame's payload or a whole body; empty where that does not tell it."""
+        ...
+
+
+@runtime_checkable
+class Continuing(Protocol):
+    """A request to a vendor that remembers: it may carry only what is new, and name items by their ids."""
+
+    @property
+    def chained(self) -> bool:
+        """Whether the vendor has the conversation so far."""
+        ...
+
+    @property
+    def begins_chain(self) -> bool:
+        """Whether a next request may go on from the answer, so that its calls are to be read whatever comes."""
+        ...
+
+    def after(self, answer_id: str) -> tuple[bytes, ...]:
+        """What a next request that goes on from this answer opens with; nothing where its place has another name."""
+        ...
+
+    def recall(self, calls: Mapping[str, Callable[[], ToolCall]], turn: bytes) -> None:
+        """Know the calls (by id) whose results may come without them, and the user message that they were made for."""
+        ...
+
+    def resumed(self, known: Continuation) -> bytes:
+        """The body as the vendor can take it."""
+        ...
+
+    def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
+        """In what the memories differ once these answers have come."""
+        ...
+
+    def mended(self, body: bytes, error: bytes) -> bytes | None:
+        """A body that the vendor has refused with this error, put right; None where it cannot be."""
         ...
 
 

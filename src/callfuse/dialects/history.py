@@ -10,7 +10,9 @@ from callfuse.model import MARKER, Result, ToolCall
 
 REMINDERS = ("<system-reminder>", "<environment_details>")
 """How texts begin that a harness, not a person, puts into user messages."""
-_NOT_SPOKEN = (MARKER, *REMINDERS)
+RETRIES = ("Validation feedback:\n",)
+"""How a harness begins that has found no answer in what the model said, and tries again by itself (pydantic-ai)."""
+_NOT_SPOKEN = (MARKER, *REMINDERS, *RETRIES)
 
 
 def texts(content: Any) -> Iterator[bytes]:
@@ -65,6 +67,9 @@ def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
     if len(keys) == 1 and len(ids) == 1:
         yield 0 if ids[0] == keys[0] or not (ids[0] and keys[0]) else None
         return
+    if not any(keys):
+        yield from (at if at < len(ids) else None for at in range(len(keys)))
+        return
     free: dict[str, list[int]] = {}
     for at in reversed(range(len(ids))):
         free.setdefault(ids[at], []).append(at)
@@ -74,23 +79,24 @@ def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
         yield places.pop() if places else None
 
 
-def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str = "text") -> Edit:
-    """The edit that adds a text to a result's content: to its last text, as a new part, or as an object's key."""
+def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str = "text") -> list[Edit]:
+    """The edit that adds a text to a result's content: to its last text, as a new part, or as an object's key. None
+    for a content that has room for neither."""
     if isinstance(content, list):
         for at in reversed(range(len(content))):
             part = content[at]
             if isinstance(part, str):
-                return Edit((*path, at), partial(_longer, text))
+                return [Edit((*path, at), partial(_longer, text))]
             if isinstance(part, dict) and part.get("type") == text_part and isinstance(part.get("text"), str):
-                return Edit((*path, at, "text"), partial(_longer, text))
-        return Edit((*path, END), dumps({"type": text_part, "text": text}))
+                return [Edit((*path, at, "text"), partial(_longer, text))]
+        return [Edit((*path, END), dumps({"type": text_part, "text": text}))]
     if isinstance(content, dict):
-        return Edit((*path, MARKER.strip("[]")), dumps(text))
-    return Edit(path, partial(_longer, text))
+        return [Edit((*path, MARKER.strip("[]")), dumps(text))]
+    return [Edit(path, partial(_longer, text))] if content is None or isinstance(content, str) else []
 
 
 def _longer(text: str, old: bytes) -> bytes:
-    """A JSON string with a text added after a blank line; anything else becomes the text."""
+    """A JSON string with a text added after a blank line, unless another guard has added it; else the text alone."""
     if not old.startswith(b'"') or old == b'""':
         return dumps(text)
-    return old[:-1] + dumps("\n\n" + text)[1:]
+    return old if dumps(text)[1:-1] in old else old[:-1] + dumps("\n\n" + text)[1:]

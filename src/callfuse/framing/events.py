@@ -12,7 +12,10 @@ from callfuse.jsontext.load import NotJSON, loads
 class Events:
     """Frames are events; their payload is the object of their data."""
 
-    frame_end: Final = b"\n\n"
+    ordered: Final = False
+
+    def __init__(self, frame_end: bytes | tuple[bytes, ...] = b"\n\n") -> None:
+        self.frame_end = frame_end
 
     def framer(self) -> Framer:
         """A splitter into events."""
@@ -25,6 +28,8 @@ class Events:
             begin = 6
         elif frame.startswith(b"event: "):
             begin = frame.find(b"\ndata: ") + 7
+        if frame.startswith(b"[DONE]", begin):
+            return None
         try:
             value = orjson.loads(frame[begin:])
         except orjson.JSONDecodeError:
@@ -49,3 +54,5 @@ def _payload_of_any(frame: bytes) -> Any:
 
 
 EVENTS: Final = Events()
+CRLF_EVENTS: Final = Events((b"\r\n\r\n", b"\n\n"))
+"""Events of vendors whose lines end in CRLF, as a rule."""

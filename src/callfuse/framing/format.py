@@ -30,8 +30,13 @@ class Format(Protocol):
     """One way to stream JSON objects."""
 
     @property
-    def frame_end(self) -> bytes:
-        """How a frame ends on the wire, as a rule: what ends otherwise is only read more slowly."""
+    def frame_end(self) -> bytes | tuple[bytes, ...]:
+        """How frames end on the wire, as a rule: what ends otherwise is only read more slowly."""
+        ...
+
+    @property
+    def ordered(self) -> bool:
+        """Whether frames must keep their order, whatever choice they are of."""
         ...
 
     def framer(self) -> Framer:

@@ -4,14 +4,14 @@ A frame is a line with its line feed; a carriage return before it belongs to the
 so no other character ends a frame. A blank line has no payload.
 """
 
-import re
 from typing import Any, Final
 
 from callfuse.framing.format import Framer, Payload
 from callfuse.jsontext.load import NotJSON, loads, loads_exact
 
-_WIDE: Final = re.compile(rb"\d{19}")
-"""Digits that may be an integer which the fast parser would round."""
+_DIGITS_AS_ZEROS: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_WIDE: Final = b"0" * 19
+"""So many digits may be an integer which the fast parser would round."""
 
 
 class NDJSONFramer:
@@ -55,6 +55,7 @@ class Lines:
     """Frames are lines; their payload is the object on them."""
 
     frame_end: Final = b"\n"
+    ordered: Final = False
 
     def framer(self) -> Framer:
         """A splitter into lines."""
@@ -64,7 +65,7 @@ class Lines:
         """The object of a line with every digit of its integers; None for a blank one. Raises NotJSON."""
         if frame.isspace():
             return None
-        value: Any = loads_exact(frame) if _WIDE.search(frame) else loads(frame)
+        value: Any = loads_exact(frame) if _WIDE in frame.translate(_DIGITS_AS_ZEROS) else loads(frame)
         if not isinstance(value, dict):
             raise NotJSON("a line is no object")
         return value

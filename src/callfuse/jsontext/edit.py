@@ -18,9 +18,9 @@ _Tree = dict[str | int, Any]
 _Patch = tuple[int, int, bytes]
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-_NESTING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 END: Final = -1
@@ -139,9 +139,10 @@ def _relisted(
         return
     if kept[0] is not members[0]:
         yield members[0].start, kept[0].start, b""
+    neighbours = {after.start: before for before, after in pairwise(members)}
     for before, after in pairwise(kept):
-        if text[before.end : after.start].strip() != b",":
-            yield before.end, after.start, b","
+        if (gone := neighbours[after.start]) is not before:
+            yield before.end, gone.end, b""
     if added or kept[-1] is not members[-1]:
         yield kept[-1].end, members[-1].end, b"".join(b"," + raw for raw in added)
 

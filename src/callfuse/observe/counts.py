@@ -2,6 +2,9 @@
 
 from collections import Counter
 
+MAX_LABELS = 200
+"""Pairs of name and label that are counted apart."""
+
 
 class Counts:
     """Exchanges by outcome, findings by action, failures by cause, in one process."""
@@ -10,7 +13,9 @@ class Counts:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, label: str = "") -> int:
-        """Count one; how many that makes."""
+        """Count one; how many that makes. Labels beyond the limit, which can be from outside, count as `other`."""
+        if (name, label) not in self._counts and len(self._counts) >= MAX_LABELS:
+            label = "other"
         self._counts[name, label] += 1
         return self._counts[name, label]
 

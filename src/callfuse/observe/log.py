@@ -24,16 +24,17 @@ def finding(verdict: Verdict, *, session: str, model: str, backend: str, dialect
     """One finding and what was done about it."""
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
+    model = _plain(model)
     fields: dict[str, object] = {
         "session_id": session,
-        "tool": found.tool,
+        "tool": _plain(found.tool),
         "count": found.count,
         "max_repeats": found.threshold,
         "ttl": f"{found.window_s:g}",
         "model": model,
         "backend": backend,
         "action": str(verdict.rung) if verdict.rung else "allow",
-        "signature": text[:SHORT_SIGNATURE],
+        "signature": _plain(text[:SHORT_SIGNATURE]),
         "kind": str(found.kind),
         "dialect": dialect,
         "confidence": found.confidence,
@@ -42,7 +43,7 @@ def finding(verdict: Verdict, *, session: str, model: str, backend: str, dialect
     level = logging.WARNING if verdict.first else logging.INFO
     logger.log(level, _LINE, fields, extra=fields)
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("Signature %s of %s", found.signature.hex(), text, extra=fields)
+        logger.debug("Signature %s of %s", found.signature.hex(), _plain(text, len(text)), extra=fields)
 
 
 def fail_open(cause: str, *, session: str) -> None:
@@ -58,3 +59,8 @@ def callback(error: Exception) -> None:
 def unguarded(cause: str) -> None:
     """An exchange passes without being guarded."""
     logger.warning("callfuse does not guard this exchange, nor log others like it: %s", cause)
+
+
+def _plain(text: str, limit: int = 200) -> str:
+    """A text from outside, fit for one line: what is not printable is escaped."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:limit])

@@ -8,8 +8,8 @@ from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings
 
 BLOCK = (
-    "Stopped a tool call loop: {tool_name} was about to be called for the {count}. time in a row with the same "
-    "arguments (limit {max_repeats}, pauses of at most {window} s). It last returned: {previous_result}\n"
+    "Stopped a tool call loop: this would have been call {count} of {tool_name} in a row with the same arguments "
+    "(limit {max_repeats}, pauses of at most {window} s). It last returned: {previous_result}\n"
     "The call was not run. Try other arguments or another tool, or go on with what is already known."
 )
 WARNING = (

@@ -5,29 +5,37 @@ the client has dropped. Both are read backwards and matched by (id, signature) i
 retry or a restarted guard neither adds nor erases evidence:
 
 - A kept round at or behind the request's end is a try that the client did not take up: it is cut.
+- Kept rounds among which the request's newest is not found are another run's: they are not this timeline's.
 - A kept round from before the oldest one that the request still has was dropped by the client: it counts.
 - A withheld call was never in any request: it counts where it stood.
-- A history that has lost all its rounds and got shorter was compacted: what was kept counts.
+- A history that has lost all its rounds and got shorter was compacted: what was kept counts. In a session that the
+  client has named, that is so even where its summary stands as a user message.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from callfuse.calls.signature import Signature
 from callfuse.dialects.base import Request
-from callfuse.model import Round, Timeline, ToolCall
-from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState
+from callfuse.model import Replayed, Round, Timeline, ToolCall
+from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
 
 
 class Conversation:
-    """One request's timeline, and the lane's state as the exchange will leave it."""
+    """One request's timeline, and the lane's state as the exchange will leave it.
 
-    def __init__(self, request: Request, state: LaneState, now: float) -> None:
+    `named`: the client gave the session its id.
+    """
+
+    def __init__(self, request: Request, state: LaneState, now: float, *, named: bool = False) -> None:
         self._request = request
         self._state = state
+        self._named = named
+        self._rounds = Replayed(request.rounds())
         self._turn: bytes | None = None
         self._shift = 0
-        self._compacted = False
-        self._seen: dict[KeptRound, Round] = {}
+        self._has_dropped = False
+        self._seen: dict[int, Round] = {}
         self._kept = self._still_valid() if state.rounds else []
         has_blocks = any(call.blocked for round_ in self._kept for call in round_.calls)
         self.timeline = Timeline(self._merged(), now, has_blocks=has_blocks)
@@ -40,43 +48,55 @@ class Conversation:
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
         turn_at, self._turn = self._request.turn()
-        kept = [round_ for round_ in self._state.rounds if round_.turn == self._turn]
         length = self._request.length
-        newest = next(self._request.rounds(), None)
+        newest = next(iter(self._rounds), None)
         if newest is None:
-            self._compacted = length < self._state.length and turn_at < length - 1
-            return kept if self._compacted else [one for one in kept if turn_at < one.position < length]
-        at = next((at for at in reversed(range(len(kept))) if _same(newest, kept[at])), None)
+            return self._compacted(turn_at, self._turn)
+        kept = [round_ for round_ in self._state.rounds if round_.turn == self._turn]
+        at = _find(newest, kept, 0)
         if at is None:
-            return [one for one in kept if turn_at < one.position < length]
+            return []
         self._shift = kept[at].position - newest.position
+        self._has_dropped = self._shift != 0
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
+
+    def _compacted(self, turn_at: int, turn: bytes) -> list[KeptRound]:
+        """What of the kept rounds belongs to a history without rounds."""
+        length = self._request.length
+        kept = [one for one in self._state.rounds if one.turn == turn]
+        is_shorter = length < self._state.length
+        if is_shorter and not kept and self._named:
+            last = self._state.rounds[-1].turn
+            kept = [replace(one, turn=turn) for one in self._state.rounds if one.turn == last]
+        elif not is_shorter or turn_at == length - 1:
+            return [one for one in kept if turn_at < one.position < length]
+        self._has_dropped = True
+        return kept
 
     def _merged(self) -> Iterator[Round]:
         """The rounds of request and ledger, newest first."""
         kept = list(self._kept)
-        for round_ in self._request.rounds():
+        for round_ in self._rounds:
             if round_ is None:
                 break
-            at = next((at for at in reversed(range(len(kept))) if _same(round_, kept[at])), None)
+            at = _find(round_, kept, self._shift)
             if at is None:
                 yield round_
                 continue
             yield from (one.restored() for one in reversed(kept[at + 1 :]) if not one.delivered)
             yield self._joined(round_, kept[at])
             del kept[at:]
-        dropped = bool(self._shift) or self._compacted
-        yield from (one.restored() for one in reversed(kept) if dropped or not one.delivered)
+        yield from (one.restored() for one in reversed(kept) if self._has_dropped or not one.delivered)
 
     def _joined(self, round_: Round, kept: KeptRound) -> Round:
         """A round of the request with what the ledger knows of it."""
-        self._seen[kept] = round_
+        self._seen[id(kept)] = round_
         round_.time = kept.time
         for call, known in zip(round_.calls, kept.delivered, strict=True):
             call.place = known.place
         gone = tuple(call.restored() for call in kept.calls if call.withheld)
-        return Round(gone + round_.calls, round_.position, kept.time)
+        return Round(gone + round_.calls, round_.position, kept.time) if gone else round_
 
     def after(
         self,
@@ -89,43 +109,72 @@ class Conversation:
         """The lane's state with the rounds that this exchange has brought."""
         if self._turn is None:
             self._turn = self._request.turn()[1]
-        kept = [self._moved(round_) for round_ in self._kept]
-        for calls in rounds:
-            kept_calls = tuple(
-                KeptCall(
-                    call.id,
-                    call.name,
-                    call.signature,
-                    withheld=call.withheld,
-                    blocked=call.blocked,
-                    place=call.place,
-                )
-                for call in calls
-            )
-            kept.append(KeptRound(self._request.length, now, self._turn, kept_calls))
+        newest = next(iter(self._rounds), None)
+        kept = [self._moved(round_) for round_ in self._kept[-max_rounds:]]
+        if newest is not None and not any(_same(newest, one) for one in reversed(kept)):
+            kept.append(_kept(newest.calls, newest.position, None, self._turn))
+        kept += [_kept(calls, self._request.length, now, self._turn) for calls in rounds]
         texts = dict(self._state.notes)
         for call, text in notes:
-            key = (call.id, call.signature)
-            texts[key] = f"{texts[key]}\n\n{text}" if key in texts else text
+            key = (call.id, call.signature, sum(1 for _ in calls_alike(self._request, call.id, call.signature)))
+            before = texts.get(key, "")
+            if text not in before:  # a client that tries again without ids
+                texts[key] = f"{before}\n\n{text}" if before else text
         return LaneState(kept[-max_rounds:], dict(list(texts.items())[-max_rounds:]), self._request.length)
 
     def _moved(self, kept: KeptRound) -> KeptRound:
         """A kept round at its place in this request's history, with the outcomes that have been read since."""
-        calls = kept.calls
-        if (seen := self._seen.get(kept)) is not None:
-            outcomes = iter([call.seen_outcome for call in seen.calls])
-            calls = tuple(
-                call if call.withheld else replace(call, outcome=next(outcomes) or call.outcome) for call in calls
-            )
+        seen = self._seen.get(id(kept))
+        outcomes = [call.seen_outcome for call in seen.calls] if seen else []
+        if not self._shift and not any(outcomes):
+            return kept
+        read = iter(outcomes)
+        calls = tuple(
+            call if call.withheld or not outcomes else replace(call, outcome=next(read) or call.outcome)
+            for call in kept.calls
+        )
         return replace(kept, position=kept.position - self._shift, calls=calls)
 
 
+def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: bytes) -> KeptRound:
+    """A round as the ledger keeps it."""
+    kept = tuple(
+        KeptCall(
+            call.id,
+            call.name,
+            call.signature,
+            outcome=call.seen_outcome,
+            withheld=call.withheld,
+            blocked=call.blocked,
+            place=call.place,
+        )
+        for call in calls
+    )
+    return KeptRound(position, time, turn, kept)
+
+
+def calls_alike(request: Request, id_: str, signature: Signature) -> Iterator[tuple[int, ToolCall]]:
+    """The calls of a history that may have this id, and have this signature, from the front, with their positions."""
+    for round_ in reversed([round_ for round_ in request.rounds() if round_ is not None]):
+        for call in round_.calls:
+            if is_same_id(call.id, id_) and call.signature == signature:
+                yield round_.position, call
+
+
+def _find(round_: Round, kept: Sequence[KeptRound], shift: int) -> int | None:
+    """Which of the kept rounds this is: the one at its very place, or else, where the client has dropped some, the
+    newest that is the same. Ids may be missing or repeat, so that more than one can be the same."""
+    same = [at for at in reversed(range(len(kept))) if _same(round_, kept[at])]
+    return next((at for at in same if kept[at].position - shift == round_.position), same[0] if same else None)
+
+
 def _same(round_: Round, kept: KeptRound) -> bool:
-    """Whether a round of the request is this kept one: the same calls, under their ids or at its very place."""
+    """Whether a round of the request is this kept one: the same calls under the same ids, where there are ids."""
     delivered = kept.delivered
     if len(delivered) != len(round_.calls):
         return False
-    pairs = list(zip(round_.calls, delivered, strict=True))
-    if kept.position != round_.position and any(mine.id != known.id for mine, known in pairs):
-        return False
-    return all(mine.name == known.name and mine.signature == known.signature for mine, known in pairs)
+    pairs = zip(round_.calls, delivered, strict=True)
+    return all(
+        mine.name == known.name and is_same_id(mine.id, known.id) and mine.signature == known.signature
+        for mine, known in pairs
+    )

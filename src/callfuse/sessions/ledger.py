@@ -13,8 +13,13 @@ from callfuse.calls.signature import Signature
 from callfuse.model import NOWHERE, Round, ToolCall
 from callfuse.sessions.identity import Lane
 
-CallKey = tuple[str, Signature]
-"""A call in its history: id and signature."""
+CallKey = tuple[str, Signature, int]
+"""A call in its history: id, signature, and how many of the same id and signature stand before it."""
+
+
+def is_same_id(one: str, other: str) -> bool:
+    """Whether two ids may be of one call. A missing one says nothing: some clients drop the ids that a vendor gives."""
+    return one == other or not (one and other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class KeptCall:
             withheld=self.withheld,
             blocked=self.blocked,
             place=self.place,
+            dropped=True,
         )
 
 
@@ -48,7 +54,7 @@ class KeptRound:
     """A round: where in the history it was delivered, when (seconds), after which user message (a digest)."""
 
     position: int
-    time: float
+    time: float | None
     turn: bytes
     calls: tuple[KeptCall, ...]
 

@@ -5,52 +5,47 @@ earlier timelines too, so that the same history always reads the same and prompt
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from callfuse.detect import Engine
 from callfuse.dialects.base import Note, Request
-from callfuse.model import NOWHERE, Round, Timeline
+from callfuse.model import Round, Timeline
 from callfuse.policy import texts
 from callfuse.policy.settings import LoopSettings, Rung
-from callfuse.sessions.conversation import Conversation
+from callfuse.sessions.conversation import Conversation, calls_alike
 
 
 def notes_for(request: Request, conversation: Conversation, settings: LoopSettings) -> list[Note]:
     """What is to be added to the results of a request."""
     notes: list[Note] = []
     if Rung.WARN in settings.ladder:
-        current = list(conversation.timeline)
-        notes += _warnings(current, settings, request.model)
-        for timeline in _earlier(request):
-            notes += _warnings(timeline, settings, request.model)
-    if known := conversation.notes:
-        ids = {id_ for id_, _ in known}
-        for round_ in filter(None, request.rounds()):
-            for call in round_.calls:
-                if call.id in ids and (text := known.get((call.id, call.signature))):
-                    notes.append(Note(round_.position, call, text))
+        for rounds in _timelines(request):
+            notes += _warnings(rounds, settings, request.model)
+    for (id_, signature, before), text in conversation.notes.items():
+        found = next(islice(calls_alike(request, id_, signature), before, None), None)
+        if found is not None:
+            notes.append(Note(*found, text))
     return notes
 
 
-def _earlier(request: Request) -> Iterator[list[Round]]:
-    """The rounds of each timeline before the current one, newest first."""
-    rounds: list[Round] | None = None
+def _timelines(request: Request) -> Iterator[list[Round]]:
+    """The rounds of each timeline of the history, newest first."""
+    rounds: list[Round] = []
     for round_ in request.rounds():
-        if round_ is None:
-            if rounds:
-                yield rounds
-            rounds = []
-        elif rounds is not None:
+        if round_ is not None:
             rounds.append(round_)
+        elif rounds:
+            yield rounds
+            rounds = []
     if rounds:
         yield rounds
 
 
 def _warnings(rounds: list[Round], settings: LoopSettings, model: str) -> Iterator[Note]:
-    """A note for each executed call that was found looping when it came. Rounds are newest first."""
+    """A note for each call that was found looping when it came. Rounds are newest first, their times unknown."""
     for at, round_ in enumerate(rounds):
-        engine = Engine(Timeline(rounds[at + 1 :], round_.time or 0.0), settings)
-        executed = [call for call in round_.calls if not call.withheld]
-        if not executed or round_.position == NOWHERE or not engine.suspects():
+        engine = Engine(Timeline(rounds[at + 1 :]), settings)
+        if not engine.suspects():
             continue
-        for call, finding in engine.judge_round(executed):
+        for call, finding in engine.judge_round(round_.calls):
             yield Note(round_.position, call, texts.warning(call, finding, settings, model))

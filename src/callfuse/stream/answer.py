@@ -44,7 +44,10 @@ class Answer:
         self._reader = dialect.reader(trace=True)
         self._holds: dict[int, Hold] = {}
         self._out: list[bytes] = []
-        self._complete: dict[OpenCall, ToolCall] = {}
+        self._complete: dict[OpenCall, tuple[int, ToolCall]] = {}
+        self._condemned: dict[int, list[ToolCall]] = {}
+        self._news: set[int] = set()
+        self._blocked: set[int] = set()
         self._finished: set[int] = set()
         self._cut: set[OpenCall] = set()
 
@@ -73,9 +76,14 @@ class Answer:
         return self._framer.rest()
 
     @property
+    def _is_finished(self) -> bool:
+        """Whether every choice has its finish reason."""
+        return bool(self._finished) and self._finished.issuperset(self._holds)
+
+    @property
     def would_complete(self) -> bool:
         """Whether the answer is complete if nothing more comes: it has ended, or every choice has finished."""
-        return self.complete or (not self.over and bool(self._finished) and self._finished.issuperset(self._holds))
+        return self.complete or (not self.over and self._is_finished)
 
     def finish(self) -> None:
         """The upstream has ended, perhaps without a terminal frame."""
@@ -114,14 +122,23 @@ class Answer:
         self.queue.clear()
         self.held.clear()
         self.due.clear()
+        self._blocked.clear()
         self.held_bytes = 0
 
     def calls(self, choice: int) -> dict[OpenCall, ToolCall]:
         """The complete calls of a choice, in order; what was cut off is no evidence."""
-        whole = [call for call in self._reader.calls if call.closed and call.name and call not in self._cut]
-        if not self.over:
-            return {call: call.complete() for call in whole if call.choice == choice}
-        return {call: self._complete.setdefault(call, call.complete()) for call in whole if call.choice == choice}
+        return {
+            call: self._whole(call)
+            for call in self._reader.calls
+            if call.choice == choice and call.closed and call.name and call not in self._cut
+        }
+
+    def _whole(self, call: OpenCall) -> ToolCall:
+        """A complete call as a value, the same one each time it is asked for."""
+        known = self._complete.get(call)
+        if known is None or known[0] != len(call.pieces):
+            known = self._complete[call] = (len(call.pieces), call.complete())
+        return known[1]
 
     def choices(self) -> set[int]:
         """The choices that have calls."""
@@ -151,14 +168,14 @@ class Answer:
         elif payload is None:
             self._pass(frame, ())
             if self._dialect.is_end(raw):
-                self._end(complete=True)
+                self._end(complete=self._is_finished)
         else:
             events = self._reader.read(payload)
             for event in events:
                 self._apply(event)
             self._pass(Frame(raw, payload, tuple(self._reader.entries)), self._dialect.choices_of(payload))
             if any(event.what is What.ENDED for event in events):
-                self._end(complete=True)
+                self._end(complete=self._is_finished)
 
     def _apply(self, event: Event) -> None:
         """Move the machine of the event's choice."""
@@ -169,7 +186,7 @@ class Answer:
                 self.held.add(call)
         elif event.what is What.CLOSED and call is not None:
             self._close(event.choice, call)
-        elif event.what is What.BROKE and self.queue:
+        elif event.what is What.BROKE and (self.queue or (self._writer is not None and not self.spoke)):
             raise BrokenStreamError("error in the stream")
         elif event.what in (What.FINISHED, What.CUT):
             self._finished.add(event.choice)
@@ -178,15 +195,18 @@ class Answer:
 
     def _close(self, choice: int, call: OpenCall) -> None:
         """A call is complete: innocent or looping, and perhaps the news that frees another."""
+        complete = self._whole(call)
+        brings_news = self._judge.is_news(complete)
+        self._news |= {choice} if brings_news else set()
         if not self._holds[choice].state.queues:
             return
-        complete = call.complete()
-        calls = [one for mine, one in self.calls(choice).items() if mine is not call]
-        is_looping = call in self.held and self._judge.finding(complete, calls) is not None
-        frees = self._judge.is_news(complete) and not self._judge.verdicts((*calls, complete))
         if call in self.held:
-            self._step(choice, Input.LOOPING if is_looping else Input.INNOCENT)
-        if frees:
+            looping = self._judge.finding(complete, news=choice in self._news) is not None
+            self._step(choice, Input.LOOPING if looping else Input.INNOCENT)
+            if looping:
+                self._condemned.setdefault(choice, []).append(complete)
+        condemned = self._condemned.get(choice, ())
+        if brings_news and not any(self._judge.finding(one, news=True) for one in condemned):
             self._step(choice, Input.NEWS)
 
     def _step(self, choice: int, input_: Input) -> None:
@@ -206,25 +226,27 @@ class Answer:
     def _pass(self, frame: Frame, choices: Sequence[int]) -> None:
         """Let a frame go, or put it behind what waits."""
         waits = any(choice in self._holds and self._holds[choice].state.queues for choice in choices)
-        if not self.queue and not waits:
+        overtakes = bool(choices) and not self._format.ordered and self._blocked.isdisjoint(choices)
+        if not waits and (overtakes or not self.queue):
             self._send(frame)
             return
         self.queue.append((frame, choices))
         self.held_bytes += len(frame.raw)
-        if choices and not waits:
-            self._release()
+        self._blocked.update(choices)
 
     def _release(self) -> None:
         """Send what need not wait any more: a frame waits if its choice does, or if one of its choice is before it."""
         waiting = {choice for choice, hold in self._holds.items() if hold.state.queues} | self.due
         queue, self.queue = self.queue, []
         for frame, choices in queue:
-            if waiting.isdisjoint(choices) and (choices or not self.queue):
+            overtakes = bool(choices) and not self._format.ordered
+            if waiting.isdisjoint(choices) and (overtakes or not self.queue):
                 self.held_bytes -= len(frame.raw)
                 self._send(frame)
             else:
                 waiting.update(choices)
                 self.queue.append((frame, choices))
+        self._blocked = waiting if self.queue else set()
 
     def _send(self, frame: Frame) -> None:
         self.spoke = True

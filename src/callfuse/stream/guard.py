@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Reply, Request, Writer
+from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Remembered, Remembering, Reply, Request, Writer
 from callfuse.framing import EVENTS, Format, Payload
 from callfuse.jsontext import NotJSON
 from callfuse.policy import texts
@@ -69,16 +69,16 @@ class StreamGuard:
         answer = self._answer
         if self._silent:
             return b""
-        if answer.is_quiet(chunk):
-            self._keep(chunk)
-            return chunk
         if answer.passes:
+            return chunk
+        if answer.is_quiet(chunk):
+            if self._raw_bytes + len(chunk) > self._settings.max_response_bytes:
+                return self.fail("max_response_bytes") + chunk
+            self._keep(chunk)
             return chunk
         out = self._read(answer.frames(chunk))
         if answer.waiting > self._settings.max_held_bytes and not answer.is_open and not answer.due:
             out += self.fail("max_held_bytes")
-        if self._raw_bytes > self._settings.max_response_bytes and not (answer.is_open or answer.over):
-            out += self.fail("max_response_bytes")
         return self._out(out)
 
     def finish(self) -> bytes:
@@ -159,6 +159,7 @@ class StreamGuard:
             withheld = set()
         self._recorded = True
         self.record.keep(list(calls.values()), verdicts)
+        self._remember(verdicts)
         if not withheld:
             answer.release_all()
             return Step(answer.drain())
@@ -196,8 +197,18 @@ class StreamGuard:
 
     def settle(self) -> None:
         """The answer has been delivered whole: keep its calls, unless a verdict has done so."""
-        if self.complete and not self._recorded and (calls := self._answer.calls(0)):
+        if not self.complete or self._recorded:
+            return
+        self._remember(())
+        if calls := self._answer.calls(0):
             self.record.keep(list(calls.values()), ())
+
+    def _remember(self, verdicts: Sequence[Verdict]) -> None:
+        """Note the answer as one that its vendor may remember, with what is to be said of its withheld calls."""
+        if isinstance(self._dialect, Remembering):
+            ids = [self._dialect.answer_id(payload) for payload in self._payloads(lenient=True)]
+            replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
+            self.record.answers.append(Remembered(next(filter(None, ids), ""), tuple(replies)))
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
         """Ask the model again, or take the next rung where its turn cannot be put together."""
@@ -282,6 +293,8 @@ class StreamGuard:
         for raw in frames:
             if answer.queue and not answer.over and answer.held_bytes + len(raw) > self._settings.max_held_bytes:
                 out += self._let_go("max_held_bytes")
+            elif self._raw_bytes + len(raw) > self._settings.max_response_bytes and not (answer.is_open or answer.over):
+                out += self._let_go("max_response_bytes")
             if self._silent:
                 return bytes(out)
             if answer.passes:
@@ -305,6 +318,9 @@ class StreamGuard:
         try:
             answer.take(frame)
         except Exception as error:  # noqa: BLE001 - see above
+            if self._asked and not answer.spoke:
+                self._silent = True  # the next rung is taken once the app has ended this answer
+                return b""
             return self._let_go(_cause(error), frame.raw)
         return answer.drain()
 

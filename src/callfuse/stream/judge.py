@@ -33,6 +33,8 @@ class Judge:
         self.model = model
         self.ladder = usable(settings.ladder, may_change=may_change, may_ask=may_ask)
         self._hold_all = hold_all
+        self._may_change = may_change
+        self._may_ask = may_ask
         self._refused: set[Signature] = set()
         self._look()
 
@@ -55,9 +57,9 @@ class Judge:
             self._withhold[name] = known
         return known
 
-    def finding(self, call: ToolCall, siblings: Sequence[ToolCall]) -> Finding | None:
-        """What is found in a call so far, with what has come beside it."""
-        return dict(self._engine.judge_round((*siblings, call), self._refused)).get(call)
+    def finding(self, call: ToolCall, *, news: bool) -> Finding | None:
+        """What is found in a call so far; `news`: a new call has come beside it."""
+        return self._engine.judge_beside(call, self._refused, news=news)
 
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call is new to the timeline."""
@@ -73,6 +75,10 @@ class Judge:
         self._refused.update(call.signature for call in calls)
         self.timeline = self.timeline.after(tuple(calls))
         self._look()
+
+    def allowed(self, rung: Rung) -> Rung:
+        """A rung that a callback wants, or what this exchange allows in its place."""
+        return usable((rung,), may_change=self._may_change, may_ask=self._may_ask)[0]
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from callfuse.dialects.base import Remembered
 from callfuse.model import ToolCall
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
@@ -12,7 +13,7 @@ from callfuse.policy.settings import Rung
 class Record:
     """Filled by a guard as its answer goes on.
 
-    `rounds` are the calls of each answer of the exchange, marked with what became of them; `notes` are the texts that
+    `answers` are those that the vendor may remember, in order; `rounds` are the calls of each answer of the exchange, marked with what became of them; `notes` are the texts that
     surviving calls carry for their withheld siblings; `verdicts` what was done, in order; `fail_open` the causes for
     which calls went unjudged; `unasked` the parts for which the model could not be asked again.
 
@@ -25,6 +26,7 @@ class Record:
     verdicts: list[Verdict] = field(default_factory=list)
     fail_open: list[str] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
+    answers: list[Remembered] = field(default_factory=list)
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Keep a round: which of its calls were found, and which the client never saw."""
@@ -37,6 +39,12 @@ class Record:
         """The survivor's result will carry what is to be said of its withheld siblings."""
         if self.choices == 1:
             self.notes += [(survivor, text) for text in said]
+
+    def told(self) -> None:
+        """What there was to tell has been told."""
+        self.verdicts.clear()
+        self.fail_open.clear()
+        self.unasked.clear()
 
     def replace_last(self, verdicts: Sequence[Verdict]) -> None:
         """The rung taken for the last round has failed, and the next one was taken."""

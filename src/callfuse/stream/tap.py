@@ -5,7 +5,7 @@ It assembles calls for the ledger, and gives the verdicts of rungs that leave th
 
 from collections.abc import Sequence
 
-from callfuse.dialects.base import Dialect, OpenCall, Request, What
+from callfuse.dialects.base import Dialect, OpenCall, Remembered, Remembering, Request, What
 from callfuse.framing import EVENTS, Format
 from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
@@ -21,13 +21,16 @@ class StreamTap:
     """
 
     __slots__ = (
+        "_answer",
         "_broke",
         "_cut",
         "_finished",
         "_format",
         "_framer",
         "_judge",
+        "_left",
         "_reader",
+        "_remembering",
         "frame_end",
         "idle",
         "record",
@@ -40,13 +43,19 @@ class StreamTap:
         self._framer = form.framer()
         self.frame_end = form.frame_end
         self._reader = dialect.reader()
-        self.idle = True
+        self._remembering = dialect if isinstance(dialect, Remembering) else None
+        self._answer = ""
+        self.idle = self._framer.empty
+        self._left = judge.settings.max_response_bytes
         self._cut: set[OpenCall] = set()
         self._finished = False
         self._broke = False
 
     def feed(self, chunk: bytes) -> None:
         """Look at a chunk."""
+        self._left -= len(chunk)
+        if self._left < 0:
+            return
         for frame in self._framer.feed(chunk):
             self._read(frame)
         self.idle = self._framer.empty and not self._reader.calls
@@ -58,6 +67,8 @@ class StreamTap:
             return
         if payload is None:
             return
+        if self._remembering is not None:
+            self._answer = self._answer or self._remembering.answer_id(payload)
         for event in self._reader.read(payload):
             if event.what in (What.FINISHED, What.CUT):
                 self._finished = True
@@ -70,8 +81,10 @@ class StreamTap:
         """The answer has been delivered whole: keep its calls and judge them."""
         if rest := self._framer.rest():
             self._read(rest)
-        if not self._finished or self._broke:
+        if not self._finished or self._broke or self._left < 0:
             return
+        if self._answer:
+            self.record.answers.append(Remembered(self._answer))
         whole = [call for call in self._reader.calls if call.closed and call.name and call not in self._cut]
         for choice in sorted({call.choice for call in whole}):
             settle(self.record, self._judge, [call.complete() for call in whole if call.choice == choice])
@@ -106,7 +119,9 @@ class WholeTap:
             payload = loads(body)
         except NotJSON:
             return
-        for choice in self._dialect.read_whole(payload):
+        if isinstance(self._dialect, Remembering) and isinstance(payload, dict):
+            self.record.answers.append(Remembered(self._dialect.answer_id(payload)))
+        for choice in self._dialect.read_whole(payload) if isinstance(payload, dict) else ():
             settle(self.record, self._judge, choice.complete())
 
 

@@ -3,12 +3,13 @@
 It is driven like `StreamGuard`; until the end `feed` gives nothing, and `Step.out` is the whole body for the client.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import AskError, Block, Dialect, Reply, Request, WholeChoice
+from callfuse.dialects.base import AskError, Block, Dialect, Remembered, Remembering, Reply, Request, WholeChoice
 from callfuse.framing import Payload
-from callfuse.jsontext import loads
+from callfuse.jsontext import NotJSON, loads, loads_exact
 from callfuse.model import ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
@@ -16,6 +17,9 @@ from callfuse.policy.settings import Rung
 from callfuse.stream.judge import Judge
 from callfuse.stream.record import Record
 from callfuse.stream.step import Step
+
+_WIDE = re.compile(rb"\d{19}")
+"""Integers that the fast parser may round."""
 
 
 class WholeGuard:
@@ -64,8 +68,11 @@ class WholeGuard:
         if self._passes:
             return b"" if self._silent else chunk
         self._body += chunk
-        if len(self._body) > self._judge.settings.max_response_bytes and not self._asked:
+        if len(self._body) <= self._judge.settings.max_response_bytes:
+            return b""
+        if not self._asked:
             return self.fail("max_response_bytes")
+        self._passes = self._silent = True
         return b""
 
     def finish(self) -> bytes:
@@ -75,6 +82,9 @@ class WholeGuard:
         try:
             self._read(bytes(self._body))
             self._verdicts = [one for choice in self._choices for one in self._judge.verdicts(choice.complete())]
+        except NotJSON:
+            self._passes = not self._asked
+            return b"" if self._asked else bytes(self._body)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
             return b"" if self._asked else self.fail(_cause(error))
         self.complete = True
@@ -84,8 +94,12 @@ class WholeGuard:
         return self._client
 
     def _read(self, body: bytes) -> None:
-        payload = loads(body)
+        payload = loads_exact(body) if _WIDE.search(body) else loads(body)
+        if not isinstance(payload, dict):
+            raise NotJSON("no object")
         choices = self._dialect.read_whole(payload)
+        if self._asked and not choices:
+            raise NotJSON("no answer of the dialect")
         client = body
         if self._first is not None:
             client = self._request.splice_whole(self._first, body, usage=self._judge.settings.usage)
@@ -100,7 +114,7 @@ class WholeGuard:
         self.record.fail_open.append(cause)
         self._passes = True
         out = bytes(self._body)
-        if not (self._judge.settings.fail_closed and self._dialect.call_mark in out):
+        if not self._judge.settings.fail_closed:
             return out
         self._silent = True
         return self._request.own_answer(texts.unjudged(""))
@@ -149,7 +163,7 @@ class WholeGuard:
             self._judge.withheld([verdict.call for verdict in self._asked])
         except Exception as error:  # noqa: BLE001 - the answer then stands for itself
             self.record.fail_open.append(_cause(error))
-        self.complete = self._recorded = False
+        self.complete = self._recorded = self._passes = self._silent = False
         self._body.clear()
 
     def unanswered(self) -> Step:
@@ -173,19 +187,22 @@ class WholeGuard:
 
     def _keep(self, verdicts: Sequence[Verdict]) -> None:
         self._recorded = True
+        if isinstance(self._dialect, Remembering):
+            replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
+            self.record.answers.append(Remembered(self._dialect.answer_id(self._payload), tuple(replies)))
         self.record.keep([call for choice in self._choices for call in choice.complete()], verdicts)
 
     def _ask(self, verdicts: Sequence[Verdict]) -> Step:
         """Ask the model again, or take the next rung where its turn cannot be put together."""
         try:
             turn = self._dialect.turn_of_whole(bytes(self._body), self._payload)
+            replies = [Reply(verdict.call, self._judge.guidance(verdict)) for verdict in verdicts]
+            self._asked_body = self._request.ask_again(self._asked_body, turn, replies)
         except AskError as error:
             self.record.unasked.append(error.part)
             last = [replace(verdict, rung=Rung.BLOCK, place=len(self._judge.ladder)) for verdict in verdicts]
             self.record.replace_last(last)
             return Step(self._thin(last, [0]))
-        replies = [Reply(verdict.call, self._judge.guidance(verdict)) for verdict in verdicts]
-        self._asked_body = self._request.ask_again(self._asked_body, turn, replies)
         self._asked = list(verdicts)
         return Step(b"", self._asked_body)
 

@@ -10,7 +10,7 @@ import orjson
 
 from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.signatures import signature_for
-from callfuse.testing.turn import Turn, dumps, objects, texts
+from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, texts
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -27,6 +27,7 @@ class Anthropic:
     """`POST .../v1/messages`."""
 
     name = "anthropic"
+    stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
         """Whether `path` is that of messages, under any prefix."""

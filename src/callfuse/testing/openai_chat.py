@@ -8,13 +8,14 @@ from itertools import zip_longest
 from typing import Any
 
 from callfuse.testing.script import Answer, Call, Usage
-from callfuse.testing.turn import Turn, dumps, objects, texts
+from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, texts
 
 
 class OpenAIChat:
     """`POST .../chat/completions`."""
 
     name = "openai-chat"
+    stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
         """Whether `path` is that of chat completions, under any prefix."""

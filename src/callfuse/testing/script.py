@@ -4,6 +4,7 @@ A `VendorRequest` enters a script, an `Answer` or a `Fault` leaves. A script is 
 async, or a sequence of answers that are given one after the other.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +13,12 @@ from typing import Any
 import orjson
 
 from callfuse.model import MARKER
+
+STREAMING_METHOD = ":streamGenerateContent"
+"""The end of a path by which Gemini is asked for a stream."""
+_MODEL_IN_PATH = re.compile(r"([^/:]+):\w+\Z")
+STREAM_UNASKED = frozenset({"ollama"})
+"""The dialects that stream unless they are told not to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +145,15 @@ class VendorRequest:
     @property
     def streams(self) -> bool:
         """Whether the answer is asked for as a stream."""
-        return self.body.get("stream") is True
+        if self.path.endswith(STREAMING_METHOD):
+            return True
+        return self.body.get("stream", self.dialect in STREAM_UNASKED) is True
 
     @property
     def model(self) -> str:
-        """The model's name, as far as the body gives one."""
-        return str(self.body.get("model") or "scripted-model")
+        """The model's name, as far as the body or the path gives one."""
+        in_path = _MODEL_IN_PATH.search(self.path)
+        return str(self.body.get("model") or (in_path and in_path[1]) or "scripted-model")
 
     @property
     def guidance(self) -> str:

@@ -9,6 +9,7 @@ import orjson
 from callfuse.testing.script import Answer, Call, Choices, Usage, VendorRequest
 
 BYTES_PER_TOKEN = 4
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class VendorDialect(Protocol):
 
     name: str
     """The dialect's name, as `callfuse.testing.rules` knows it."""
+    stream_type: bytes
+    """The content type of its streams."""
 
     def serves(self, path: str) -> bool:
         """Whether requests to `path` are of this dialect."""

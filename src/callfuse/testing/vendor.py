@@ -15,7 +15,10 @@ import anyio
 import orjson
 
 from callfuse.testing.anthropic import Anthropic
+from callfuse.testing.gemini import Gemini
+from callfuse.testing.ollama import Ollama
 from callfuse.testing.openai_chat import OpenAIChat
+from callfuse.testing.openai_responses import OpenAIResponses
 from callfuse.testing.rules import violations
 from callfuse.testing.script import Answer, Choices, Fault, FaultKind, Reply, Script, Usage, VendorRequest
 from callfuse.testing.turn import Turn, VendorDialect, dumps
@@ -24,16 +27,16 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-DIALECTS: tuple[VendorDialect, ...] = (OpenAIChat(), Anthropic())
+DIALECTS: tuple[VendorDialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini(), Ollama())
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 REDACTED = "[redacted]"
 
 _JSON = [(b"content-type", b"application/json")]
-_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+_UNCACHED = (b"cache-control", b"no-cache")
 
 
 class ScriptedVendor:
-    """An ASGI app that plays OpenAI (`.../chat/completions`) and Anthropic (`.../v1/messages`) from one script.
+    """An ASGI app that plays OpenAI (`.../chat/completions`), Anthropic (`.../v1/messages`) and others from one script.
 
     `script` is a function of the request, sync or async, or a sequence of answers given in order (a request too
     many is answered 400). `chunk_delay_s` is waited before each frame of a stream, `piece_chars` is how much text a
@@ -70,7 +73,7 @@ class ScriptedVendor:
         if raw is None:
             return
         if dialect is None or scope["method"] != "POST":
-            served = "POST .../chat/completions and POST .../v1/messages"
+            served = "POST .../chat/completions, .../v1/messages and .../api/chat"
             message = f"{scope['method']} {scope['path']} is not served here, only {served}"
             await _send_whole(send, 404, dumps((dialect or DIALECTS[0]).error(404, message)))
             return
@@ -134,7 +137,8 @@ class ScriptedVendor:
         return reply
 
     async def _stream(self, send: Send, dialect: VendorDialect, turn: Turn, fault: Fault | None) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+        headers = [(b"content-type", dialect.stream_type), _UNCACHED]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         for frame in _frames(dialect, turn, fault):
             if self._chunk_delay_s:
                 await anyio.sleep(self._chunk_delay_s)

@@ -8,7 +8,10 @@ quirk), once with the official SDK (`sdk`), whose word decides what is a valid s
 from typing import Protocol
 
 from tests.support.kits.anthropic import AnthropicKit
+from tests.support.kits.gemini import GeminiArrayKit, GeminiKit
+from tests.support.kits.ollama import OllamaKit
 from tests.support.kits.openai_chat import OpenAIChatKit
+from tests.support.kits.openai_responses import OpenAIResponsesKit
 from tests.support.model import PLAIN, Answer, Frame, History, Style, View
 
 
@@ -32,12 +35,20 @@ class DialectKit(Protocol):
         """Whether text may follow a call."""
 
     @property
+    def one_text(self) -> bool:
+        """Whether all text of an answer is one string, so that two answers' texts are parted by a blank line."""
+
+    @property
     def stopped(self) -> str:
         """The finish reason of a message that ends without calls."""
 
     @property
     def called(self) -> str:
         """The finish reason of a message that ends with calls."""
+
+    @property
+    def history_key(self) -> str:
+        """Where in a request the conversation stands."""
 
     @property
     def newlines(self) -> tuple[str, ...]:
@@ -64,11 +75,14 @@ class DialectKit(Protocol):
     def replay(self, history: History, body: bytes, *, stream: bool, result: str) -> bytes:
         """The next request of an agent on the official SDK: each call gets `result`, or the user speaks."""
 
+    def said(self, request: bytes) -> View:
+        """The model's last turn in a request; arguments as the text that they stand there as, or would in JSON."""
+
     def results(self, request: bytes) -> list[tuple[str, str]]:
         """The results in a request, as (call id, text), in order."""
 
-    def lineage(self, body: bytes) -> set[str]:
-        """The answer ids that stand in a streamed body."""
+    def lineage(self, body: bytes, *, stream: bool) -> set[str]:
+        """The answer ids that stand in a body, or what else tells two answers apart."""
 
     def tokens(self, body: bytes, *, stream: bool) -> tuple[int, int] | None:
         """Input and output tokens that the SDK reports at the end."""
@@ -77,7 +91,22 @@ class DialectKit(Protocol):
         """An error event, as the vendor puts it into a stream that has begun."""
 
 
-KITS: tuple[DialectKit, ...] = (OpenAIChatKit(), AnthropicKit())
+KITS: tuple[DialectKit, ...] = (
+    OpenAIChatKit(),
+    OpenAIResponsesKit(),
+    AnthropicKit(),
+    OllamaKit(),
+    GeminiKit(),
+    GeminiArrayKit(),
+)
+
+STREAMS = {kit.path: (kit.stream_path, kit.query) for kit in (GeminiKit, GeminiArrayKit)}
+"""Where, and with which query, streams are asked for by dialects that tell them from whole answers by the path."""
+
+
+def target_of(kit: DialectKit, *, stream: bool) -> tuple[str, bytes]:
+    """The path and the query of a request."""
+    return STREAMS[kit.path] if stream and kit.path in STREAMS else (kit.path, b"")
 
 
 def stream_of(kit: DialectKit, answer: Answer) -> bytes:

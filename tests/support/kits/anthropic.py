@@ -38,8 +38,10 @@ class AnthropicKit:
     path = "/v1/messages"
     most_choices = 1
     late_text = False
+    one_text = False
     stopped = "end_turn"
     called = "tool_use"
+    history_key = "messages"
     newlines = ("\n", "\r\n", "\r")
 
     def request(self, history: History, *, stream: bool, n: int = 1, style: Style = PLAIN) -> bytes:
@@ -102,6 +104,16 @@ class AnthropicKit:
         )
         return vendor.asked
 
+    def said(self, request: bytes) -> View:
+        """The last assistant message; a thinking block must have its signature."""
+        turn = next(turn for turn in reversed(json.loads(request)["messages"]) if turn["role"] == "assistant")
+        blocks = turn["content"]
+        assert all(block["signature"] for block in blocks if block["type"] == "thinking")
+        made = [block for block in blocks if block["type"] == "tool_use"]
+        calls = tuple(SeenCall(block["id"], block["name"], json.dumps(block["input"])) for block in made)
+        text = "".join(block["text"] for block in blocks if block["type"] == "text")
+        return View(text, "".join(block["thinking"] for block in blocks if block["type"] == "thinking"), calls, None)
+
     def results(self, request: bytes) -> list[tuple[str, str]]:
         """Every tool_result block."""
         return [
@@ -112,8 +124,10 @@ class AnthropicKit:
             if block["type"] == "tool_result"
         ]
 
-    def lineage(self, body: bytes) -> set[str]:
-        """The ids of the messages that start in a stream."""
+    def lineage(self, body: bytes, *, stream: bool) -> set[str]:
+        """The ids of the messages that start in a stream, or of the whole one."""
+        if not stream:
+            return {json.loads(body)["id"]}
         return {part["message"]["id"] for part in payloads(body) if part["type"] == "message_start"}
 
     def tokens(self, body: bytes, *, stream: bool) -> tuple[int, int] | None:

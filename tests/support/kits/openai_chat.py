@@ -38,8 +38,10 @@ class OpenAIChatKit:
     path = "/v1/chat/completions"
     most_choices = 2
     late_text = True
+    one_text = True
     stopped = "stop"
     called = "tool_calls"
+    history_key = "messages"
     newlines = ("\n", "\r\n", "\r")
 
     def request(self, history: History, *, stream: bool, n: int = 1, style: Style = PLAIN) -> bytes:
@@ -103,6 +105,13 @@ class OpenAIChatKit:
         )
         return vendor.asked
 
+    def said(self, request: bytes) -> View:
+        """The last assistant message."""
+        turn = next(turn for turn in reversed(json.loads(request)["messages"]) if turn["role"] == "assistant")
+        made = [(call["id"], call["function"]) for call in turn.get("tool_calls") or ()]
+        calls = tuple(SeenCall(call_id, what["name"], what["arguments"]) for call_id, what in made)
+        return View(turn["content"] or "", turn.get("reasoning_content") or "", calls, None)
+
     def results(self, request: bytes) -> list[tuple[str, str]]:
         """Every tool message."""
         return [
@@ -111,9 +120,9 @@ class OpenAIChatKit:
             if turn["role"] == "tool"
         ]
 
-    def lineage(self, body: bytes) -> set[str]:
+    def lineage(self, body: bytes, *, stream: bool) -> set[str]:
         """The ids of the chunks."""
-        return {part["id"] for part in payloads(body)}
+        return {part["id"] for part in (payloads(body) if stream else [json.loads(body)])}
 
     def tokens(self, body: bytes, *, stream: bool) -> tuple[int, int] | None:
         """The last usage."""

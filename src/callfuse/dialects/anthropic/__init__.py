@@ -23,7 +23,7 @@ class Anthropic:
 
     def serves(self, path: str) -> bool:
         """Paths of messages; of those that other vendors share, the body decides. Counting tokens is no exchange."""
-        if path.endswith("/v1/messages"):
+        if path.rstrip("/").endswith("/v1/messages"):
             return True
         return path.endswith((":rawPredict", ":streamRawPredict", "/invoke")) and "count-tokens" not in path
 

@@ -81,6 +81,8 @@ class MessagesReader:
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of a whole answer."""
+    if payload.get("type") == "error":
+        return []
     blocks = payload.get("content")
     calls = [
         ToolCall(str(block.get("id") or ""), str(block.get("name") or ""), block.get("input"))

@@ -58,11 +58,11 @@ class MessagesRequest:
                     pair(calls, results)
                     yield Round(calls, position)
                 results = []
-            elif _is_real_user(message):
-                yield None
-                results = []
-            else:
-                results = [
+            elif message.get("role") == "user":
+                if _is_real_user(message):
+                    yield None
+                    results = []
+                results[:0] = [
                     (id_, Result(block.get("content"), block.get("is_error"))) for _, id_, block in _results(message)
                 ]
 
@@ -70,22 +70,26 @@ class MessagesRequest:
         """The body with texts added to the content of each named call's tool_result."""
         found: dict[tuple[int, int], str] = {}
         for note in notes:
-            if note.position + 1 >= self.length:
-                continue
-            listed = list(_results(self._messages[note.position + 1]))
-            at = result_at(self._calls(note.position), [id_ for _, id_, _ in listed], note.call)
+            listed = self._results_after(note.position)
+            at = result_at(self._calls(note.position), [id_ for _, id_ in listed], note.call)
             if at is not None:
-                key = (note.position + 1, listed[at][0])
+                key = listed[at][0]
                 found[key] = f"{found[key]}\n\n{note.text}" if key in found else note.text
-        edits = [
-            grown(
-                ("messages", place, "content", block, "content"),
-                self._messages[place]["content"][block].get("content"),
-                text,
-            )
-            for (place, block), text in found.items()
-        ]
+        edits: list[Edit] = []
+        for (place, block), text in found.items():
+            content = self._messages[place]["content"][block].get("content")
+            edits += grown(("messages", place, "content", block, "content"), content, text)
         return apply(self.body, edits)
+
+    def _results_after(self, position: int) -> list[tuple[tuple[int, int], str]]:
+        """The results of the round at `position`, in however many messages: (message, block) and id."""
+        listed = []
+        for place in range(position + 1, self.length):
+            message = self._messages[place]
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                break
+            listed += [((place, block), id_) for block, id_, _ in _results(message)]
+        return listed
 
     def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
         """The body with the model's turn and a user message of tool results at the end of the messages."""
@@ -161,7 +165,12 @@ def _results(message: Any) -> Iterator[tuple[int, str, Payload]]:
 
 
 def _is_real_user(message: Payload) -> bool:
-    """Whether a person has spoken here: text beside tool results is a harness's reminder."""
-    if message.get("role") != "user" or any(True for _ in _results(message)):
+    """Whether a person has spoken here: not callfuse, no harness's reminder, and not a tool."""
+    if message.get("role") != "user":
         return False
-    return not is_own_or_reminder(message.get("content"))
+    content = message.get("content")
+    if isinstance(content, list):
+        content = [block for block in content if not (isinstance(block, dict) and block.get("type") == "tool_result")]
+        if not content:
+            return False
+    return not is_own_or_reminder(content)

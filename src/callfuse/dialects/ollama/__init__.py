@@ -25,7 +25,7 @@ class Ollama:
 
     def serves(self, path: str) -> bool:
         """Any path that ends so; the body tells Ollama's from an application's own."""
-        return path.endswith("/api/chat")
+        return path.rstrip("/").endswith("/api/chat")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
         """The request, if it has a model and messages."""
@@ -58,7 +58,7 @@ class Ollama:
 
     def reader(self, *, trace: bool = False) -> ChatReader:
         """The assembly of one streamed answer."""
-        return ChatReader()
+        return ChatReader(trace=trace)
 
     def turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""

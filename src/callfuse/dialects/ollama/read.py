@@ -18,15 +18,17 @@ _QUIET: Final[Sequence[Event]] = ()
 class ChatReader:
     """Assembles the calls of one streamed answer: each opens and closes with the line that brings it."""
 
-    __slots__ = ("calls", "entries")
+    __slots__ = ("_trace", "calls", "entries")
 
-    def __init__(self) -> None:
+    def __init__(self, *, trace: bool = False) -> None:
+        self._trace = trace
         self.calls: list[OpenCall] = []
         self.entries: list[Entry] = []
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """What one line says of calls."""
-        self.entries = []
+        if self._trace:
+            self.entries = []
         message = payload.get("message")
         parts = message.get("tool_calls") if isinstance(message, dict) else None
         if not parts:
@@ -37,7 +39,8 @@ class ChatReader:
         for at, part in enumerate(parts):
             call = self._open(part)
             events += (Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call))
-            self.entries.append(Entry(("message", "tool_calls", at), call))
+            if self._trace:
+                self.entries.append(Entry(("message", "tool_calls", at), call))
         if payload.get("done"):
             events += (Event(What.FINISHED), Event(What.ENDED))
         return events

@@ -79,7 +79,7 @@ class ChatRequest:
         """The body with texts added to the content of each named call's tool message."""
         edits: list[Edit] = []
         for place, text in self._results_of(notes).items():
-            edits.append(grown(("messages", place, "content"), self._messages[place].get("content"), text))
+            edits += grown(("messages", place, "content"), self._messages[place].get("content"), text)
         return apply(self.body, edits)
 
     def _results_of(self, notes: Sequence[Note]) -> dict[int, str]:

@@ -22,7 +22,7 @@ class OpenAIChat:
 
     def serves(self, path: str) -> bool:
         """Any path that ends so."""
-        return path.endswith("/chat/completions")
+        return path.rstrip("/").endswith("/chat/completions")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
         """The request, if it has messages."""

@@ -9,6 +9,8 @@ reason; finish reasons may be repeated or followed by more deltas.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import orjson
+
 from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
 from callfuse.framing import Payload
 from callfuse.jsontext import dumps
@@ -93,7 +95,7 @@ class ChatReader:
         return None if name else self._growing.get(choice)
 
     def _open(self, events: list[Event], choice: int, index: object, id_: str, name: str) -> OpenCall:
-        if (before := self._growing.get(choice)) and not before.closed:
+        if (before := self._growing.get(choice)) and not before.closed and _is_complete(before.arguments):
             before.closed = True
             events.append(Event(What.CLOSED, choice, before))
         place = sum(call.choice == choice for call in self.calls)
@@ -105,14 +107,21 @@ class ChatReader:
         return call
 
     def _finish(self, events: list[Event], choice: int, reason: str) -> None:
-        call = self._growing.get(choice)
-        if reason in CUTTING:
-            events.append(Event(What.CUT, choice, call if call and not call.closed else None))
-            return
-        if call and not call.closed:
+        open_calls = [call for call in self.calls if call.choice == choice and not call.closed]
+        cut = open_calls.pop() if open_calls and reason in CUTTING else None
+        for call in open_calls:
             call.closed = True
             events.append(Event(What.CLOSED, choice, call))
-        events.append(Event(What.FINISHED, choice))
+        events.append(Event(What.CUT, choice, cut) if reason in CUTTING else Event(What.FINISHED, choice))
+
+
+def _is_complete(arguments: str) -> bool:
+    """Whether a call may be over where another begins: some servers send the pieces of several by turns."""
+    try:
+        orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def calls_of(message: Payload) -> Iterator[ToolCall]:
@@ -140,4 +149,5 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
             cut=choice.get("finish_reason") in CUTTING,
         )
         for choice in payload.get("choices") or ()
+        if isinstance(choice, dict)
     ]

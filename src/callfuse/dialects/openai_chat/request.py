@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callfuse.dialects.base import Block, Note, Reply
+from callfuse.dialects.base import Block, Note, Reply, Writer
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.openai_chat.read import calls_of
 from callfuse.dialects.openai_chat.whole import splice_whole, thin_whole
@@ -112,7 +112,7 @@ class ChatRequest:
         edits: list[Edit] = []
         for place, text in self._results_of(notes).items():
             path = ("messages", place, "content")
-            edits.append(grown(path, self._messages[place].get("content"), text))
+            edits += grown(path, self._messages[place].get("content"), text)
         return apply(self.body, edits)
 
     def _results_of(self, notes: Sequence[Note]) -> dict[int, str]:
@@ -146,7 +146,7 @@ class ChatRequest:
         edits = [Edit(("messages", END), b",".join(new))]
         return apply(body, edits + self._loosened())
 
-    def writer(self, *, usage: str) -> ChatWriter:
+    def writer(self, *, usage: str) -> Writer:
         """A writer for the stream that answers this request."""
         return ChatWriter(structured=self.structured, wants_usage=self._wants_usage, summed=usage == "sum")
 

@@ -42,8 +42,7 @@ class ChatWriter:
 
     def sent(self, payload: Payload) -> None:
         """Note what a chunk has given to the client."""
-        if not self._head and payload.get("choices"):
-            self._head = {key: payload[key] for key in HEAD if key in payload}
+        self._see_head(payload)
         self._usage.see(payload.get("usage"))
         for choice in payload.get("choices") or ():
             delta = choice.get("delta") or {}
@@ -53,6 +52,11 @@ class ChatWriter:
             if delta.get("content") or delta.get("refusal"):
                 self._texts.add(number)
             self._details_sent |= bool(delta.get("reasoning_details"))
+
+    def _see_head(self, payload: Payload) -> None:
+        """The stream's identity, of its first chunk, whether that went out or not."""
+        if not self._head and payload.get("choices"):
+            self._head = {key: payload[key] for key in HEAD if key in payload}
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
@@ -65,6 +69,7 @@ class ChatWriter:
                     left = {}
                 pieces.append(frame.raw)
                 continue
+            self._see_head(frame.payload)
             edits = list(_without(frame, withheld))
             for place, choice in enumerate(frame.payload.get("choices") or ()):
                 block = blocks.get(choice.get("index") or 0)
@@ -91,6 +96,7 @@ class ChatWriter:
                     pieces.append(frame.raw)
                 continue
             self._usage.see(frame.payload.get("usage"))
+            self._see_head(frame.payload)
             edits = list(_without(frame, withheld))
             for place, choice in enumerate(frame.payload.get("choices") or ()):
                 if choice.get("finish_reason"):

@@ -8,11 +8,14 @@ vendors answer HTTP 400 at the first broken rule, these functions report them al
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from callfuse.testing.rules import anthropic, openai_chat
+from callfuse.testing.rules import anthropic, gemini, ollama, openai_chat, openai_responses
 
 RULES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "openai-chat": openai_chat.broken,
+    "openai-responses": openai_responses.broken,
     "anthropic": anthropic.broken,
+    "gemini": gemini.broken,
+    "ollama": ollama.broken,
 }
 
 

@@ -1,6 +1,6 @@
 """What a healthy request costs beyond the bare app, against one orjson parse of its body.
 
-    python -m benchmarks.requests [--rounds 301]
+    python -m benchmarks.histories [--rounds 301]
 
 In process, with an app that answers whole and says nothing: the added time is reading the request, finding its lane and
 timeline, and keeping the answer's round. The runs are interleaved; the figures are medians.
@@ -64,9 +64,12 @@ def app_of(answer: bytes) -> ASGIApp:
     return app
 
 
-CHAT_ANSWER = orjson.dumps({"id": "c", "object": "chat.completion", "created": 1, "model": "gpt-test", "choices": [
-    {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "call_new", "type": "function", "function": {"name": "tool_1", "arguments": '{"path": "new.py"}'}}]}}]})  # fmt: skip
+_CALL = {"id": "call_new", "type": "function", "function": {"name": "tool_1", "arguments": '{"path": "new.py"}'}}
+_MESSAGE = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
+_CHOICE = {"index": 0, "finish_reason": "tool_calls", "message": _MESSAGE}
+CHAT_ANSWER = orjson.dumps(
+    {"id": "c", "object": "chat.completion", "created": 1, "model": "gpt-test", "choices": [_CHOICE]}
+)
 ANTHROPIC_ANSWER = orjson.dumps({"id": "m", "type": "message", "role": "assistant", "model": "claude-test",
     "content": [{"type": "tool_use", "id": "t_new", "name": "tool_1", "input": {"path": "new.py"}}],
     "stop_reason": "tool_use", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}})  # fmt: skip

@@ -1,0 +1,38 @@
+"""Requests of Cohere chats: their histories are those of OpenAI chat completions, answers and tool choice are not."""
+
+from collections.abc import Mapping, Sequence
+
+from callfuse.dialects.openai_chat import request as openai
+from callfuse.dialects.base import Block
+from callfuse.dialects.cohere.whole import splice_whole, thin_whole
+from callfuse.dialects.cohere.write import ChatWriter
+from callfuse.jsontext import Edit, dumps
+
+
+class ChatRequest(openai.ChatRequest):
+    """A parsed body and the bytes it came from."""
+
+    __slots__ = ()
+
+    def writer(self, *, usage: str) -> ChatWriter:
+        """A writer for the stream that answers this request."""
+        return ChatWriter(structured=self.structured, summed=usage == "sum")
+
+    def own_answer(self, text: str) -> bytes:
+        """An answer that says this text."""
+        message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+        return dumps({"id": "callfuse", "finish_reason": "COMPLETE", "message": message})
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the withheld calls."""
+        return thin_whole(body, withheld, blocks)
+
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+        """Two whole answers as one."""
+        return splice_whole(first, second, summed=usage == "sum")
+
+    def _loosened(self) -> list[Edit]:
+        """`REQUIRED` stays while another tool is open; without a choice the model is free."""
+        if self._payload.get("tool_choice") == "REQUIRED" and len(self._payload.get("tools") or ()) < 2:
+            return [Edit(("tool_choice",), None)]
+        return []

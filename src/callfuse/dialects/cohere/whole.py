@@ -1,0 +1,75 @@
+"""Whole Cohere answers: without withheld calls, and two as one. Bytes that need no change keep theirs."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from callfuse.dialects.base import Block
+from callfuse.dialects.cohere.usage import NestedUsage
+from callfuse.dialects.cohere.write import OWN_REASONS, finish_of
+from callfuse.framing import Payload
+from callfuse.jsontext import END, Edit, apply, dumps, loads, span, spans
+
+
+def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+    """The answer without the calls at (choice, place); a blocked one says why."""
+    payload: Payload = loads(body)
+    message = payload["message"]
+    gone = [place for _, place in withheld]
+    if gone and len(gone) == len(message["tool_calls"]):
+        edits = [Edit(("message", "tool_calls"), None)]
+    else:
+        edits = [Edit(("message", "tool_calls", place), None) for place in gone]
+    if block := blocks.get(0):
+        said = dumps({"type": "text", "text": block.text})
+        listed = isinstance(message.get("content"), list)
+        edits.append(
+            Edit(("message", "content", END), said) if listed else Edit(("message", "content"), b"[%b]" % said)
+        )
+        if payload.get("finish_reason") in OWN_REASONS:
+            edits.append(Edit(("finish_reason",), dumps(finish_of(block))))
+    return apply(body, edits)
+
+
+def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
+    """The second answer with the first one's id, its plan and content in front, and the usage of both."""
+    one: Payload = loads(first)
+    other: Payload = loads(second)
+    edits = [Edit(("id",), dumps(one["id"]))] if "id" in one and "id" in other else []
+    if plan := one["message"].get("tool_plan"):
+        edits.append(Edit(("message", "tool_plan"), partial(_behind, plan)))
+    before = _parts(first, "content")
+    if before:
+        edits.append(Edit(("message", "content"), _listed(before + _parts(second, "content"))))
+    cited = _parts(first, "citations")
+    if cited or (before and other["message"].get("citations")):
+        shifted = [_counted_on(raw, len(before)) for raw in _parts(second, "citations")]
+        edits.append(Edit(("message", "citations"), _listed(cited + shifted)))
+    usage = NestedUsage(summed=summed)
+    usage.see(one.get("usage"))
+    usage.next_answer()
+    if total := usage.see(other.get("usage")):
+        edits.append(Edit(("usage",), dumps(total)))
+    return apply(second, edits)
+
+
+def _parts(body: bytes, key: str) -> list[bytes]:
+    """The raw elements of a list in the message; none where there is none."""
+    place = span(body, ("message", key))
+    return [body[part.value : part.end] for part in spans(body, place[0])] if place else []
+
+
+def _listed(parts: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(parts) + b"]"
+
+
+def _counted_on(citation: bytes, blocks: int) -> bytes:
+    """A citation of the second answer: its content stands behind so many blocks."""
+    index = loads(citation).get("content_index") or 0
+    return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
+
+
+def _behind(before: str, old: bytes) -> bytes:
+    """A plan with another one's text before it."""
+    text: Any = loads(old) if old else None
+    return dumps(f"{before}\n\n{text}" if isinstance(text, str) and text else before)

@@ -1,0 +1,132 @@
+"""Function calls of Gemini's answers, whole or put together from pieces.
+
+A call comes whole in one part, or opens with its name and `willContinue`, grows by `partialArgs` and closes with a part
+that does not continue (`functionCall: {}`, which may be missing), with the next call or with the finish reason. Ids may
+be missing, `args` empty or absent. Tools that the vendor runs itself (`executableCode`, `toolCall`) are no calls here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.dialects.gemini.names import FUNCTION_CALL, SIGNATURE
+from callfuse.dialects.gemini.partial_args import UnknownPieceError, built
+from callfuse.framing import Payload
+from callfuse.jsontext import dumps
+from callfuse.model import ToolCall
+
+STOPS: Final = frozenset({"STOP", 1})
+"""Finish reasons of an answer that is complete; by name, or by number where the client asked for numbers."""
+_NO_REASON: Final = "FINISH_REASON_UNSPECIFIED"
+_QUIET: Final[Sequence[Event]] = ()
+
+
+class GeminiReader:
+    """Assembles the calls of one streamed answer."""
+
+    __slots__ = ("_growing", "_last", "_trace", "calls", "entries")
+
+    def __init__(self, *, trace: bool = False) -> None:
+        self._trace = trace
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+        self._growing: dict[int, tuple[OpenCall, Any, list[Payload]]] = {}
+        self._last: dict[int, OpenCall] = {}
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one chunk says of calls."""
+        if self._trace:
+            self.entries = []
+        candidates = payload.get("candidates")
+        if not candidates:
+            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+        events: list[Event] = []
+        for place, candidate in enumerate(candidates):
+            content = candidate.get("content")
+            if content and (parts := content.get("parts")):
+                for at, part in enumerate(parts):
+                    function = part.get(FUNCTION_CALL)
+                    if function is None:
+                        continue
+                    call = self._take(events, candidate.get("index") or 0, function, part)
+                    if self._trace and call is not None:
+                        self.entries.append(Entry(("candidates", place, "content", "parts", at), call))
+            if (reason := candidate.get("finishReason")) and reason != _NO_REASON:
+                self._finish(events, candidate.get("index") or 0, reason)
+        return events or _QUIET
+
+    def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
+        """Read one part: a call, or a piece of one."""
+        name = function.get("name")
+        if name:
+            self._close(events, choice)
+            call = OpenCall(choice, sum(call.choice == choice for call in self.calls), function.get("id") or "", name)
+            if SIGNATURE in part:
+                call.extra[SIGNATURE] = part[SIGNATURE]
+            self.calls.append(call)
+            self._last[choice] = call
+            events.append(Event(What.OPENED, choice, call))
+            self._growing[choice] = (call, function.get("args"), [])
+        elif choice not in self._growing:
+            return self._last.get(choice)  # a terminator that comes twice
+        call, _, pieces = self._growing[choice]
+        if new := function.get("partialArgs"):
+            pieces += new
+        if not function.get("willContinue"):
+            self._close(events, choice)
+        return call
+
+    def _close(self, events: list[Event], choice: int) -> None:
+        """The call that is open, if one is, is complete."""
+        if choice not in self._growing:
+            return
+        call, opening, pieces = self._growing.pop(choice)
+        call.pieces.append(_text(opening, pieces))
+        call.closed = True
+        events.append(Event(What.CLOSED, choice, call))
+
+    def _finish(self, events: list[Event], choice: int, reason: str | int) -> None:
+        if reason in STOPS:
+            self._close(events, choice)
+            events.append(Event(What.FINISHED, choice))
+            return
+        cut = self._growing.pop(choice, None)
+        events.append(Event(What.CUT, choice, cut[0] if cut else None))
+
+
+def _text(opening: Any, pieces: Sequence[Payload]) -> str:
+    """The arguments of a call as JSON text; pieces that cannot be put together stay what they are."""
+    if not pieces:
+        return "" if opening is None else dumps(opening).decode()
+    try:
+        return dumps(built(opening, pieces)).decode()
+    except UnknownPieceError:
+        return dumps(pieces).decode()
+
+
+def arguments_of(function: Payload) -> Any:
+    """The arguments of a whole call as they stand; empty text where it has none."""
+    if pieces := function.get("partialArgs"):
+        return _text(function.get("args"), pieces)
+    arguments = function.get("args")
+    return "" if arguments is None else arguments
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of each candidate of a whole answer; none of them can lack its end."""
+    return [
+        WholeChoice(
+            candidate.get("index") or 0, tuple(_call(part[FUNCTION_CALL]) for _, part in client_parts(candidate))
+        )
+        for candidate in payload.get("candidates") or ()
+    ]
+
+
+def client_parts(candidate: Payload) -> list[tuple[int, Payload]]:
+    """The parts of a candidate that are calls for the client, with their places."""
+    parts = (candidate.get("content") or {}).get("parts") or ()
+    return [(at, part) for at, part in enumerate(parts) if (part.get(FUNCTION_CALL) or {}).get("name")]
+
+
+def _call(function: Payload) -> ToolCall:
+    return ToolCall(function.get("id") or "", function["name"], arguments_of(function))

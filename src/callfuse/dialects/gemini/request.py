@@ -1,0 +1,152 @@
+"""Requests of Gemini: the rounds with their results, and changes that leave the rest alone.
+
+The model, and whether the answer is streamed, stand in the path; how it is streamed, its content type tells.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Block, Note, Reply
+from callfuse.dialects.gemini.channel import channel_of
+from callfuse.dialects.gemini.history import OWN_KEY, Contents, keys_of, response_key
+from callfuse.dialects.gemini.names import FUNCTION_RESPONSE, get, key
+from callfuse.dialects.gemini.whole import splice_whole, thin_whole
+from callfuse.dialects.gemini.write import GeminiWriter
+from callfuse.dialects.history import digest_of, result_at, texts
+from callfuse.framing import Payload
+from callfuse.jsontext import END, Edit, apply, dumps
+from callfuse.model import Round
+
+_TARGET: Final = re.compile(r"([^/:?]*):(generateContent|streamGenerateContent)(?:\?|\Z)")
+_FORCED: Final = frozenset({"ANY", 2})
+"""Modes that demand a call."""
+
+
+class GeminiRequest:
+    """A parsed body, the bytes it came from, and the path it went to."""
+
+    __slots__ = (
+        "_contents",
+        "_payload",
+        "body",
+        "choices",
+        "is_array",
+        "length",
+        "model",
+        "probe",
+        "stream",
+        "structured",
+    )
+
+    def __init__(self, body: bytes, payload: Payload, target: str) -> None:
+        self.body = body
+        self._payload = payload
+        self._contents = Contents(payload["contents"], body)
+        self.length = len(self._contents)
+        where = _TARGET.search(target)
+        self.model = where[1] if where else ""
+        self.stream = where is not None and where[2] == "streamGenerateContent"
+        self.is_array = False
+        """Whether the answer comes as a JSON array; known once it begins."""
+        config = get(payload, "generationConfig")
+        count = get(config, "candidateCount")
+        self.choices = count if isinstance(count, int) and count > 0 else 1
+        may_call = bool(payload.get("tools") or get(payload, "cachedContent"))  # what is cached may hold tools
+        self.probe = get(config, "maxOutputTokens") == 1 or not may_call
+        self.structured = bool(
+            get(config, "responseMimeType") == "application/json"
+            or get(config, "responseSchema")
+            or get(config, "responseJsonSchema")
+        )
+
+    def opening(self) -> Iterator[bytes]:
+        """The system instruction and the first user message."""
+        system = get(self._payload, "systemInstruction")
+        yield from texts(system.get("parts") if isinstance(system, dict) else system)
+        for at in range(self.length):
+            if not self._contents.is_model(at) and (parts := self._contents.parts(at)):
+                yield from texts(parts)
+                return
+
+    def turn(self) -> tuple[int, bytes]:
+        """Where the last real user message stands, and its digest."""
+        for at in range(self.length - 1, -1, -1):
+            if self._contents.is_real_user(at):
+                return at, digest_of(texts(self._contents.parts(at)))
+        return -1, b""
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds with their results, newest first; None for a real user message."""
+        return self._contents.rounds()
+
+    def with_notes(self, notes: Sequence[Note]) -> bytes:
+        """The body with texts added, under a key of callfuse's own, to the response object of each named call."""
+        found: dict[tuple[str | int, ...], str] = {}
+        for note in notes:
+            calls = self._contents.calls(note.position)
+            listed = self._contents.responses(note.position)
+            keys, ids = keys_of(calls, [response for _, _, response in listed])
+            at = result_at(calls, ids, note.call, keys)
+            if at is None or not isinstance(listed[at][2].get("response"), dict):
+                continue
+            content, place, _ = listed[at]
+            part = self._contents.parts(content)[place]
+            path = ("contents", content, "parts", place, response_key(part), "response", OWN_KEY)
+            found[path] = f"{found[path]}\n\n{note.text}" if path in found else note.text
+        return apply(self.body, [Edit(path, dumps(text)) for path, text in found.items()])
+
+    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
+        """The body with the model's turn and a content of function responses at the end of the contents."""
+        parts = []
+        for reply in replies:
+            id_ = {"id": reply.call.id} if reply.call.id else {}
+            parts.append({FUNCTION_RESPONSE: id_ | {"name": reply.call.name, "response": {"error": reply.text}}})
+        new = turn + b"," + dumps({"role": "user", "parts": parts})
+        return apply(body, [Edit(("contents", END), new), *self._loosened()])
+
+    def writer(self, *, usage: str) -> GeminiWriter:
+        """A writer for the stream that answers this request."""
+        channel = channel_of(is_array=self.is_array)
+        return GeminiWriter(channel, model=self.model, structured=self.structured, summed=usage == "sum")
+
+    def own_answer(self, text: str) -> bytes:
+        """An answer that says this text."""
+        candidate = {"content": {"parts": [{"text": text}], "role": "model"}, "finishReason": "STOP", "index": 0}
+        usage = {"promptTokenCount": 0, "candidatesTokenCount": 0, "totalTokenCount": 0}
+        head = {"modelVersion": self.model, "responseId": "callfuse"}
+        return dumps({"candidates": [candidate], "usageMetadata": usage} | head)
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the withheld calls."""
+        return thin_whole(body, withheld, blocks, model=self.model)
+
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+        """Two whole answers as one."""
+        return splice_whole(first, second, summed=usage == "sum")
+
+    def _loosened(self) -> list[Edit]:
+        """A choice that names one tool becomes `AUTO`; `ANY` stays while another tool is open."""
+        outer = key(self._payload, "toolConfig")
+        config = self._payload.get(outer)
+        inner = key(config, "functionCallingConfig")
+        choice = get(config, "functionCallingConfig")
+        if not isinstance(choice, dict) or choice.get("mode") not in _FORCED:
+            return []
+        allowed = get(choice, "allowedFunctionNames")
+        if len(set(allowed) if isinstance(allowed, list) and allowed else self._declared()) > 1:
+            return []
+        path = (outer, inner)
+        edits = [Edit((*path, "mode"), b'"AUTO"')]
+        if allowed is not None:
+            edits.append(Edit((*path, key(choice, "allowedFunctionNames")), None))
+        return edits
+
+    def _declared(self) -> list[Any]:
+        """The functions that the request declares."""
+        tools = self._payload.get("tools")
+        return [
+            declaration
+            for tool in (tools if isinstance(tools, list) else ())
+            for declaration in get(tool, "functionDeclarations") or ()
+        ]

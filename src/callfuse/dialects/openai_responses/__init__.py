@@ -1,0 +1,77 @@
+"""OpenAI's Responses API, and the vendors and gateways that speak it."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.openai_responses.read import ResponsesReader, read_whole
+from callfuse.dialects.openai_responses.request import ResponsesRequest
+from callfuse.dialects.openai_responses.turn import turn, turn_of_whole
+from callfuse.framing import EVENTS, Format, Payload, sse
+from callfuse.jsontext import dumps
+
+
+class OpenAIResponses:
+    """The dialect `openai-responses`."""
+
+    name: Final = "openai-responses"
+    backend: Final = "openai"
+    call_mark: Final = b"_call"
+    heartbeat: Final = b": keep-alive\n\n"
+
+    def serves(self, path: str) -> bool:
+        """Any path that ends so; stored responses and the endpoints below them are no exchanges."""
+        return path.endswith("/responses")
+
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
+        """The request, if it has an input. One that is answered in the background has no answer to be guarded."""
+        if not isinstance(payload, dict) or not isinstance(payload.get("input"), str | list):
+            return None
+        return None if payload.get("background") is True else ResponsesRequest(body, payload)
+
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """Server-sent events."""
+        return EVENTS if content_type.startswith(b"text/event-stream") else None
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Comments."""
+        return payload is None and sse.is_comment(frame)
+
+    def is_end(self, frame: bytes) -> bool:
+        """The end has a payload; what some gateways put behind it says nothing."""
+        return False
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """There is one."""
+        return (0,)
+
+    def reader(self, *, trace: bool = False) -> ResponsesReader:
+        """The assembly of one streamed answer."""
+        return ResponsesReader()
+
+    def turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The response of a streamed answer: its id and its items."""
+        return turn(payloads)
+
+    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """The same of a whole answer."""
+        return turn_of_whole(body, payload)
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """Whether a program of the vendor's still waits, or the client is asked to approve a call of the vendor's."""
+        items: list[Payload] = []
+        for payload in payloads:
+            output = payload.get("output") or (payload.get("response") or {}).get("output") or ()
+            items += [item for item in (*output, payload.get("item")) if isinstance(item, dict)]
+        begun = {item.get("call_id") for item in items if item.get("type") == "program"}
+        ended = {item.get("call_id") for item in items if item.get("type") == "program_output"}
+        return bool(begun - ended) or any(item.get("type") == "mcp_approval_request" for item in items)
+
+    def read_whole(self, payload: Payload) -> list[WholeChoice]:
+        """The calls of the response."""
+        return read_whole(payload)
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """OpenAI's error envelope."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})

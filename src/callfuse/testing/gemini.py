@@ -1,0 +1,158 @@
+"""The scripted vendor's Gemini: reads requests, writes answers as server-sent events and as bodies.
+
+A `Turn` enters, frames or a body leave, with every field that the official SDK's types know. Where the request asks for
+a `thinkingLevel`, which only models from Gemini 3 on have, the first of an answer's calls carries a thought signature.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+import orjson
+
+from callfuse.testing.script import Answer, Call, Usage
+from callfuse.testing.signatures import signature_for
+from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects
+
+METHODS = (":generateContent", ":streamGenerateContent")
+_STATUSES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+             429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}  # fmt: skip
+
+
+def thinks(body: Mapping[str, Any]) -> bool:
+    """Whether the request is for a model that signs its thoughts and demands them back."""
+    config = body.get("generationConfig")
+    thinking = config.get("thinkingConfig") if isinstance(config, dict) else None
+    return isinstance(thinking, dict) and bool(thinking.get("thinkingLevel"))
+
+
+def signed_text(name: Any, args: Any) -> str:
+    """What of a call its signature is over."""
+    return f"{name} {orjson.dumps(args or {}, option=orjson.OPT_SORT_KEYS).decode()}"
+
+
+class Gemini:
+    """`POST .../models/{model}:generateContent` and `:streamGenerateContent`."""
+
+    name = "gemini"
+    stream_type = EVENT_STREAM
+
+    def serves(self, path: str) -> bool:
+        """Whether `path` is that of one of the two methods, under any prefix."""
+        return path.endswith(METHODS)
+
+    def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+        """The calls and results that end the conversation."""
+        contents = objects(body.get("contents"))
+        end = len(contents)
+        while end and contents[end - 1].get("role") != "model":
+            end -= 1
+        start = end
+        while start and contents[start - 1].get("role") == "model":
+            start -= 1
+        results = tuple(_said(response.get("response")) for response in _of(contents[end:], "functionResponse"))
+        calls = tuple(
+            Call(str(call.get("name")), orjson.dumps(call.get("args") or {}).decode(), call.get("id"))
+            for call in _of(contents[start:end], "functionCall")
+        )
+        return (calls if results else ()), results
+
+    def choice_count(self, body: Mapping[str, Any]) -> int:
+        """The request's `candidateCount`."""
+        config = body.get("generationConfig")
+        count = config.get("candidateCount") if isinstance(config, dict) else None
+        return count if isinstance(count, int) and count > 0 else 1
+
+    def frames(self, turn: Turn) -> Iterator[bytes]:
+        """Server-sent events with CRLF: the candidates taking turns, a part to a chunk; calls come whole."""
+        streams = (_streamed(turn, *choice) for choice in enumerate(turn.choices))
+        for round_of_candidates in zip_longest(*streams):
+            for candidate in filter(None, round_of_candidates):
+                usage = _usage(turn.usage) if "finishReason" in candidate else _usage_so_far(turn.usage)
+                yield _event({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
+
+    def whole(self, turn: Turn) -> dict[str, Any]:
+        """A `GenerateContentResponse`."""
+        candidates = [
+            _candidate(index, [*_thoughts(answer, [answer.thinking]), *_parts(turn, index, answer, [answer.text])])
+            | {"finishReason": answer.finish or "STOP"}
+            for index, answer in enumerate(turn.choices)
+        ]
+        return {"candidates": candidates, "usageMetadata": _usage(turn.usage), **_head(turn)}
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """Google's error envelope."""
+        return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}}
+
+    def error_frame(self, message: str) -> bytes:
+        """An error in place of a chunk."""
+        return _event(self.error(503, message))
+
+    def malformed_frame(self) -> bytes:
+        """A chunk that breaks off in the middle of its JSON."""
+        return b'data: {"candidates": [{"content": {"parts": [{"text": "bro\r\n\r\n'
+
+
+def _of(contents: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
+    for content in contents:
+        yield from (part[kind] for part in objects(content.get("parts")) if isinstance(part.get(kind), dict))
+
+
+def _said(response: Any) -> str:
+    """The texts in a response object, one to a line."""
+    if isinstance(response, dict):
+        return "\n".join(map(_said, response.values()))
+    if isinstance(response, list):
+        return "\n".join(map(_said, response))
+    return response if isinstance(response, str) else orjson.dumps(response).decode()
+
+
+def _event(payload: dict[str, Any]) -> bytes:
+    return b"data: " + dumps(payload) + b"\r\n\r\n"
+
+
+def _head(turn: Turn) -> dict[str, Any]:
+    return {"modelVersion": turn.request.model, "responseId": f"resp-scripted-{turn.request.number}"}
+
+
+def _candidate(index: int, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"content": {"parts": parts, "role": "model"}, "index": index}
+
+
+def _streamed(turn: Turn, index: int, answer: Answer) -> Iterator[dict[str, Any]]:
+    pieces = turn.pieces(answer.text)
+    for part in (*_thoughts(answer, turn.pieces(answer.thinking)), *_parts(turn, index, answer, pieces)):
+        yield _candidate(index, [part])
+    yield _candidate(index, [{"text": ""}]) | {"finishReason": answer.finish or "STOP"}
+
+
+def _thoughts(answer: Answer, pieces: Any) -> Iterator[dict[str, Any]]:
+    if answer.thinking:
+        yield from ({"text": piece, "thought": True} for piece in pieces)
+
+
+def _parts(turn: Turn, index: int, answer: Answer, texts: Any) -> Iterator[dict[str, Any]]:
+    if answer.text:
+        yield from ({"text": piece} for piece in texts)
+    for place, call in enumerate(answer.calls):
+        args = orjson.loads(call.text or "{}")
+        part: dict[str, Any] = {
+            "functionCall": {"name": call.name, "args": args, "id": turn.call_id("", index, place, call)}
+        }
+        if place == 0 and thinks(turn.request.body):
+            part["thoughtSignature"] = signature_for(_head(turn)["responseId"], signed_text(call.name, args))
+        yield part
+
+
+def _usage_so_far(usage: Usage) -> dict[str, Any]:
+    return {"promptTokenCount": usage.input_tokens, "totalTokenCount": usage.input_tokens}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    counts = {
+        "promptTokenCount": usage.input_tokens,
+        "candidatesTokenCount": usage.output_tokens,
+        "totalTokenCount": usage.total_tokens,
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": usage.input_tokens}],
+    }
+    return counts | ({"cachedContentTokenCount": usage.cached_tokens} if usage.cached_tokens else {})

@@ -1,0 +1,120 @@
+"""Answers as ASGI messages: starts, bodies, files and trailers, in order and with the right headers."""
+
+import pytest
+
+from callfuse import CallFuseMiddleware
+from callfuse.asgi.types import Receive, Scope, Send
+from tests.stream.driving import each_kit
+from tests.support.asgi import App, Exchange, drive
+from tests.support.config import guard, settings
+from tests.support.kits import DialectKit, stream_of
+from tests.support.meeting import MARK, ask, given_log, meet, reply, streamed_and_whole
+from tests.support.plain import again, elsewhere, spin
+from tests.support.scripted import whole
+from tests.support.wire import frames
+
+FIRST = b"call_first"
+
+
+@each_kit
+async def test_a_message_without_a_body_is_an_empty_one(kit: DialectKit) -> None:
+    """ASGI lets `body` and `more_body` be left out."""
+    chunks = frames(stream_of(kit, elsewhere()))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+        await send(start)
+        for one in chunks:
+            await send({"type": "http.response.body", "more_body": True})
+            await send({"type": "http.response.body", "body": one, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    for history in (spin(1), spin(2)):
+        guarded = CallFuseMiddleware(app, settings())
+        with given_log() as log:
+            exchange = await drive(guarded, ask(kit, history, stream=True))
+        assert exchange.body == b"".join(chunks)
+        assert len(guarded.ledger) == 1  # type: ignore[arg-type]  # the default ledger has a length
+        assert log == []
+
+
+JSON_START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
+
+
+async def suspicious(app: App, kit: DialectKit, *, stream: bool = False) -> Exchange:
+    """An exchange whose answer is held until its end."""
+    return await drive(guard(app), ask(kit, spin(), stream=stream))
+
+
+@each_kit
+@pytest.mark.parametrize("kind", ["http.response.pathsend", "http.response.zerocopysend"])
+async def test_a_file_in_place_of_a_body(kit: DialectKit, kind: str) -> None:
+    """What a server's extension knows passes, behind the start."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(JSON_START)
+        await send({"type": kind, "path": "/x"})
+
+    exchange = await suspicious(app, kit)
+    assert [message["type"] for _, message in exchange.sent] == ["http.response.start", kind]
+
+
+@each_kit
+@streamed_and_whole
+async def test_trailers_follow_the_body(kit: DialectKit, stream: bool) -> None:
+    """Once, at the end."""
+    given = reply(kit, elsewhere(), stream=stream)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(given.headers), "trailers": True})
+        await send({"type": "http.response.body", "body": given.body})
+        await send({"type": "http.response.trailers", "headers": [(b"x", b"1")], "more_trailers": False})
+
+    exchange = await suspicious(app, kit, stream=stream)
+    kinds = [message["type"].removeprefix("http.response.") for _, message in exchange.sent]
+    assert kinds == ["start", "body", "trailers"]
+    assert exchange.body == given.body
+
+
+@each_kit
+@pytest.mark.parametrize("raises", [True, False])
+@streamed_and_whole
+async def test_an_answer_that_stops_behind_its_start(kit: DialectKit, stream: bool, raises: bool) -> None:
+    """The client sees the start, as it would have; what the app raises the server sees."""
+    given = reply(kit, elsewhere(), stream=stream)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(given.headers)})
+        if raises:
+            raise ConnectionError("upstream")
+
+    exchange = await suspicious(app, kit, stream=stream)
+    assert [message["type"] for _, message in exchange.sent] == ["http.response.start"]
+    assert (exchange.raised is not None) is raises
+
+
+@each_kit
+def test_fail_closed_says_its_own_length(kit: DialectKit) -> None:
+    """A refusal in place of a whole answer that could not be judged."""
+    met = meet(
+        ask(kit, spin(), stream=False), [reply(kit, again(), stream=False)], fail_closed=True, max_response_bytes=50
+    )
+    assert met.client.header(b"content-length") == str(len(met.body)).encode()
+    assert MARK.encode() in met.body
+    assert FIRST not in met.body
+
+
+@each_kit
+def test_an_untouched_whole_answer_keeps_its_headers(kit: DialectKit) -> None:
+    """Length, etag and digests, though it was held to its end."""
+    bound = ((b"etag", b'"1"'), (b"digest", b"SHA-256=x"), (b"x-a", b"b"))
+    given = whole(kit.whole(elsewhere()), 200, *bound)
+    met = meet(ask(kit, spin(), stream=False), [given])
+    assert met.client.headers == list(given.headers)
+    touched = meet(ask(kit, spin(), stream=False), [whole(kit.whole(again()), 200, *bound)])
+    names = [name for name, _ in touched.client.headers]
+    assert b"etag" not in names
+    assert b"digest" not in names
+    assert touched.client.header(b"x-a") == b"b"
+    assert touched.client.header(b"content-length") == str(len(touched.body)).encode()
+    assert touched.client.header(b"x-callfuse-action") == b"block; kind=repeat; count=3"

@@ -1,0 +1,129 @@
+"""Requests and frames of odd shape: nothing is raised, and everything reaches its reader."""
+
+import json
+from typing import Any
+
+import pytest
+
+from callfuse.asgi.types import Scope
+from tests.stream.driving import each_kit
+from tests.stream.written import DONE, OPENAI, chunk, part
+from tests.support.asgi import Request
+from tests.support.kits import DialectKit
+from tests.support.meeting import ask, meet, reply
+from tests.support.plain import again, spin
+from tests.support.scripted import Reply, whole
+
+FIRST = b"call_first"
+
+
+CHAT = "/v1/chat/completions"
+
+
+@each_kit
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"{}", b"null", b'{"messages": 1}', b'{"messages": [1, null]}', b"\xff"]
+)
+def test_a_body_that_is_none_passes(kit: DialectKit, body: bytes) -> None:
+    """Whatever stands in it, the app gets it and its answer goes out as it is."""
+    met = meet(Request(kit.path, body), [whole(kit.whole(again()))])
+    assert met.client.raised is None
+    assert met.app.heard[0].body == body
+    assert met.body == kit.whole(again())
+
+
+def odd(**more: Any) -> bytes:
+    """A chat request with something odd in it."""
+    tools = [{"type": "function", "function": {"name": "search"}}]
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": tools} | more).encode()
+
+
+ODD: list[dict[str, Any]] = [
+    {"messages": [{"role": "assistant", "tool_calls": 5}]},
+    {"messages": [{"role": "assistant", "tool_calls": [None, 1, {"function": None}, {"function": "x"}]}]},
+    {"messages": [{"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": 8, "arguments": {"a": 1}}}]}]},
+    {"messages": [{"role": "tool", "content": {"a": [1]}}, {"role": ["x"]}, "text", None]},
+    {"messages": [{"role": "user", "content": {"type": "text"}}]},
+    {"messages": [{"role": "user", "content": [None, 5, {"type": None}]}]},
+    {"messages": []},
+    {"model": None},
+    {"model": {"a": 1}},
+    {"n": "two"},
+    {"n": True},
+    {"tools": {"a": 1}},
+    {"tools": "all"},
+    {"stream_options": []},
+    {"response_format": "json"},
+    {"max_tokens": "1"},
+]
+
+
+@pytest.mark.parametrize("more", ODD)
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+def test_odd_requests_reach_the_app(more: dict[str, Any], path: str) -> None:
+    """A shape that callfuse does not understand is the vendor's to refuse."""
+    body = odd(max_tokens=100, **more) if "max_tokens" not in more else odd(**more)
+    met = meet(Request(path, body), [whole(b'{"error": {}}', 400)], "warn")
+    assert met.client.raised is None
+    assert met.app.heard[0].body == body
+    assert met.client.status == 400
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["warn", "block", "chance_then_block"])
+@pytest.mark.parametrize(
+    "encode", [lambda b: b"\xef\xbb\xbf" + b, lambda b: b.decode().encode("utf-16")], ids=["BOM", "UTF-16"]
+)
+def test_a_body_in_another_dress_is_survived(kit: DialectKit, ladder: str, encode: Any) -> None:
+    """A byte order mark, or UTF-16: the app gets the request, the client an answer."""
+    request = ask(kit, spin(3), stream=True)
+    met = meet(Request(request.path, encode(request.body)), [reply(kit, again(), stream=True)] * 2, ladder)
+    assert met.client.raised is None
+    assert met.client.complete
+    assert met.app.heard
+
+
+@each_kit
+@pytest.mark.parametrize("length", [b"x", b"-1", b"99999999999"])
+def test_a_length_that_is_odd_or_too_long(kit: DialectKit, length: bytes) -> None:
+    """The request is not read, and passes."""
+    request = ask(kit, spin(), stream=True)
+    scope = request.scope()
+    scope["headers"] = [*request.headers, (b"content-length", length)]
+
+    class Odd(Request):
+        def scope(self) -> Scope:
+            return scope
+
+    met = meet(Odd(request.path, request.body), [reply(kit, again(), stream=True)])
+    assert met.body == met.app.replies[0].body
+    assert any("max_request_bytes" in text for _, _, text in met.log)
+
+
+def test_frames_of_odd_shape_do_not_stop_a_stream() -> None:
+    """Whatever a chunk holds, the client gets it, and the loop behind it is still blocked or all is let go."""
+    odd_chunks = [
+        chunk({"tool_calls": [{"index": 0, "function": None}]}),
+        chunk({"tool_calls": [{"index": 0, "id": "call_first"}]}),
+        chunk({"tool_calls": [{"index": 0, "type": "function"}]}),
+        chunk({"tool_calls": [None]}),
+        chunk({"tool_calls": 5}),
+        chunk({"tool_calls": {}}),
+        chunk({"content": {"a": 1}}),
+        b'data: {"choices": [null]}\n\n',
+        b'data: {"choices": [{"delta": []}]}\n\n',
+        b'data: {"choices": {"a": 1}}\n\n',
+        b'data: {"choices": [{"index": 0, "delta": {"tool_calls": [{}]}}]}\n\n',
+        b'data: {"usage": 5, "choices": []}\n\n',
+    ]
+    loop = [chunk({"role": "assistant", "content": ""}), chunk({"tool_calls": [part()]}), chunk({}, "tool_calls"), DONE]
+    for one in odd_chunks:
+        for at in range(1, 4):
+            given = Reply((*loop[:at], one, *loop[at:]))
+            for ladder in ("warn", "block", "chance_then_block"):
+                met = meet(
+                    ask(OPENAI, spin(), stream=True), [given, Reply((chunk({"content": "x"}, "stop"), DONE))], ladder
+                )
+                assert met.client.raised is None, (one, at, ladder)
+                assert met.client.complete, (one, at, ladder)
+                assert met.body == given.body or FIRST not in met.body, (one, at, ladder)

@@ -1,0 +1,135 @@
+"""Log lines: the finding as prescribed, its fields beside it, and never a credential."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from callfuse.model import Finding, Kind, ToolCall
+from callfuse.observe import log
+from callfuse.observe.counts import Counts
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import Rung
+from tests.stream.driving import each_kit
+from tests.support.asgi import Headers, drive
+from tests.support.config import guard
+from tests.support.kits import DialectKit
+from tests.support.meeting import ask, reply
+from tests.support.plain import again, elsewhere, spin
+from tests.support.scripted import Reply, play
+
+LONG = '{"query": "' + "zebra " * 30 + '"}'
+
+
+def verdict(rung: Rung | None = Rung.BLOCK, *, first: bool = True, arguments: Any = LONG) -> Verdict:
+    """A finding in a call with long arguments."""
+    call = ToolCall("id", "search", arguments)
+    return Verdict(call, Finding(Kind.REPEAT, "search", call.signature, 4, 3, 300.0, False), rung, 1, first)
+
+
+def told(caplog: pytest.LogCaptureFixture, given: Verdict, level: int = logging.DEBUG) -> list[logging.LogRecord]:
+    """What is logged of a verdict."""
+    with caplog.at_level(level, "callfuse"):
+        log.finding(given, session="session-1", model="gpt-x", backend="openai", dialect="openai-chat")
+    return caplog.records
+
+
+def test_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Word for word, with the first fifty characters of the signature."""
+    (record,) = told(caplog, verdict(), logging.INFO)
+    shown = f"search:{LONG}"[:50]
+    assert record.getMessage() == (
+        "Tool call loop detected in session session-1: tool=search, repeats=4/3, window=300s, model=gpt-x, "
+        f"backend=openai, action=block, signature={shown}..."
+    )
+    assert record.levelno == logging.WARNING
+    assert record.name == "callfuse"
+
+
+def test_the_fields_stand_beside_it(caplog: pytest.LogCaptureFixture) -> None:
+    """For whoever collects records: under the names of the line."""
+    (record,) = told(caplog, verdict(), logging.INFO)
+    fields = record.__dict__
+    assert {
+        key: fields[key] for key in ("session_id", "tool", "count", "max_repeats", "model", "backend", "action")
+    } == {
+        "session_id": "session-1",
+        "tool": "search",
+        "count": 4,
+        "max_repeats": 3,
+        "model": "gpt-x",
+        "backend": "openai",
+        "action": "block",
+    }
+    assert (fields["kind"], fields["dialect"], fields["ttl"]) == ("repeat", "openai-chat", "300")
+    assert fields["signature"] == f"search:{LONG}"[:50]
+
+
+@pytest.mark.parametrize(
+    ("rung", "action"), [(Rung.OBSERVE, "observe"), (Rung.WARN, "warn"), (Rung.STEER, "steer"), (None, "allow")]
+)
+def test_the_action_is_the_rung(caplog: pytest.LogCaptureFixture, rung: Rung | None, action: str) -> None:
+    """Or `allow`, where a callback or a server tool let the call go."""
+    (record,) = told(caplog, verdict(rung), logging.INFO)
+    assert f"action={action}," in record.getMessage()
+
+
+def test_a_rung_again_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """WARNING once a streak and rung, then INFO."""
+    (record,) = told(caplog, verdict(first=False), logging.INFO)
+    assert record.levelno == logging.INFO
+
+
+def test_the_full_signature_is_for_debugging(caplog: pytest.LogCaptureFixture) -> None:
+    """Digest and arguments stand in a DEBUG line and in no other."""
+    line, detail = told(caplog, verdict())
+    assert detail.levelno == logging.DEBUG
+    assert verdict().call.signature.hex() in detail.getMessage()
+    assert LONG in detail.getMessage()
+    assert LONG not in line.getMessage() + str(line.__dict__)
+
+
+@pytest.mark.parametrize("arguments", ['{"query": "zebra"}', {"query": "zebra"}])
+def test_arguments_of_any_form_are_shown(caplog: pytest.LogCaptureFixture, arguments: Any) -> None:
+    """Raw text, or the JSON of what came parsed."""
+    line, detail = told(caplog, verdict(arguments=arguments))
+    for record in (line, detail):
+        assert 'search:{"query":"zebra"}' in record.getMessage().replace(": ", ":")
+
+
+SECRETS: Headers = (
+    (b"content-type", b"application/json"),
+    (b"authorization", b"Bearer secret-one"),
+    (b"x-api-key", b"secret-two"),
+    (b"api-key", b"secret-three"),
+    (b"x-goog-api-key", b"secret-four"),
+    (b"cookie", b"secret-five"),
+)
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["observe", "warn", "block", "chance_then_block"])
+def test_no_credential_is_logged(kit: DialectKit, caplog: pytest.LogCaptureFixture, ladder: str) -> None:
+    """At no level, whether all goes well, the second answer fails or the first one is broken."""
+    first, second = reply(kit, again(), stream=True), reply(kit, elsewhere(), stream=True)
+    request = ask(kit, spin(4), stream=True, headers=SECRETS)
+    with caplog.at_level(logging.DEBUG):
+        for script in ((first, second), (first, Reply((b"{}",), 500)), (Reply((*first.chunks[:1], b"data: {\n\n")),)):
+            asyncio.run(drive(guard(play(*script), ladder), request))
+    assert caplog.records
+    for record in caplog.records:
+        assert "secret" not in record.getMessage() + str(record.__dict__)
+
+
+def test_counts() -> None:
+    """By name and label, or over all labels."""
+    counts = Counts()
+    assert [counts.add("findings", "block"), counts.add("findings", "block"), counts.add("findings", "warn")] == [
+        1,
+        2,
+        1,
+    ]
+    assert counts.add("exchanges") == 1
+    assert (counts.of("findings"), counts.of("findings", "block"), counts.of("exchanges")) == (3, 2, 1)
+    assert counts.of("nothing") == counts.of("findings", "steer") == 0

@@ -1,0 +1,164 @@
+"""The ladder, rule by rule: from findings and the places of the past to rungs."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse.detect import Engine
+from callfuse.model import Finding, Kind, Timeline
+from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
+from callfuse.policy.settings import MODES, Ladder, LoopSettings, Rung
+from tests.detect.timelines import call, calls, rounds
+
+OBSERVE, WARN, STEER, BLOCK = Rung
+LONG: Ladder = (WARN, STEER, STEER, BLOCK)
+
+
+def placed(texts: Sequence[str], places: Sequence[int]) -> Timeline:
+    """A timeline, each of whose rounds stands at a place on the ladder (0: nothing was found in it)."""
+    made = rounds(*texts)
+    for round_, place in zip(made, places, strict=True):
+        for one in round_.calls:
+            one.place = place
+    return Timeline(reversed(made))
+
+
+def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
+    """A finding of a call of this name."""
+    return Finding(Kind.REPEAT, word[0], call(word).signature, count, 3, 300, hard)
+
+
+def place_of(past: Timeline, found: Finding, ladder: Ladder = LONG) -> int:
+    """The place of the verdict, which takes the rung at that place."""
+    (verdict,) = decide(past, [(call(found.tool), found)], ladder)
+    assert verdict.rung is ladder[verdict.place - 1]
+    return verdict.place
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [([], 1), ([0, 0], 1), ([0, 0, 1], 2), ([0, 0, 1, 2], 3), ([0, 0, 1, 2, 3], 4), ([0, 0, 1, 2, 3, 4], 4)],
+)
+def test_the_nth_finding_takes_rung_n(places: list[int], expected: int) -> None:
+    """And the last rung repeats."""
+    assert place_of(placed(["a=x"] * len(places), places), finding()) == expected
+
+
+def test_a_hard_finding_takes_the_last_rung() -> None:
+    """At once, from any place."""
+    assert place_of(placed([], []), finding(hard=True)) == 4
+    assert place_of(placed(["a=x"], [1]), finding(hard=True)) == 4
+
+
+def test_a_streak_is_of_findings_of_any_kind() -> None:
+    """A finding in another call goes on where the last round stood."""
+    assert place_of(placed(["a=x", "a=x", "a=x"], [0, 0, 1]), finding("b")) == 2
+
+
+def test_a_round_without_a_finding_ends_the_streak() -> None:
+    """Another call then begins at the bottom."""
+    assert place_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("c")) == 1
+
+
+def test_a_signature_keeps_its_place() -> None:
+    """Its streak may end; the same call goes on where it stood."""
+    assert place_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("a")) == 3
+    assert place_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("a1")) == 1
+
+
+def test_the_place_falls_back_when_the_outcome_changes() -> None:
+    """What was found under another outcome does not count, nor does a place before that."""
+    assert place_of(placed(["a=x", "b=y", "a=z", "b=y"], [2, 0, 0, 0]), finding("a")) == 1
+    assert place_of(placed(["a=x", "b=y", "a=x", "b=y"], [2, 0, 0, 0]), finding("a")) == 3
+    assert place_of(placed(["a=x", "b=y", "!a", "b=y"], [0, 0, 2, 0]), finding("a")) == 3
+
+
+def test_each_round_moves_at_most_one_rung_up() -> None:
+    """Several findings of one round take the same step."""
+    past = placed(["a=x b=y", "a=x b=y"], [0, 1])
+    verdicts = decide(past, [(call("a"), finding("a")), (call("b"), finding("b"))], LONG)
+    assert [verdict.place for verdict in verdicts] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("ladder", "count", "rung"),
+    [
+        (MODES["graduated"], 3, WARN),
+        (MODES["graduated"], 4, WARN),
+        (MODES["graduated"], 5, BLOCK),
+        (MODES["chance_then_block"], 3, STEER),
+        (MODES["chance_then_block"], 5, STEER),
+        ((OBSERVE, STEER, BLOCK), 5, STEER),
+    ],
+)
+def test_a_restarted_guard_knows_what_the_history_shows(ladder: Ladder, count: int, rung: Rung) -> None:
+    """Rungs that let the call through have been taken; the chance is still to come."""
+    (verdict,) = decide(placed(["a=x"] * (count - 1), [0] * (count - 1)), [(call("a"), finding(count=count))], ladder)
+    assert verdict.rung is rung
+
+
+def test_a_rung_is_first_once_a_streak() -> None:
+    """Repeating the last rung is no news; coming back after other calls is."""
+    found = [(call("a"), finding())]
+    assert decide(placed(["a=x"] * 2, [0, 0]), found, (BLOCK,))[0].first
+    assert not decide(placed(["a=x"] * 3, [0, 0, 1]), found, (BLOCK,))[0].first
+    assert decide(placed(["a=x"] * 3, [0, 0, 1]), found, (STEER, BLOCK))[0].first
+    assert decide(placed(["a=x", "a=x", "b=y"], [0, 1, 0]), found, (BLOCK,))[0].first
+
+
+@pytest.mark.parametrize(
+    ("ladder", "signed", "alone"),
+    [
+        ((OBSERVE,), (OBSERVE,), (OBSERVE,)),
+        ((WARN,), (OBSERVE,), (WARN,)),
+        ((BLOCK,), (BLOCK,), (BLOCK,)),
+        ((STEER, BLOCK), (BLOCK,), (BLOCK,)),
+        ((WARN, WARN, BLOCK), (OBSERVE, OBSERVE, BLOCK), (WARN, WARN, BLOCK)),
+        ((STEER,), (BLOCK,), (BLOCK,)),
+        ((STEER, STEER), (BLOCK,), (BLOCK,)),
+        ((WARN, STEER), (OBSERVE, BLOCK), (WARN, BLOCK)),
+    ],
+)
+def test_what_an_exchange_forbids(ladder: Ladder, signed: Ladder, alone: Ladder) -> None:
+    """A signed request is neither warned nor asked again; with several choices the model is not asked again."""
+
+    def rungs(found: Ladder) -> list[Rung]:
+        return [found[min(at, len(found) - 1)] for at in range(6)]
+
+    assert usable(ladder, may_change=True, may_ask=True) == ladder
+    assert rungs(usable(ladder, may_change=False, may_ask=True)) == rungs(signed)
+    assert rungs(usable(ladder, may_change=False, may_ask=False)) == rungs(signed)
+    assert rungs(usable(ladder, may_change=True, may_ask=False)) == rungs(alone)
+
+
+def test_a_forbidden_steer_moves_no_other_rung() -> None:
+    """The second finding takes the second rung, though the first one could not be a steer."""
+    assert usable((STEER, WARN, BLOCK), may_change=True, may_ask=False) == (WARN, WARN, BLOCK)
+    assert usable((STEER, STEER, BLOCK), may_change=True, may_ask=False)[0] is BLOCK
+
+
+@pytest.mark.parametrize(
+    ("rung", "withholds"), [(None, False), (OBSERVE, False), (WARN, False), (STEER, True), (BLOCK, True)]
+)
+def test_which_rungs_withhold(rung: Rung | None, withholds: bool) -> None:
+    """Those that keep the call from the client."""
+    assert Verdict(call("a"), finding(), rung, 1).withholds is withholds
+
+
+words = st.sampled_from(["a=x", "a=x", "a=y", "a", "!a", "b=y", "a=x b=y"])
+
+
+@given(
+    past=st.lists(st.tuples(words, st.integers(0, 4)), max_size=9),
+    ladder=st.lists(st.sampled_from(list(Rung)), min_size=1, max_size=4).map(tuple),
+    pending=st.sampled_from(["a", "b", "a b"]),
+)
+def test_what_is_withheld_was_foreseen(past: list[tuple[str, int]], ladder: Ladder, pending: str) -> None:
+    """Any verdict that withholds a call was among those for which its tool's calls are held."""
+    timeline = placed([text for text, _ in past], [place for _, place in past])
+    engine = Engine(timeline, LoopSettings(max_repeats=2, max_repeats_changing=3))
+    for verdict in decide(timeline, engine.judge_round(calls(pending)), ladder):
+        if verdict.withholds:
+            assert would_withhold(timeline, engine.possible(verdict.call.name), ladder)

@@ -1,0 +1,101 @@
+"""The texts that go into conversations: marked, filled in, and never a template of the call."""
+
+from typing import Any
+
+import pytest
+
+from callfuse.model import MARKER, Finding, Kind, ToolCall
+from callfuse.policy import texts
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import PLACEHOLDERS, LoopSettings, Rung
+
+ARGUMENTS = '{"query": "{zebra} crossing"}'
+ALL = " | ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+FILLED = "search | {} | 4 | 3 | 300 | nothing {{was}} found | gpt-test"
+
+
+def verdict(
+    arguments: Any = ARGUMENTS, *, rung: Rung | None = Rung.BLOCK, previous: str = "nothing {was} found"
+) -> Verdict:
+    """A call of `search` that has been found looping."""
+    call = ToolCall("id", "search", arguments)
+    return Verdict(call, Finding(Kind.REPEAT, "search", b"", 4, 3, 300.0, False, previous=previous), rung, 1)
+
+
+def written(kind: str, template: str | None, found: Verdict) -> str:
+    """One of the three texts, by the key of its setting."""
+    settings = LoopSettings.model_validate({"error_messages": {kind: template} if template else {}})
+    if kind == "warning":
+        return texts.warning(found.call, found.finding, settings, "gpt-test")
+    return {"block": texts.block, "guidance": texts.guidance}[kind](found, settings, "gpt-test")
+
+
+KINDS = ["block", "warning", "guidance"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_placeholder_is_filled_in(kind: str) -> None:
+    """Braces in what is filled in are no placeholders."""
+    assert written(kind, ALL, verdict()) == f"{MARKER} {FILLED.format(ARGUMENTS).replace('{{', '{').replace('}}', '}')}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_native_arguments_are_written_as_json(kind: str) -> None:
+    """Not in the words of Python."""
+    text = written(kind, "{arguments}", verdict({"query": "zebra", "deep": [None, True]}))
+    assert text.replace(" ", "") == f'{MARKER}{{"query":"zebra","deep":[null,true]}}'
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_marker_stands_once(kind: str) -> None:
+    """In front, whether the setting has it or not."""
+    for template in (None, "Stop.", f"{MARKER} Stop."):
+        text = written(kind, template, verdict())
+        assert text.startswith(f"{MARKER} ")
+        assert text.count(MARKER) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_built_in_texts(kind: str) -> None:
+    """They name the tool, the count and the limit, and do not print the arguments to be copied."""
+    text = written(kind, None, verdict())
+    assert "search" in text
+    assert "4" in text
+    assert "zebra" not in text
+
+
+@pytest.mark.parametrize("kind", ["block", "guidance"])
+def test_what_came_back_is_told(kind: str) -> None:
+    """The last result, or that there was none, and the window."""
+    assert "nothing {was} found" in written(kind, None, verdict())
+    assert "(nothing)" in written(kind, None, verdict(previous=""))
+    assert "300 s" in written(kind, None, verdict())
+
+
+def test_long_arguments_are_cut() -> None:
+    """A megabyte of arguments does not go into a conversation."""
+    assert len(written("block", "{arguments}", verdict("x" * 1_000_000))) < 1000
+
+
+def test_an_unjudged_call_is_named() -> None:
+    """If it has a name."""
+    assert texts.unjudged("search").startswith(MARKER)
+    assert "search" in texts.unjudged("search")
+    assert texts.unjudged("").startswith(MARKER)
+
+
+@pytest.mark.parametrize(
+    ("rungs", "value"),
+    [
+        ([], ""),
+        ([None], ""),
+        ([Rung.WARN, Rung.OBSERVE], ""),
+        ([Rung.BLOCK], "block; kind=repeat; count=4"),
+        ([Rung.STEER], "steer; kind=repeat; count=4"),
+        ([Rung.STEER, Rung.BLOCK], "block; kind=repeat; count=4"),
+        ([Rung.STEER, None], "steer; kind=repeat; count=4"),
+    ],
+)
+def test_the_header_names_the_last_rung(rungs: list[Rung | None], value: str) -> None:
+    """That withheld a call; nothing where none did."""
+    assert texts.header([verdict(rung=rung) for rung in rungs]) == value

@@ -1,0 +1,134 @@
+"""How the project is built: every target says what it does, CI does what the README says, floors and versions agree."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.project.sources import PROJECT, Module, document, modules, parsed
+
+TARGETS = ["bench", "clean", "demo", "fuzz", "help", "lint", "serve", "setup", "test", "type"]
+METADATA: dict[str, Any] = tomllib.loads(document("pyproject.toml"))
+MODULES_OF = {"annotated-types": "annotated_types", "pyyaml": "yaml"}
+COME_ALONG = {"annotated_types": "pydantic", "yarl": "aiohttp"}
+"""Modules of packages that another one brings along and has in its own interface."""
+
+
+def targets(makefile: str) -> dict[str, str]:
+    """Each target and its help text; files are no targets."""
+    return dict(re.findall(r"^([a-z]+):[^#\n]*(?:## (.+))?$", makefile, re.MULTILINE))
+
+
+def phony(makefile: str) -> list[str]:
+    """The targets that are no files."""
+    return [name for line in re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE) for name in line.split()]
+
+
+def silent(makefile: str) -> list[str]:
+    """The targets without a help text, and those that a file of their name would hide."""
+    known = targets(makefile)
+    return [name for name in known if not known[name] or name not in phony(makefile)]
+
+
+def requirements(*groups: str) -> list[Requirement]:
+    """What the package requires, with these extras."""
+    project = METADATA["project"]
+    extras = [line for group in groups for line in project["optional-dependencies"][group]]
+    return [Requirement(line) for line in (*project["dependencies"], *extras)]
+
+
+def undeclared(found: Sequence[Module], declared: Sequence[Requirement]) -> set[str]:
+    """The modules of other packages that are imported and not required."""
+    known = {MODULES_OF.get(one.name, one.name) for one in declared} | {"callfuse"}
+    known |= {module for module, package in COME_ALONG.items() if package in known}
+    imported = {name.partition(".")[0] for module in found for name in module.imports()}
+    return imported - known - sys.stdlib_module_names
+
+
+def make(*arguments: str) -> str:
+    """What `make` prints, though it may itself have been called by `make test`."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        ["make", *arguments], cwd=PROJECT, env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+def test_every_target_has_a_help_text() -> None:
+    """A target says what it does, and is never taken for a file."""
+    assert sorted(targets(document("Makefile"))) == TARGETS
+    assert silent(document("Makefile")) == []
+
+
+def test_a_silent_target_is_found() -> None:
+    """One without a text, or not declared, is told."""
+    makefile = ".PHONY: good bad\ngood: ## It is\nbad: good\nhidden: bad ## A file could hide it\n"
+    assert silent(makefile) == ["bad", "hidden"]
+
+
+def test_help_shows_every_target() -> None:
+    """`make` alone prints a line a target, and makes nothing."""
+    shown = make().splitlines()
+    assert sorted(line.split()[1] for line in shown) == TARGETS
+    assert len(max(shown, key=len)) <= 120
+
+
+def test_bench_runs_every_program() -> None:
+    """Every file of `benchmarks/` that has a main is run, each as a module."""
+    script = make("--dry-run", "--old-file=.venv/ready", "bench")
+    programs = [path for path in (PROJECT / "benchmarks").glob("*.py") if "__main__" in path.read_text()]
+    assert programs
+    for path in programs:
+        assert f"benchmarks.{path.stem}" in re.split(r"[\s;]+", script)
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    """What CI calls proven is what everybody can run."""
+    script = PROJECT / ".ci" / "run"
+    text = script.read_text()
+    assert os.access(script, os.X_OK)
+    assert text.startswith("#!/usr/bin/env bash\n")
+    assert "\nset -euo pipefail\n" in text
+    assert re.search(r"^(timeout .*)?make test$", text, re.MULTILINE)
+    assert re.search(r"^make test\b", document("README.md"), re.MULTILINE)
+
+
+def test_every_import_is_a_requirement() -> None:
+    """What the middleware imports is in the core's requirements, the rest in an extra."""
+    shell = ("proxy", "cli", "demo", "testing", "__main__")
+    lazy = {"zstandard"}
+    core = [module for module in modules() if module.package not in shell]
+    assert undeclared(core, requirements()) <= lazy
+    assert undeclared(modules(), requirements("serve", "demo")) == set()
+    assert lazy <= {one.name for one in requirements("serve")}
+
+
+def test_a_missing_requirement_is_found() -> None:
+    """A foreign import is told, an own one and the standard library's are not."""
+    module = parsed("asgi.body", "import os, yaml, requests\nfrom callfuse.model import Finding")
+    assert undeclared([module], requirements()) == {"requests"}
+
+
+def test_constraints_meet_the_requirements() -> None:
+    """The versions that the suite runs with are exact, and inside what the project asks for."""
+    lines = [line for line in document("constraints.txt").splitlines() if not line.startswith("#")]
+    exact = dict(line.split("==") for line in lines)
+    group = [Requirement(line) for line in METADATA["dependency-groups"]["dev"]]
+    assert sorted(exact) == sorted(one.name for one in group if one.name != "callfuse")
+    for one in (*requirements("serve", "demo"), *group):
+        assert one.name not in exact or one.specifier.contains(exact[one.name]), one.name
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples"])
+def test_every_folder_of_code_is_checked(folder: str) -> None:
+    """Types and style are checked in all code, and all of it is in the source distribution."""
+    tool = METADATA["tool"]
+    assert folder in tool["mypy"]["files"]
+    assert folder in tool["ruff"]["src"]
+    assert f"/{folder}" in tool["hatch"]["build"]["targets"]["sdist"]["include"]

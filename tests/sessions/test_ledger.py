@@ -1,0 +1,52 @@
+"""The memory ledger: bounded in lanes and in time."""
+
+import pytest
+
+from callfuse.sessions.identity import Lane
+from callfuse.sessions.ledger import KeptRound, LaneState, MemoryLedger
+
+
+def lane(number: int) -> Lane:
+    """A lane of its own."""
+    return Lane(b"credential", f"session-{number}", b"", named=True)
+
+
+def state(position: int = 1) -> LaneState:
+    """A state that can be told from others."""
+    return LaneState([KeptRound(position, 0.0, b"", ())])
+
+
+async def test_what_was_written_is_read() -> None:
+    """And a lane that nobody has written is empty."""
+    ledger = MemoryLedger(max_lanes=10, ttl_s=100)
+    await ledger.write(lane(1), state(7), 0)
+    assert (await ledger.read(lane(1), 1)).rounds[0].position == 7
+    assert (await ledger.read(lane(2), 1)).rounds == []
+    assert (await ledger.read(lane(1)._replace(credential=b"other"), 1)).rounds == []
+    assert (await ledger.read(lane(1)._replace(fingerprint=b"other"), 1)).rounds == []
+
+
+async def test_the_one_unused_for_longest_goes_first() -> None:
+    """Beyond `max_lanes`."""
+    ledger = MemoryLedger(max_lanes=3, ttl_s=100)
+    for number in (1, 2, 3, 1, 4):
+        await ledger.write(lane(number), state(), number)
+    assert len(ledger) == 3
+    assert [bool((await ledger.read(lane(number), 5)).rounds) for number in (1, 2, 3, 4)] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(("now", "known"), [(100, True), (101, False)])
+async def test_lanes_out_of_time_are_forgotten(now: float, known: bool) -> None:
+    """They are not read, and go when anything is written."""
+    ledger = MemoryLedger(max_lanes=10, ttl_s=100)
+    await ledger.write(lane(1), state(), 0)
+    assert bool((await ledger.read(lane(1), now)).rounds) is known
+    await ledger.write(lane(2), state(), now)
+    assert len(ledger) == 1 + known
+
+
+async def test_a_state_that_nobody_wrote_is_nobodys() -> None:
+    """What is read for an unknown lane is not shared."""
+    ledger = MemoryLedger(max_lanes=10, ttl_s=100)
+    (await ledger.read(lane(1), 0)).rounds.append(state().rounds[0])
+    assert (await ledger.read(lane(1), 0)).rounds == []
