@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.kits import KITS, DialectKit
+from tests.support.kits.gemini import GeminiArrayKit
 
 FOLDER = Path(os.environ.get("CALLFUSE_CAPTURES", Path(__file__).parents[3] / "shared" / "captures"))
 FOLDERS = {
@@ -24,6 +25,7 @@ FOLDERS = {
     "anthropic": "anthropic-messages",
     "ollama": "ollama",
     "gemini": "gemini",
+    "cohere-v2": "cohere-v2",
 }
 
 
@@ -35,14 +37,14 @@ class Recording:
     name: str
     body: bytes
     form: str
-    """`sse`, `ndjson`, `json` or `request.json`."""
+    """`sse`, `ndjson`, `array` (streamed), `json` or `request.json`."""
     calls: tuple[dict[str, Any], ...]
     """The calls in it, as an independent reading has them."""
 
     @property
     def stream(self) -> bool:
         """Whether it is a streamed answer."""
-        return self.form in ("sse", "ndjson")
+        return self.form in ("sse", "ndjson", "array")
 
     @property
     def client_calls(self) -> tuple[dict[str, Any], ...]:
@@ -58,12 +60,14 @@ def recordings() -> tuple[Recording, ...]:
         return ()
     expected = json.loads((FOLDER / "expected.json").read_bytes())
     found = [(kit, path) for kit in KITS for path in sorted((FOLDER / FOLDERS[kit.name]).iterdir())]
-    return tuple(_recording(kit, path, expected) for kit, path in found if not path.name.endswith(".meta.json"))
+    read = [_recording(kit, path, expected) for kit, path in found if not path.name.endswith(".meta.json")]
+    return tuple(one for one in read if isinstance(one.kit, GeminiArrayKit) is (one.form == "array"))
 
 
 def _recording(kit: DialectKit, path: Path, expected: dict[str, Any]) -> Recording:
     known = expected[f"{path.parent.name}/{path.name}"]
     form = "request.json" if path.name.endswith(".request.json") else path.suffix[1:]
+    form = "array" if known["form"] == "json-array" else form
     return Recording(kit, path.name, path.read_bytes(), form, tuple(known.get("calls", ())))
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from callfuse.dialects import DIALECTS, Dialect
-from callfuse.framing import EVENTS, Format
+from callfuse.framing import EVENTS, JSON_ARRAY, Format
 from callfuse.framing.ndjson import NDJSON
 from callfuse.jsontext import NotJSON
 from tests.captures.recordings import Recording, some_recordings
@@ -29,7 +29,7 @@ def dialect_of(recording: Recording) -> Dialect:
     return next(dialect for dialect in DIALECTS if dialect.name == recording.kit.name)
 
 
-FORMATS: dict[str, Format] = {"sse": EVENTS, "ndjson": NDJSON}
+FORMATS: dict[str, Format] = {"sse": EVENTS, "ndjson": NDJSON, "array": JSON_ARRAY}
 
 
 def assembled(dialect: Dialect, form: Format, chunks: tuple[bytes, ...]) -> list[Told]:

@@ -87,7 +87,7 @@ def calls_in(body: bytes) -> list[Any]:
 )
 @pytest.mark.parametrize("bytes_apart", [False, True], ids=["whole", "bytes"])
 def test_the_third_call_is_withheld(body: bytes, bytes_apart: bool) -> None:
-    """Wherever it stands; the text that came with it stays, and callfuse says why before or in the line that is done."""
+    """Wherever it stands; the text that came with it stays, and callfuse says why before the end, or in its line."""
     met = meet(ask(history()), [Reply(bytewise(body) if bytes_apart else (body,))])
     said = [part for part in parts(met.body.replace(b"\n\n", b"\n").lstrip()) if part]
     assert calls_in(b"\n".join(json.dumps(part).encode() for part in said)) == []

@@ -282,5 +282,5 @@ def test_refused_settings(settings: dict[str, Any], expected: str) -> None:
 
 def test_unknown_dialect() -> None:
     """A dialect without rules is an error that names those there are."""
-    with pytest.raises(ValueError, match="'telex'; use one of .*openai-chat"):
+    with pytest.raises(ValueError, match=r"'telex'; use one of .*openai-chat"):
         violations("telex", {})

@@ -14,16 +14,17 @@ import anyio
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.guarded import GuardedExchange
+from callfuse.asgi.mending import Mending
 from callfuse.asgi.shape import is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
-from callfuse.dialects.base import Dialect, Request
+from callfuse.dialects.base import Continuation, Continuing, Dialect, Request, continuing
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.sessions.conversation import Conversation
-from callfuse.sessions.identity import Lane
-from callfuse.sessions.ledger import Ledger
+from callfuse.sessions.identity import Lane, lane_at
+from callfuse.sessions.ledger import LaneState, Ledger
 from callfuse.sessions.notes import notes_for
 from callfuse.stream.judge import Judge
 from callfuse.stream.record import Record
@@ -74,12 +75,20 @@ class Exchange:
         self._lane = lane
         self._conversation = conversation
         self._signed = signed
+        self._session = conversation.session or lane.session
+        self._continuing = continuing(request)
+        stored = self._continuing is not None and (self._continuing.stored or self._continuing.chained)
+        self._app = Mending(host.app, self._mended) if stored and not signed else host.app
+        self._reads_all = self._continuing is not None and (self._continuing.chained or self._continuing.begins_chain)
+        if signed and conversation.chained:
+            host.unguarded("signed chain")
         self._judge = Judge(
             conversation.timeline,
             host.settings,
             model=request.model,
             may_change=not signed,
             may_ask=request.choices == 1,
+            may_withhold=not (signed and stored),
             hold_all=host.on_loop is not None,
         )
 
@@ -88,7 +97,7 @@ class Exchange:
         content = self._with_texts()
         if self._judge.any_hold:
             guarded = GuardedExchange(
-                self._host.app,
+                self._app,
                 scope,
                 body,
                 send,
@@ -101,25 +110,37 @@ class Exchange:
                 unguarded=self._host.unguarded,
             )
             await guarded.run(content)
-        elif content is None:
-            await self._host.app(scope, body.replay(), self._watched(send, body))
+        elif content is None and not self._reads_all:
+            await self._app(scope, body.replay(), self._watched(send, body))
         else:
-            changed = headers.for_body(scope, content)
-            await self._host.app(changed, body.replay(content), self._watched(send, body))
+            changed = headers.for_body(scope, content, identity=self._reads_all)
+            await self._app(changed, body.replay(content), self._watched(send, body))
 
     def _with_texts(self) -> bytes | None:
-        """The request's body with warnings and notes in its results; None where it stays as it came."""
+        """The request's body with warnings and notes in its results, and as a vendor that remembers can take it; None
+        where it stays as it came."""
         if self._signed:
             return None
+        came = self._request.body
         try:
-            notes = notes_for(self._request, self._conversation, self._host.settings)
-            if not notes:
-                return None
-            self._request.body = self._request.with_notes(notes)
+            if notes := notes_for(self._request, self._conversation, self._host.settings):
+                self._request.body = self._request.with_notes(notes)
+            if self._continuing is not None:
+                self._request.body = self._continuing.resumed(self._conversation.continuation)
         except Exception as error:  # noqa: BLE001 - the request is right without them
             self._failed_open(f"{type(error).__name__} while adding texts: {error}")
+        return None if self._request.body == came else self._request.body
+
+    def _mended(self, body: bytes, error: bytes) -> bytes | None:
+        """A refused body, put right."""
+        if self._continuing is None:
             return None
-        return self._request.body
+        try:
+            mended = self._continuing.mended(body, error)
+            return mended or self._continuing.mended(self._request.body, error)
+        except Exception as error_:  # noqa: BLE001 - the client then gets the refusal
+            self._failed_open(f"{type(error_).__name__} while mending: {error_}")
+            return None
 
     def _watched(self, send: Send, body: RequestBody) -> Send:
         """A `send` that lets every message go, and looks at it.
@@ -215,7 +236,7 @@ class Exchange:
         for verdict in record.verdicts:
             log.finding(
                 verdict,
-                session=self._lane.session,
+                session=self._session,
                 model=self._request.model,
                 backend=self._dialect.backend,
                 dialect=self._dialect.name,
@@ -231,10 +252,25 @@ class Exchange:
         """Keep the rounds and notes in the ledger."""
         host = self._host
         rounds = [calls for calls in record.rounds if calls]
-        if rounds or record.notes:
-            now = host.clock()
-            state = self._conversation.after(rounds, record.notes, now, max_rounds=host.settings.max_rounds)
+        if not (rounds or record.notes):
+            return
+        now = host.clock()
+        state = self._conversation.after(rounds, record.notes, now, max_rounds=host.settings.max_rounds)
+        if self._continuing is not None:
+            await self._keep_place(self._continuing, state, record, now)
+        else:
             await host.ledger.write(self._lane, state, now)
 
+    async def _keep_place(self, request: Continuing, state: LaneState, record: Record, now: float) -> None:
+        """Keep the state where the next request will look for it: in its lane, or where an answer's id leads."""
+        known = request.continuation(self._conversation.continuation, record.answers)
+        opening = request.after(record.answers[0].id) if record.answers else ()
+        if opening:
+            there = replace(state, notes={}, continuation=known, session=self._session)
+            await self._host.ledger.write(lane_at(self._lane, opening), there, now)
+        if not (request.chained and opening):
+            here = known if request.chained else Continuation(known.items)
+            await self._host.ledger.write(self._lane, replace(state, continuation=here), now)
+
     def _failed_open(self, cause: str) -> None:
-        self._host.failed_open(cause, self._lane.session)
+        self._host.failed_open(cause, self._session)

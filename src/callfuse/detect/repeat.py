@@ -101,7 +101,7 @@ def _has_tool(timeline: Timeline, name: str, rounds: int) -> bool:
 def _with_equal_outcomes(streak: list[ToolCall]) -> list[ToolCall]:
     """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count.
 
-    An unknown outcome counts as equal, but not where the client has dropped the round and nobody read it in time: in a
+    An unknown outcome counts as equal, but not where the client has dropped the round and nobody read it in time: in
     a live streak someone has.
     """
     outcome: Outcome | None = None

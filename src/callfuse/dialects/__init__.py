@@ -5,13 +5,14 @@ A path is only a hint: a body that is not of the dialect passes through.
 
 from callfuse.dialects.anthropic import Anthropic
 from callfuse.dialects.base import Dialect
+from callfuse.dialects.bedrock import Bedrock
 from callfuse.dialects.cohere import Cohere
 from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.ollama import Ollama
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.dialects.openai_responses import OpenAIResponses
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Ollama(), Gemini(), Cohere())
+DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Ollama(), Gemini(), Cohere(), Bedrock())
 
 __all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body"]
 

@@ -147,14 +147,12 @@ class JSONArray:
 
 
 def placed(frame: bytes, *, first: bool) -> bytes:
-    """An element behind the bracket or comma that its place in the array wants; white space stays."""
-    begin = frame.find(b"{")
-    lead = frame[:begin] if begin >= 0 else b""
+    """An element behind the bracket or comma that its place in the array wants; where it has that, as it is."""
+    begin = max(0, frame.find(b"{"))
+    lead = frame[:begin]
     if first:
-        return lead.replace(b",", b"[", 1) + frame[begin:] if b"," in lead else frame
-    if b"[" in lead:
-        return lead.replace(b"[", b",", 1) + frame[begin:]
-    return frame if b"," in lead else b"," + frame
+        return b"[" + frame[begin:] if b"," in lead else frame
+    return frame if b"," in lead else b",\r\n" + frame[begin:]
 
 
 def _end(pattern: re.Pattern[bytes], buffer: bytearray, position: int = 0) -> int:

@@ -8,7 +8,7 @@ comes as a frame of its own.
 import re
 from typing import Final
 
-_BLANK_LINE: Final = re.compile(rb"\r\n(?>\r\n|\n|\r)|(?!\r\n)[\r\n][\r\n]")
+_BLANK_LINE: Final = re.compile(rb"\r\n(?>\r\n|\n|\r)|\r\r|\n[\r\n]")
 _LINE: Final = re.compile(rb"([^\r\n]*)(?>\r\n|\n|\r|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
 _LF: Final = 0x0A
@@ -46,6 +46,14 @@ class SSEFramer:
     def _feed_any(self, chunk: bytes) -> list[bytes]:
         """As `feed`, for streams with carriage returns."""
         self._has_cr = True
+        end = len(chunk) - 4
+        if (
+            chunk.endswith(b"\r\n\r\n")
+            and self.empty
+            and not self._split_crlf
+            and (chunk.find(b"\r"), chunk.find(b"\n")) == (end, end + 1)
+        ):
+            return [chunk]
         frames: list[bytes] = []
         if self._split_crlf and chunk:
             self._split_crlf = False

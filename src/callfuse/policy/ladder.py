@@ -33,12 +33,15 @@ class Verdict:
         return self.rung is not None and self.rung.withholds
 
 
-def usable(ladder: Ladder, *, may_change: bool, may_ask: bool) -> Ladder:
+def usable(ladder: Ladder, *, may_change: bool, may_ask: bool, may_withhold: bool = True) -> Ladder:
     """The ladder without what this exchange forbids.
 
     Where the request must not be changed (it is signed), a warning is only observed; where the model cannot be asked
-    again, a steer becomes the rung after it.
+    again, a steer becomes the rung after it. Where a call that is withheld could never be made good for, all is only
+    observed.
     """
+    if not may_withhold:
+        return (Rung.OBSERVE,) * len(ladder)
     rungs: list[Rung] = []
     after = Rung.BLOCK
     for rung in reversed(ladder):

@@ -10,13 +10,15 @@ retry or a restarted guard neither adds nor erases evidence:
 - A withheld call was never in any request: it counts where it stood.
 - A history that has lost all its rounds and got shorter was compacted: what was kept counts. In a session that the
   client has named, that is so even where its summary stands as a user message.
+- Where the vendor has the conversation and the request only what is new (a chain), all that was kept counts, and the
+  results that come without their calls find them there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from callfuse.calls.signature import Signature
-from callfuse.dialects.base import Request
+from callfuse.dialects.base import Continuation, Request, continuing
 from callfuse.model import Replayed, Round, Timeline, ToolCall
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
 
@@ -24,13 +26,18 @@ from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is
 class Conversation:
     """One request's timeline, and the lane's state as the exchange will leave it.
 
-    `named`: the client gave the session its id.
+    `named`: the client gave the session its id. `chained`: the vendor has the conversation, the request what is new.
     """
 
     def __init__(self, request: Request, state: LaneState, now: float, *, named: bool = False) -> None:
         self._request = request
         self._state = state
         self._named = named
+        follower = continuing(request)
+        self.chained = follower is not None and follower.chained
+        if follower is not None and state.rounds:
+            calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
+            follower.recall(calls, state.rounds[-1].turn)
         self._rounds = Replayed(request.rounds())
         self._turn: bytes | None = None
         self._shift = 0
@@ -45,11 +52,23 @@ class Conversation:
         """The texts that results of surviving calls carry."""
         return self._state.notes
 
+    @property
+    def continuation(self) -> Continuation:
+        """In what the vendor's memory and the client's differ."""
+        return self._state.continuation
+
+    @property
+    def session(self) -> str:
+        """What logs call the session, where it is known by another name than its lane."""
+        return self._state.session
+
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
         turn_at, self._turn = self._request.turn()
         length = self._request.length
         newest = next(iter(self._rounds), None)
+        if newest is None and self.chained:
+            return []
         if newest is None:
             return self._compacted(turn_at, self._turn)
         kept = [round_ for round_ in self._state.rounds if round_.turn == self._turn]
@@ -57,7 +76,7 @@ class Conversation:
         if at is None:
             return []
         self._shift = kept[at].position - newest.position
-        self._has_dropped = self._shift != 0
+        self._has_dropped = self.chained or self._shift != 0
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
 
@@ -110,6 +129,8 @@ class Conversation:
         if self._turn is None:
             self._turn = self._request.turn()[1]
         newest = next(iter(self._rounds), None)
+        if newest is not None and self.chained:
+            _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
         kept = [self._moved(round_) for round_ in self._kept[-max_rounds:]]
         if newest is not None and not any(_same(newest, one) for one in reversed(kept)):
             kept.append(_kept(newest.calls, newest.position, None, self._turn))

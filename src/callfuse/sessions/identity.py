@@ -5,7 +5,7 @@ so that parallel sub-agents of one session never share a streak. All of it is sc
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -25,6 +25,12 @@ class Lane(NamedTuple):
     fingerprint: bytes
     named: bool
     """Whether the client gave the session its id."""
+
+
+def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
+    """The lane of a request of the same session that opens with this."""
+    fingerprint = digest_of(opening)
+    return lane._replace(fingerprint=fingerprint, session=lane.session if lane.named else fingerprint.hex())
 
 
 def lane_of(headers: Mapping[bytes, bytes], request: Request) -> Lane:

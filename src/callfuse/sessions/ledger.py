@@ -10,6 +10,7 @@ from typing import Protocol
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
+from callfuse.dialects.base import Continuation
 from callfuse.model import NOWHERE, Round, ToolCall
 from callfuse.sessions.identity import Lane
 
@@ -78,6 +79,10 @@ class LaneState:
     """Messages in the last request."""
     used: float = 0.0
     """When the lane was last used, in seconds."""
+    continuation: Continuation = field(default_factory=Continuation)
+    """What the vendor's memory of this conversation lacks, or has beyond the client's."""
+    session: str = ""
+    """What logs call the session, where the lane goes by the id of an answer."""
 
 
 class Ledger(Protocol):

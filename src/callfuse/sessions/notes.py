@@ -9,7 +9,7 @@ from itertools import islice
 
 from callfuse.detect import Engine
 from callfuse.dialects.base import Note, Request
-from callfuse.model import Round, Timeline
+from callfuse.model import NOWHERE, Round, Timeline
 from callfuse.policy import texts
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.sessions.conversation import Conversation, calls_alike
@@ -19,7 +19,7 @@ def notes_for(request: Request, conversation: Conversation, settings: LoopSettin
     """What is to be added to the results of a request."""
     notes: list[Note] = []
     if Rung.WARN in settings.ladder:
-        for rounds in _timelines(request):
+        for rounds in [list(conversation.timeline)] if conversation.chained else _timelines(request):
             notes += _warnings(rounds, settings, request.model)
     for (id_, signature, before), text in conversation.notes.items():
         found = next(islice(calls_alike(request, id_, signature), before, None), None)
@@ -45,7 +45,7 @@ def _warnings(rounds: list[Round], settings: LoopSettings, model: str) -> Iterat
     """A note for each call that was found looping when it came. Rounds are newest first, their times unknown."""
     for at, round_ in enumerate(rounds):
         engine = Engine(Timeline(rounds[at + 1 :]), settings)
-        if not engine.suspects():
+        if round_.position == NOWHERE or not engine.suspects():
             continue
         for call, finding in engine.judge_round(round_.calls):
             yield Note(round_.position, call, texts.warning(call, finding, settings, model))

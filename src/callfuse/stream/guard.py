@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Remembered, Remembering, Reply, Request, Writer
+from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Remembered, Reply, Request, Writer, remembering
 from callfuse.framing import EVENTS, Format, Payload
 from callfuse.jsontext import NotJSON
 from callfuse.policy import texts
@@ -205,8 +205,8 @@ class StreamGuard:
 
     def _remember(self, verdicts: Sequence[Verdict]) -> None:
         """Note the answer as one that its vendor may remember, with what is to be said of its withheld calls."""
-        if isinstance(self._dialect, Remembering):
-            ids = [self._dialect.answer_id(payload) for payload in self._payloads(lenient=True)]
+        if dialect := remembering(self._dialect):
+            ids = [dialect.answer_id(payload) for payload in self._payloads(lenient=True)]
             replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
             self.record.answers.append(Remembered(next(filter(None, ids), ""), tuple(replies)))
 

@@ -6,6 +6,7 @@ be withheld.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
@@ -26,15 +27,15 @@ class Judge:
         model: str = "",
         may_change: bool = True,
         may_ask: bool = True,
+        may_withhold: bool = True,
         hold_all: bool = False,
     ) -> None:
         self.timeline = timeline
         self.settings = settings
         self.model = model
-        self.ladder = usable(settings.ladder, may_change=may_change, may_ask=may_ask)
+        self._usable = partial(usable, may_change=may_change, may_ask=may_ask, may_withhold=may_withhold)
+        self.ladder = self._usable(settings.ladder)
         self._hold_all = hold_all
-        self._may_change = may_change
-        self._may_ask = may_ask
         self._refused: set[Signature] = set()
         self._look()
 
@@ -78,7 +79,7 @@ class Judge:
 
     def allowed(self, rung: Rung) -> Rung:
         """A rung that a callback wants, or what this exchange allows in its place."""
-        return usable((rung,), may_change=self._may_change, may_ask=self._may_ask)[0]
+        return self._usable((rung,))[0]
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""

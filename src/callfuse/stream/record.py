@@ -13,9 +13,10 @@ from callfuse.policy.settings import Rung
 class Record:
     """Filled by a guard as its answer goes on.
 
-    `answers` are those that the vendor may remember, in order; `rounds` are the calls of each answer of the exchange, marked with what became of them; `notes` are the texts that
+    `rounds` are the calls of each answer of the exchange, marked with what became of them; `notes` are the texts that
     surviving calls carry for their withheld siblings; `verdicts` what was done, in order; `fail_open` the causes for
-    which calls went unjudged; `unasked` the parts for which the model could not be asked again.
+    which calls went unjudged; `unasked` the parts for which the model could not be asked again; `answers` those that
+    the vendor may remember, in order.
 
     Of an answer with several choices nobody knows which one the client takes: no round and no note is kept of it.
     """

@@ -5,7 +5,7 @@ It assembles calls for the ledger, and gives the verdicts of rungs that leave th
 
 from collections.abc import Sequence
 
-from callfuse.dialects.base import Dialect, OpenCall, Remembered, Remembering, Request, What
+from callfuse.dialects.base import Dialect, OpenCall, Remembered, Request, What, remembering
 from callfuse.framing import EVENTS, Format
 from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
@@ -43,7 +43,7 @@ class StreamTap:
         self._framer = form.framer()
         self.frame_end = form.frame_end
         self._reader = dialect.reader()
-        self._remembering = dialect if isinstance(dialect, Remembering) else None
+        self._remembering = remembering(dialect)
         self._answer = ""
         self.idle = self._framer.empty
         self._left = judge.settings.max_response_bytes
@@ -119,8 +119,8 @@ class WholeTap:
             payload = loads(body)
         except NotJSON:
             return
-        if isinstance(self._dialect, Remembering) and isinstance(payload, dict):
-            self.record.answers.append(Remembered(self._dialect.answer_id(payload)))
+        if (dialect := remembering(self._dialect)) and isinstance(payload, dict):
+            self.record.answers.append(Remembered(dialect.answer_id(payload)))
         for choice in self._dialect.read_whole(payload) if isinstance(payload, dict) else ():
             settle(self.record, self._judge, choice.complete())
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import AskError, Block, Dialect, Remembered, Remembering, Reply, Request, WholeChoice
+from callfuse.dialects.base import AskError, Block, Dialect, Remembered, Reply, Request, WholeChoice, remembering
 from callfuse.framing import Payload
 from callfuse.jsontext import NotJSON, loads, loads_exact
 from callfuse.model import ToolCall
@@ -187,9 +187,9 @@ class WholeGuard:
 
     def _keep(self, verdicts: Sequence[Verdict]) -> None:
         self._recorded = True
-        if isinstance(self._dialect, Remembering):
+        if dialect := remembering(self._dialect):
             replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
-            self.record.answers.append(Remembered(self._dialect.answer_id(self._payload), tuple(replies)))
+            self.record.answers.append(Remembered(dialect.answer_id(self._payload), tuple(replies)))
         self.record.keep([call for choice in self._choices for call in choice.complete()], verdicts)
 
     def _ask(self, verdicts: Sequence[Verdict]) -> Step:

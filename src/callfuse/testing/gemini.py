@@ -23,7 +23,7 @@ def thinks(body: Mapping[str, Any]) -> bool:
     """Whether the request is for a model that signs its thoughts and demands them back."""
     config = body.get("generationConfig")
     thinking = config.get("thinkingConfig") if isinstance(config, dict) else None
-    return isinstance(thinking, dict) and bool(thinking.get("thinkingLevel"))
+    return isinstance(thinking, dict) and bool(thinking.get("thinkingLevel") or thinking.get("thinking_level"))
 
 
 def signed_text(name: Any, args: Any) -> str:

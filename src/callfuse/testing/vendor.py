@@ -15,7 +15,9 @@ import anyio
 import orjson
 
 from callfuse.testing.anthropic import Anthropic
+from callfuse.testing.cohere import Cohere
 from callfuse.testing.gemini import Gemini
+from callfuse.testing.memory import Memory
 from callfuse.testing.ollama import Ollama
 from callfuse.testing.openai_chat import OpenAIChat
 from callfuse.testing.openai_responses import OpenAIResponses
@@ -27,9 +29,10 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-DIALECTS: tuple[VendorDialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini(), Ollama())
+DIALECTS: tuple[VendorDialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini(), Ollama(), Cohere())
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 REDACTED = "[redacted]"
+UNKNOWN_RESPONSE = "previous_response_id: Previous response not found."
 
 _JSON = [(b"content-type", b"application/json")]
 _UNCACHED = (b"cache-control", b"no-cache")
@@ -53,6 +56,7 @@ class ScriptedVendor:
         self._piece_chars = piece_chars
         self._judge = judge
         self._answered = 0
+        self._memory = Memory()
         self.requests: list[VendorRequest] = []
         """Every request that could be read, the refused ones too, in order."""
         self.billed = Usage()
@@ -94,6 +98,8 @@ class ScriptedVendor:
             return
         turn = Turn(request, self._choices(dialect, request, reply), self._piece_chars)
         self.billed += turn.usage
+        if dialect.name == OpenAIResponses.name:
+            self._memory.keep(body, dialect.whole(turn))
         fault = reply if isinstance(reply, Fault) else None
         if request.streams:
             await self._stream(send, dialect, turn, fault)
@@ -102,7 +108,9 @@ class ScriptedVendor:
 
     def _record(self, dialect: VendorDialect, scope: Message, body: dict[str, Any], raw: bytes) -> VendorRequest:
         names = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
-        calls, results = dialect.last_round(body)
+        known = self._memory.recalled(body) if dialect.name == OpenAIResponses.name else body
+        calls, results = dialect.last_round(known or body)
+        broken = violations(dialect.name, known) if known is not None else [UNKNOWN_RESPONSE]
         request = VendorRequest(
             number=len(self.requests) + 1,
             dialect=dialect.name,
@@ -112,7 +120,7 @@ class ScriptedVendor:
             raw=raw,
             calls=calls,
             results=results,
-            violations=tuple(violations(dialect.name, body)) if self._judge else (),
+            violations=tuple(broken) if self._judge else (),
         )
         self.requests.append(request)
         return request

@@ -8,6 +8,7 @@ quirk), once with the official SDK (`sdk`), whose word decides what is a valid s
 from typing import Protocol
 
 from tests.support.kits.anthropic import AnthropicKit
+from tests.support.kits.cohere import CohereKit
 from tests.support.kits.gemini import GeminiArrayKit, GeminiKit
 from tests.support.kits.ollama import OllamaKit
 from tests.support.kits.openai_chat import OpenAIChatKit
@@ -98,6 +99,7 @@ KITS: tuple[DialectKit, ...] = (
     OllamaKit(),
     GeminiKit(),
     GeminiArrayKit(),
+    CohereKit(),
 )
 
 STREAMS = {kit.path: (kit.stream_path, kit.query) for kit in (GeminiKit, GeminiArrayKit)}

@@ -169,7 +169,7 @@ class GeminiArrayKit(GeminiKit):
     query = b""
 
     def _framed(self, payload: dict[str, Any], quirks: Quirks, at: int) -> bytes:
-        lead = ",\r\n" if quirks.newline == "\r\n" else ", "
+        lead = ",\r\n" if quirks.newline == "\r\n" else ","
         text = escaped(payload, spaced=quirks.spaced, indent=2 if quirks.newline == "\r\n" else None)
         return ((lead if at else "[") + text).encode()
 

@@ -13,6 +13,10 @@ from callfuse.jsontext import dumps
 _ERROR_TYPES: Final = {400: "invalid_request_error", 502: "api_error", 504: "timeout_error"}
 
 
+_SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke", "/invoke-with-response-stream")
+"""How paths end that other vendors' models are served under too. Bedrock's streams are binary: they pass unread."""
+
+
 class Anthropic:
     """The dialect `anthropic`."""
 
@@ -25,7 +29,7 @@ class Anthropic:
         """Paths of messages; of those that other vendors share, the body decides. Counting tokens is no exchange."""
         if path.rstrip("/").endswith("/v1/messages"):
             return True
-        return path.endswith((":rawPredict", ":streamRawPredict", "/invoke")) and "count-tokens" not in path
+        return path.endswith(_SHARED) and "count-tokens" not in path
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> MessagesRequest | None:
         """The request, if it has messages and Anthropic's limit or version."""

@@ -1,4 +1,7 @@
-"""Calls of Cohere chats: put together from typed events, whose calls are counted by themselves, or read from a whole body."""
+"""Calls of Cohere chats, put together from typed events or read from a whole body.
+
+Calls are counted apart from the blocks of content; each event says which call it is of.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -84,7 +87,9 @@ def function_of(payload: Payload) -> Payload:
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of a whole answer."""
-    message = payload.get("message") if isinstance(payload, dict) else None
+    if not isinstance(payload, dict):
+        return []
+    message = payload.get("message")
     if not isinstance(message, dict):
         return []
     return [WholeChoice(0, tuple(calls_of(message)), cut=payload.get("finish_reason") in CUTTING)]

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from callfuse.dialects.openai_chat import request as openai
 from callfuse.dialects.base import Block
 from callfuse.dialects.cohere.whole import splice_whole, thin_whole
 from callfuse.dialects.cohere.write import ChatWriter
+from callfuse.dialects.openai_chat import request as openai
 from callfuse.jsontext import Edit, dumps
 
 

@@ -22,10 +22,10 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
         edits = [Edit(("message", "tool_calls", place), None) for place in gone]
     if block := blocks.get(0):
         said = dumps({"type": "text", "text": block.text})
-        listed = isinstance(message.get("content"), list)
-        edits.append(
-            Edit(("message", "content", END), said) if listed else Edit(("message", "content"), b"[%b]" % said)
-        )
+        if isinstance(message.get("content"), list):
+            edits.append(Edit(("message", "content", END), said))
+        else:
+            edits.append(Edit(("message", "content"), _listed([said])))
         if payload.get("finish_reason") in OWN_REASONS:
             edits.append(Edit(("finish_reason",), dumps(finish_of(block))))
     return apply(body, edits)

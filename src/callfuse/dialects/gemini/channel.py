@@ -6,10 +6,12 @@ element, so that the first one follows the bracket and each other one a comma, w
 
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from callfuse.framing import CRLF_EVENTS, JSON_ARRAY, Payload, placed
 from callfuse.jsontext import Edit, apply
+
+_BLANK_LINES: Final = (b"\r\n\r\n", b"\n\n", b"\r\r")
 
 
 def encoded(value: Any) -> bytes:
@@ -38,6 +40,10 @@ class Channel(Protocol):
 
     def bare(self, frame: bytes, *, ends: bool = True) -> bytes:
         """A frame without payload; nothing where it would end a stream that goes on."""
+        ...
+
+    def ended(self, frame: bytes) -> bytes:
+        """A frame after which more comes: the last one of an answer may lack its end."""
         ...
 
     def is_end(self, frame: bytes) -> bool:
@@ -74,6 +80,10 @@ class EventChannel:
     def bare(self, frame: bytes, *, ends: bool = True) -> bytes:
         """Comments and blank lines stay."""
         return frame
+
+    def ended(self, frame: bytes) -> bytes:
+        """With its blank line."""
+        return frame if frame.endswith(_BLANK_LINES) else frame.rstrip(b"\r\n") + b"\r\n\r\n"
 
     def is_end(self, frame: bytes) -> bool:
         """No event does."""
@@ -119,6 +129,10 @@ class ArrayChannel:
         if not self.is_end(frame):
             return frame
         return self.end() if ends else b""
+
+    def ended(self, frame: bytes) -> bytes:
+        """An element needs nothing behind it."""
+        return frame
 
     def is_end(self, frame: bytes) -> bool:
         """The closing bracket does."""

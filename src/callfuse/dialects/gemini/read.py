@@ -59,13 +59,20 @@ class GeminiReader:
         """Read one part: a call, or a piece of one."""
         name = function.get("name")
         if name:
-            self._close(events, choice)
-            call = OpenCall(choice, sum(call.choice == choice for call in self.calls), function.get("id") or "", name)
+            if self._growing:
+                self._close(events, choice)
+            last = self._last.get(choice)
+            call = OpenCall(choice, last.index + 1 if last else 0, function.get("id") or "", name)
             if SIGNATURE in part:
                 call.extra[SIGNATURE] = part[SIGNATURE]
             self.calls.append(call)
             self._last[choice] = call
             events.append(Event(What.OPENED, choice, call))
+            if not function.get("willContinue"):
+                call.pieces.append(_text(function.get("args"), function.get("partialArgs") or ()))
+                call.closed = True
+                events.append(Event(What.CLOSED, choice, call))
+                return call
             self._growing[choice] = (call, function.get("args"), [])
         elif choice not in self._growing:
             return self._last.get(choice)  # a terminator that comes twice

@@ -6,9 +6,9 @@ from callfuse.dialects.base import Block
 from callfuse.dialects.gemini.channel import encoded
 from callfuse.dialects.gemini.names import SIGNATURE
 from callfuse.dialects.gemini.read import STOPS, client_parts
-from callfuse.dialects.gemini.signatures import STAND_IN, survivor_without
 from callfuse.dialects.gemini.usage import GeminiUsage
 from callfuse.dialects.gemini.write import ERROR_REASON, HEAD, after_blank_line, says
+from callfuse.dialects.thought_signatures import STAND_IN, survivor_without
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, loads, span, spans
 

@@ -12,8 +12,8 @@ from callfuse.dialects.base import Block, Entry, Frame, OpenCall
 from callfuse.dialects.gemini.channel import Channel, encoded
 from callfuse.dialects.gemini.names import SIGNATURE
 from callfuse.dialects.gemini.read import STOPS
-from callfuse.dialects.gemini.signatures import STAND_IN, survivor_without
 from callfuse.dialects.gemini.usage import GeminiUsage
+from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit
 
@@ -66,7 +66,7 @@ class GeminiWriter:
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text with its finish."""
         frames = list(frames)
-        stand_ins = self._stand_ins(frames, withheld)
+        unsigned = stand_ins(frames, withheld, is_signed, str(self._head.get("modelVersion") or self._model))
         pieces: list[bytes] = []
         left = dict(blocks)
         for frame in frames:
@@ -76,7 +76,7 @@ class GeminiWriter:
                     left = {}
                 pieces.append(self._channel.bare(frame.raw))
                 continue
-            edits: list[Edit] = [Edit((*path, SIGNATURE), encoded(STAND_IN)) for path in stand_ins.get(id(frame), ())]
+            edits: list[Edit] = [Edit((*path, SIGNATURE), encoded(STAND_IN)) for path in unsigned.get(id(frame), ())]
             hollow = bool(frame.payload.get("candidates"))
             for place, candidate in enumerate(frame.payload.get("candidates") or ()):
                 gone = _places(frame.entries, place, withheld)
@@ -90,7 +90,8 @@ class GeminiWriter:
             if not hollow:
                 self._note(frame.payload)
                 pieces.append(self._channel.edited(frame.raw, edits))
-        pieces += [self._end(choice, block) for choice, block in left.items()]
+        if left:
+            pieces = [*map(self._channel.ended, pieces), *(self._end(choice, block) for choice, block in left.items())]
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
@@ -113,7 +114,7 @@ class GeminiWriter:
                 ]
             self._note(frame.payload, seen=not hollow)
             if not hollow:
-                pieces.append(self._channel.edited(frame.raw, edits))
+                pieces.append(self._channel.ended(self._channel.edited(frame.raw, edits)))
         self._usage.next_answer()
         self._channel.next_answer()
         self._break_due = set(self._texts)
@@ -179,26 +180,10 @@ class GeminiWriter:
         if "finishMessage" in candidate:
             yield Edit(("candidates", place, "finishMessage"), None)
 
-    def _stand_ins(self, frames: Sequence[Frame], withheld: set[OpenCall]) -> dict[int, list[Path]]:
-        """The parts, frame by frame, that get the stand-in for a signature that is withheld."""
-        first: dict[OpenCall, tuple[int, Path]] = {}
-        for frame in frames:
-            for entry in frame.entries:
-                first.setdefault(entry.call, (id(frame), entry.path))
-        found: dict[int, list[Path]] = {}
-        for choice in {call.choice for call in withheld}:
-            calls = {call.index: call for call in (*first, *withheld) if call.choice == choice}
-            listed = [calls.get(at) for at in range(max(calls) + 1)]
-            chosen = survivor_without(
-                [call is not None and SIGNATURE in call.extra for call in listed],
-                [call in withheld for call in listed],
-                str(self._head.get("modelVersion") or self._model),
-            )
-            call = listed[chosen] if chosen is not None else None
-            if call is not None and call in first:
-                frame_id, path = first[call]
-                found.setdefault(frame_id, []).append(path)
-        return found
+
+def is_signed(call: OpenCall) -> bool:
+    """Whether a call carries a thought signature."""
+    return SIGNATURE in call.extra
 
 
 def after_blank_line(text: bytes) -> bytes:

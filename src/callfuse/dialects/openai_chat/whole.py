@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from callfuse.dialects.base import Block
-from callfuse.dialects.openai_chat.write import HEAD, OWN_REASONS
+from callfuse.dialects.openai_chat.write import HEAD, OWN_REASONS, is_signed, stood_in
+from callfuse.dialects.thought_signatures import survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.framing import Payload
 from callfuse.jsontext import Edit, apply, dumps, loads, span
@@ -16,15 +17,21 @@ def thin_whole(
 ) -> bytes:
     """The answer without the calls at (choice, place); a blocked choice says why, and stops."""
     edits: list[Edit] = []
-    for at, choice in enumerate(loads(body)["choices"]):
+    payload = loads(body)
+    for at, choice in enumerate(payload["choices"]):
         path = ("choices", at)
         message = choice["message"]
-        listed = len(message.get("tool_calls") or ())
+        calls = message.get("tool_calls") or ()
+        listed = len(calls)
         gone = [place for where, place in withheld if where == at]
         if gone and len([place for place in gone if place < listed]) == listed > 0:
             edits.append(Edit((*path, "message", "tool_calls"), None))
         else:
             edits += [Edit((*path, "message", "tool_calls", place), None) for place in gone if place < listed]
+            signed, withheld_here = [is_signed(call) for call in calls], [place in gone for place in range(listed)]
+            chosen = survivor_without(signed, withheld_here, str(payload.get("model") or ""))
+            if chosen is not None:
+                edits.append(Edit((*path, "message", "tool_calls", chosen, "extra_content"), stood_in))
         if any(place >= listed for place in gone):
             edits.append(Edit((*path, "message", "function_call"), None))
         if block := blocks.get(at):

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Final
 
 from callfuse.dialects.base import Block, Entry, Frame, OpenCall
+from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.dialects.usage import Usage
 from callfuse.framing import Payload, sse
-from callfuse.jsontext import Edit, apply, dumps
+from callfuse.jsontext import Edit, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 DONE: Final = b"[DONE]"
@@ -60,6 +61,8 @@ class ChatWriter:
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
+        frames = list(frames)
+        unsigned = stand_ins(frames, withheld, lambda call: is_signed(call.extra), _model_of(frames))
         pieces: list[bytes] = []
         left = dict(blocks)
         for frame in frames:
@@ -71,6 +74,7 @@ class ChatWriter:
                 continue
             self._see_head(frame.payload)
             edits = list(_without(frame, withheld))
+            edits += [Edit((*path, "extra_content"), stood_in) for path in unsigned.get(id(frame), ())]
             for place, choice in enumerate(frame.payload.get("choices") or ()):
                 block = blocks.get(choice.get("index") or 0)
                 if block is None or not choice.get("finish_reason"):
@@ -188,6 +192,25 @@ class ChatWriter:
                 if value and (*at, "delta", key) not in gone and (key != "role" or role_is_new):
                     return False
         return True
+
+
+def is_signed(call: Payload) -> bool:
+    """Whether a call, or what a vendor added to it, carries Gemini's thought signature."""
+    extra = call.get("extra_content")
+    google = extra.get("google") if isinstance(extra, dict) else None
+    return isinstance(google, dict) and bool(google.get("thought_signature"))
+
+
+def _model_of(frames: Iterable[Frame]) -> str:
+    """The model that has answered."""
+    return next((str(frame.payload["model"]) for frame in frames if frame.payload and frame.payload.get("model")), "")
+
+
+def stood_in(extra: bytes) -> bytes:
+    """What a vendor added to a call, with the stand-in for a thought signature."""
+    value: Payload = (loads(extra) if extra else None) or {}
+    google: Payload = value.get("google") or {}
+    return dumps(value | {"google": google | {"thought_signature": STAND_IN}})
 
 
 def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:

@@ -21,13 +21,14 @@ class OpenAIResponses:
 
     def serves(self, path: str) -> bool:
         """Any path that ends so; stored responses and the endpoints below them are no exchanges."""
-        return path.endswith("/responses")
+        return path.rstrip("/").endswith("/responses")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
         """The request, if it has an input. One that is answered in the background has no answer to be guarded."""
-        if not isinstance(payload, dict) or not isinstance(payload.get("input"), str | list):
+        if not isinstance(payload, dict) or payload.get("background") is True:
             return None
-        return None if payload.get("background") is True else ResponsesRequest(body, payload)
+        spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
+        return ResponsesRequest(body, payload | {"input": spoken}) if isinstance(spoken, str | list) else None
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
         """Server-sent events."""
@@ -61,8 +62,10 @@ class OpenAIResponses:
         """Whether a program of the vendor's still waits, or the client is asked to approve a call of the vendor's."""
         items: list[Payload] = []
         for payload in payloads:
-            output = payload.get("output") or (payload.get("response") or {}).get("output") or ()
-            items += [item for item in (*output, payload.get("item")) if isinstance(item, dict)]
+            response = payload.get("response")
+            output = response.get("output") if isinstance(response, dict) else payload.get("output")
+            listed = output if isinstance(output, list) else []
+            items += [item for item in (*listed, payload.get("item")) if isinstance(item, dict)]
         begun = {item.get("call_id") for item in items if item.get("type") == "program"}
         ended = {item.get("call_id") for item in items if item.get("type") == "program_output"}
         return bool(begun - ended) or any(item.get("type") == "mcp_approval_request" for item in items)
@@ -70,6 +73,13 @@ class OpenAIResponses:
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the response."""
         return read_whole(payload)
+
+    def answer_id(self, payload: Payload) -> str:
+        """The id of the response: in its own body, or in an event that holds it."""
+        response = payload.get("response")
+        if isinstance(response, dict):
+            return str(response.get("id") or "")
+        return str(payload.get("id") or "") if payload.get("object") == "response" else ""
 
     def error_body(self, status: int, message: str) -> bytes:
         """OpenAI's error envelope."""

@@ -114,6 +114,8 @@ class ResponsesReader:
 def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of a whole answer."""
     output = payload.get("output")
-    items = [item for item in (output if isinstance(output, list) else ()) if isinstance(item, dict)]
+    if not isinstance(output, list):
+        return []
+    items = [item for item in output if isinstance(item, dict)]
     cut = payload.get("status") == "incomplete" and bool(items) and is_client_call(items[-1])
     return [WholeChoice(0, tuple(call_of(item) for item in items if is_client_call(item)), cut=cut)]

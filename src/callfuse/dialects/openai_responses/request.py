@@ -4,27 +4,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, Note, Reply
-from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.openai_responses.items import (
-    answer_to,
-    call_id,
-    call_of,
-    is_client_call,
-    is_result,
-    result_of,
-)
+from callfuse.dialects.base import AskError, Block, Continuation, Note, Remembered, Reply
+from callfuse.dialects.history import digest_of, grown, pair, result_at, texts
+from callfuse.dialects.openai_responses import mend
+from callfuse.dialects.openai_responses.input import Recall, Run, is_real_user, opening, role_of, runs
+from callfuse.dialects.openai_responses.items import CALLS, answer_to, call_id, result_of
 from callfuse.dialects.openai_responses.message import OwnMessage, own_id
+from callfuse.dialects.openai_responses.stored import resumed
 from callfuse.dialects.openai_responses.trail import Trail
-from callfuse.dialects.openai_responses.turn import items_of
+from callfuse.dialects.openai_responses.turn import id_of, items_of
 from callfuse.dialects.openai_responses.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_responses.write import ResponsesWriter
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, dumps
-from callfuse.model import Result, Round, ToolCall
+from callfuse.model import Round
+
+MAX_ITEMS: Final = 512
+"""Items of one conversation that are remembered for being changed in later requests."""
 
 _SCHEMAS: Final = frozenset({"json_schema", "json_object"})
-_SPEAKERS: Final = frozenset({"user", "system", "developer"})
 
 
 class ResponsesRequest:
@@ -32,8 +30,13 @@ class ResponsesRequest:
 
     __slots__ = (
         "_items",
+        "_known",
+        "_known_turn",
         "_payload",
+        "_place",
+        "begins_chain",
         "body",
+        "chained",
         "choices",
         "length",
         "model",
@@ -57,75 +60,64 @@ class ResponsesRequest:
         form = (payload.get("text") or {}).get("format")
         self.structured = isinstance(form, dict) and form.get("type") in _SCHEMAS
         self.stored = payload.get("store") is not False
+        self._place = _place(payload)
+        self.chained = bool(self._place)
+        models_turn = any(role_of(item) in ("", "assistant") for item in self._items)
+        self.begins_chain = self.stored and not self.chained and not models_turn
+        self._known: Recall = {}
+        self._known_turn = b""
         self.trail = Trail(stored=self.stored)
 
     def opening(self) -> Iterator[bytes]:
-        """Instructions, system and developer texts up to and with the first user message."""
+        """Instructions and the messages up to the first of the user; of a chain where it stands."""
+        if self.chained:
+            yield from self._place
+            return
         yield from texts(self._payload.get("instructions"))
-        for item in self._items:
-            role = _role(item)
-            if role in _SPEAKERS:
-                yield role.encode()
-                yield from texts(item.get("content"))
-            if role == "user":
-                return
+        for item in opening(self._items):
+            yield role_of(item).encode()
+            yield from texts(item.get("content"))
 
     def turn(self) -> tuple[int, bytes]:
-        """Where the last real user message stands, and its digest."""
+        """Where the last real user message stands, and its digest, which in a chain is one of all that went before."""
         for position in range(self.length - 1, -1, -1):
-            if _is_real_user(item := self._items[position]):
-                return position, digest_of(texts(item.get("content")))
-        return -1, b""
+            if is_real_user(item := self._items[position]):
+                before = (self._known_turn, *self._place) if self.chained else ()
+                return position, digest_of((*before, *texts(item.get("content"))))
+        return -1, self._known_turn
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first; None for a real user message.
-
-        A round is a run of the model's items: it begins behind a result or another speaker's message.
-        """
-        results: list[tuple[str, Result]] = []
-        calls: list[ToolCall] = []
-        for position in range(self.length - 1, -2, -1):
-            item = self._items[position] if position >= 0 else None
-            ends = position < 0 or is_result(item) or _role(item) in _SPEAKERS
-            if ends and calls:
-                calls.reverse()
-                pair(calls, results[::-1])
-                yield Round(tuple(calls), position + 1)
-                calls, results = [], []
-            if is_result(item):
-                results.append((call_id(item), result_of(item)))
-            elif is_client_call(item):
-                calls.append(call_of(item))
-            elif _is_real_user(item):
+        """The rounds with their results, newest first; None for a real user message."""
+        for run in runs(self._items, self._known):
+            if run is None:
                 yield None
-                results = []
+                continue
+            results = [self._items[place] for place in run.results]
+            pair(run.calls, [(call_id(item), result_of(item)) for item in results])
+            yield Round(run.calls, run.position)
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the results of the named calls."""
-        found = self._results_of(notes).items()
-        return apply(self.body, [edit for place, text in found for edit in self._grown(place, text)])
-
-    def _results_of(self, notes: Sequence[Note]) -> dict[int, str]:
-        """The indexes of the items that are the results, with the texts for them."""
         found: dict[int, str] = {}
+        places = {run.position: run for run in runs(self._items, self._known) if run} if notes else {}
         for note in notes:
-            calls: list[ToolCall] = []
-            places: list[int] = []
-            for place in range(note.position, self.length):
-                item = self._items[place]
-                if is_result(item):
-                    places.append(place)
-                elif places or _role(item) in _SPEAKERS:
-                    break
-                elif is_client_call(item):
-                    calls.append(call_of(item))
-            at = result_at(calls, [call_id(self._items[place]) for place in places], note.call)
+            at = self._result_at(places.get(note.position), note)
             if at is not None:
-                found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
-        return found
+                found[at] = f"{found[at]}\n\n{note.text}" if at in found else note.text
+        edits: list[Edit] = []
+        for place, text in found.items():
+            edits += self._grown(place, text)
+        return apply(self.body, edits)
+
+    def _result_at(self, run: Run | None, note: Note) -> int | None:
+        """The index of the item that is the result of a note's call."""
+        if run is None:
+            return None
+        at = result_at(run.calls, [call_id(self._items[place]) for place in run.results], note.call)
+        return None if at is None else run.results[at]
 
     def _grown(self, place: int, text: str) -> list[Edit]:
-        """The edit that adds a text to a result; none where it has no room for one."""
+        """The edits that add a text to a result; none where it has no room for one."""
         item = self._items[place]
         path, output = ("input", place, "output"), item.get("output")
         if item["type"] in ("computer_call_output", "tool_search_output"):
@@ -138,13 +130,20 @@ class ResponsesRequest:
         return grown((*path, at, "stderr"), output[at].get("stderr"), text)
 
     def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
-        """The body with the model's items and a result for each of its calls at the end of the input."""
+        """The body with the model's items and a result for each of its calls; in a chain with these results only, to go
+        on from the answer that the vendor has just stored."""
+        results = [dumps(answer_to(reply.call, reply.text)) for reply in replies]
+        if self.chained:
+            edits = [Edit(("input",), b"[" + b",".join(results) + b"]")]
+            if "previous_response_id" in self._payload:
+                edits.append(Edit(("previous_response_id",), dumps(id_of(turn))))
+            return apply(body, edits + self._loosened())
         items = items_of(turn)
         for _, item in items:
             known = self.stored or item.get("encrypted_content") or item.get("content")
             if item.get("type") == "reasoning" and not known:
                 raise AskError("reasoning")
-        new = b",".join((*(raw for raw, _ in items), *_results(replies)))
+        new = b",".join((*(raw for raw, _ in items), *results))
         edit = Edit(("input", END), new)
         if not isinstance(self._payload.get("input"), list):
             edit = Edit(("input",), partial(_listed, new))
@@ -184,6 +183,37 @@ class ResponsesRequest:
         """Two whole answers as one."""
         return splice_whole(first, second, summed=usage == "sum")
 
+    def after(self, answer_id: str) -> tuple[bytes, ...]:
+        """What a next request opens with that goes on from an answer; a conversation keeps its own name."""
+        if not answer_id or not (self.chained or self.begins_chain) or self._payload.get("conversation"):
+            return ()
+        return b"previous_response_id", answer_id.encode()
+
+    def recall(self, calls: Recall, turn: bytes) -> None:
+        """Know the calls whose results may come without them."""
+        self._known = calls
+        if self.chained:
+            self._known_turn = turn
+
+    def resumed(self, known: Continuation) -> bytes:
+        """The body without what the vendor does not know, going on from where the vendor is."""
+        return resumed(self.body, self._payload, known)
+
+    def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
+        """What later requests need: the items to be changed, the last answer, and results for its open calls."""
+        items = dict(known.items) | self.trail.items
+        items = dict(list(items.items())[-MAX_ITEMS:])
+        if not answers:
+            return Continuation(items)
+        last = answers[-1]
+        open_calls = [reply for reply in last.replies if CALLS[reply.call.kind or "function_call"].answer]
+        results = tuple(dumps(answer_to(reply.call, reply.text)) for reply in open_calls)
+        return Continuation(items, last.id if last.id != answers[0].id else "", results)
+
+    def mended(self, body: bytes, error: bytes) -> bytes | None:
+        """A refused body, put right where the error names a call without result or an item without its company."""
+        return mend.mended(body, error)
+
     def _loosened(self) -> list[Edit]:
         """A choice that names one tool becomes `auto`; `required` stays while another tool is open."""
         choice = self._payload.get("tool_choice")
@@ -196,22 +226,17 @@ class ResponsesRequest:
         return []
 
 
-def _results(replies: Sequence[Reply]) -> list[bytes]:
-    return [dumps(answer_to(reply.call, reply.text)) for reply in replies]
+def _place(payload: Payload) -> tuple[bytes, ...]:
+    """Where in the vendor's memory a request goes on; nothing where it goes on from nowhere."""
+    conversation = payload.get("conversation")
+    if isinstance(conversation, dict):
+        conversation = conversation.get("id")
+    for key, place in (("previous_response_id", payload.get("previous_response_id")), ("conversation", conversation)):
+        if isinstance(place, str) and place:
+            return key.encode(), place.encode()
+    return ()
 
 
 def _listed(new: bytes, text: bytes) -> bytes:
     """An input that was a plain text, as a list of items with others behind it."""
     return b'[{"role":"user","content":' + text + b"}," + new + b"]"
-
-
-def _role(item: Any) -> str:
-    """Who speaks in an item; nobody where it is no message."""
-    if not isinstance(item, dict) or item.get("type", "message") != "message":
-        return ""
-    return str(item.get("role") or "")
-
-
-def _is_real_user(item: Any) -> bool:
-    """Whether a person has spoken here: not callfuse, and not a harness's reminder."""
-    return _role(item) == "user" and not is_own_or_reminder(item.get("content"))

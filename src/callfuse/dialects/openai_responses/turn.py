@@ -58,6 +58,11 @@ def turn_of_whole(body: bytes, payload: Payload) -> bytes:
     return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), body[place[0] : place[1]])
 
 
+def id_of(turn: bytes) -> str:
+    """The id of the response that a turn is of."""
+    return str(loads(turn).get("id") or "")
+
+
 def items_of(turn: bytes) -> list[tuple[bytes, Payload]]:
     """The items of a turn, each as its bytes and its value."""
     start, _ = span(turn, ("output",)) or (0, 0)

@@ -8,7 +8,7 @@ vendors answer HTTP 400 at the first broken rule, these functions report them al
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from callfuse.testing.rules import anthropic, gemini, ollama, openai_chat, openai_responses
+from callfuse.testing.rules import anthropic, cohere, gemini, ollama, openai_chat, openai_responses
 
 RULES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "openai-chat": openai_chat.broken,
@@ -16,6 +16,7 @@ RULES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "anthropic": anthropic.broken,
     "gemini": gemini.broken,
     "ollama": ollama.broken,
+    "cohere-v2": cohere.broken,
 }
 
 

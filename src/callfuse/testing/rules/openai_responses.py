@@ -82,11 +82,11 @@ def _reasoning_complete(items: Sequence[Json]) -> Iterator[str]:
         following = (answer, str(int(place) + 1))
         if items[at].get("type") == "reasoning" and following not in present:
             item = match.group()
-            yield f"input[{at}]: {item!r} of type 'reasoning' was provided without its required following item."
+            yield f"input[{at}]: Item {item!r} of type 'reasoning' was provided without its required following item."
         if match["reasoning"] is not None and (answer, match["reasoning"]) not in present:
             kind, needed = items[at].get("type"), f"rs_scripted_{answer}_{match['reasoning']}"
             yield (
-                f"input[{at}]: {match.group()!r} of type {kind!r} was provided without its required "
+                f"input[{at}]: Item {match.group()!r} of type {kind!r} was provided without its required "
                 f"'reasoning' item: {needed!r}."
             )
 

@@ -1,0 +1,78 @@
+"""Bedrock's Converse: whole answers are guarded. Streams are AWS binary event streams, which pass and are counted.
+
+SDKs sign their requests (SigV4), as a rule: such a request is never changed nor asked again. What is left is to block.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import AskError, Reader, Request, WholeChoice
+from callfuse.dialects.bedrock.read import read_whole
+from callfuse.dialects.bedrock.request import ConverseRequest, UnreadStreamError
+from callfuse.framing import Format, Payload
+from callfuse.jsontext import dumps, span
+
+_PATH: Final = re.compile(r"/model/.+/converse(?:-stream)?/?$")
+
+
+class Bedrock:
+    """The dialect `bedrock-converse`."""
+
+    name: Final = "bedrock-converse"
+    backend: Final = "bedrock"
+    call_mark: Final = b'"toolUse"'
+    heartbeat: Final = b""
+
+    def serves(self, path: str) -> bool:
+        """Any path that ends so, streamed or not."""
+        return _PATH.search(path) is not None
+
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> ConverseRequest | None:
+        """The request, if it has messages."""
+        if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
+            return None
+        return ConverseRequest(body, payload, target)
+
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """None that is read."""
+        return None
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """No frame is ever read."""
+        return False
+
+    def is_end(self, frame: bytes) -> bool:
+        """No frame is ever read."""
+        return False
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """There is one."""
+        return (0,)
+
+    def reader(self, *, trace: bool = False) -> Reader:
+        """There is none, as no stream is ever taken for readable."""
+        raise UnreadStreamError("vnd.amazon.eventstream")
+
+    def turn(self, payloads: Sequence[Payload]) -> bytes:
+        """Of a stream nothing can be sent back."""
+        raise AskError("vnd.amazon.eventstream")
+
+    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """The message of a whole answer, byte for byte."""
+        place = span(body, ("output", "message"))
+        if place is None:
+            raise AskError("message")
+        return body[place[0] : place[1]]
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """Server-side tools have run before the answer comes."""
+        return False
+
+    def read_whole(self, payload: Payload) -> list[WholeChoice]:
+        """The calls of the message."""
+        return read_whole(payload)
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """AWS's error envelope."""
+        return dumps({"message": message})

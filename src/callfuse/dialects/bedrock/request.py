@@ -1,0 +1,196 @@
+"""Requests of Bedrock's Converse: the rounds with their results, and changes that leave the rest alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from callfuse.dialects.base import Block, Note, Reply, Writer
+from callfuse.dialects.bedrock.read import call_of, calls_in
+from callfuse.dialects.bedrock.whole import splice_whole, thin_whole
+from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.framing import Payload
+from callfuse.jsontext import END, Edit, apply, dumps, loads_exact
+from callfuse.model import Result, Round, ToolCall
+
+
+class UnreadStreamError(TypeError):
+    """A stream of a format that callfuse does not read was to be read."""
+
+
+class ConverseRequest:
+    """A parsed body and the bytes it came from; the model stands in the path."""
+
+    __slots__ = (
+        "_messages",
+        "_system",
+        "_tools",
+        "body",
+        "choices",
+        "length",
+        "model",
+        "probe",
+        "stream",
+        "structured",
+    )
+
+    def __init__(self, body: bytes, payload: Payload, target: str) -> None:
+        self.body = body
+        self._messages: list[Any] = payload["messages"]
+        self._system = payload.get("system")
+        self.length = len(self._messages)
+        path = target.partition("?")[0]
+        self.model = path.rpartition("/")[0].partition("/model/")[2]
+        self.stream = path.endswith("-stream")
+        self.choices = 1
+        config = payload.get("toolConfig")
+        self._tools: Payload = config if isinstance(config, dict) else {}
+        limits = payload.get("inferenceConfig")
+        limit = limits.get("maxTokens") if isinstance(limits, dict) else None
+        self.probe = limit == 1 or not self._tools.get("tools")
+        self.structured = False
+
+    def opening(self) -> Iterator[bytes]:
+        """The system prompt and the first user message."""
+        yield from texts(self._system)
+        for message in self._messages:
+            if isinstance(message, dict) and message.get("role") == "user":
+                yield from texts(message.get("content"))
+                return
+
+    def turn(self) -> tuple[int, bytes]:
+        """Where the last real user message stands, and its digest."""
+        for position in range(self.length - 1, -1, -1):
+            message = self._messages[position]
+            if isinstance(message, dict) and _is_real_user(message):
+                return position, digest_of(texts(message.get("content")))
+        return -1, b""
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds with their results, newest first; None for a real user message."""
+        results: list[tuple[str, Result]] = []
+        for position in range(self.length - 1, -1, -1):
+            message = self._messages[position]
+            if not isinstance(message, dict):
+                continue
+            if message.get("role") == "assistant":
+                if calls := self._calls(position):
+                    pair(calls, results)
+                    yield Round(calls, position)
+                results = []
+            elif message.get("role") == "user":
+                if _is_real_user(message):
+                    yield None
+                    results = []
+                results[:0] = [(id_, _outcome(result)) for _, id_, result in _results(message)]
+
+    def with_notes(self, notes: Sequence[Note]) -> bytes:
+        """The body with texts added to the content of each named call's result."""
+        found: dict[tuple[int, int], str] = {}
+        for note in notes:
+            listed = self._results_after(note.position)
+            at = result_at(self._calls(note.position), [id_ for _, id_ in listed], note.call)
+            if at is not None:
+                key = listed[at][0]
+                found[key] = f"{found[key]}\n\n{note.text}" if key in found else note.text
+        edits: list[Edit] = []
+        for (place, block), text in found.items():
+            content = self._messages[place]["content"][block]["toolResult"].get("content")
+            edits += _grown(("messages", place, "content", block, "toolResult", "content"), content, text)
+        return apply(self.body, edits)
+
+    def _results_after(self, position: int) -> list[tuple[tuple[int, int], str]]:
+        """The results of the round at `position`: (message, block) and id."""
+        listed = []
+        for place in range(position + 1, self.length):
+            message = self._messages[place]
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                break
+            listed += [((place, block), id_) for block, id_, _ in _results(message)]
+        return listed
+
+    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
+        """The body with the model's turn and a user message of tool results at the end of the messages."""
+        results = [
+            {"toolResult": {"toolUseId": reply.call.id, "content": [{"text": reply.text}], "status": "error"}}
+            for reply in replies
+        ]
+        new = turn + b"," + dumps({"role": "user", "content": results})
+        return apply(body, [Edit(("messages", END), new), *self._loosened()])
+
+    def writer(self, *, usage: str) -> Writer:
+        """There is none: Bedrock's streams are binary, and none is ever taken for readable."""
+        raise UnreadStreamError("vnd.amazon.eventstream")
+
+    def own_answer(self, text: str) -> bytes:
+        """An answer that says this text."""
+        message = {"role": "assistant", "content": [{"text": text}]}
+        usage = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
+        return dumps(
+            {"output": {"message": message}, "stopReason": "end_turn", "usage": usage, "metrics": {"latencyMs": 0}}
+        )
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the withheld calls."""
+        return thin_whole(body, withheld, blocks)
+
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+        """Two whole answers as one."""
+        return splice_whole(first, second, summed=usage == "sum")
+
+    def _loosened(self) -> list[Edit]:
+        """A choice that names one tool becomes `auto`; `any` stays while another tool is open."""
+        choice = self._tools.get("toolChoice")
+        kinds = choice if isinstance(choice, dict) else {}
+        if "tool" in kinds or ("any" in kinds and len(self._tools.get("tools") or ()) < 2):
+            return [Edit(("toolConfig", "toolChoice"), b'{"auto":{}}')]
+        return []
+
+    def _calls(self, position: int) -> tuple[ToolCall, ...]:
+        """The client's calls in the assistant message at `position`."""
+        calls = []
+        for at, use in calls_in(self._messages[position].get("content")):
+            call = call_of(use)
+            call.exact = partial(self._exact_input, position, at)
+            calls.append(call)
+        return tuple(calls)
+
+    def _exact_input(self, position: int, block: int) -> Any:
+        """A call's input with all digits of its integers."""
+        return loads_exact(self.body)["messages"][position]["content"][block]["toolUse"].get("input")
+
+
+def _results(message: Any) -> Iterator[tuple[int, str, Payload]]:
+    """The tool results of a message: place, id and result."""
+    content = message.get("content") if isinstance(message, dict) else None
+    for at, block in enumerate(content if isinstance(content, list) else ()):
+        result = block.get("toolResult") if isinstance(block, dict) else None
+        if isinstance(result, dict):
+            yield at, str(result.get("toolUseId") or ""), result
+
+
+def _outcome(result: Payload) -> Result:
+    """What a tool result reports."""
+    status = result.get("status")
+    return Result(result.get("content"), status == "error" if status else None)
+
+
+def _grown(path: tuple[str | int, ...], content: Any, text: str) -> list[Edit]:
+    """The edit that adds a text to a result: to its last text, else as a part of its own."""
+    if not isinstance(content, list):
+        return []
+    for at in reversed(range(len(content))):
+        if isinstance(content[at], dict) and isinstance(content[at].get("text"), str):
+            return grown((*path, at, "text"), content[at]["text"], text)
+    return [Edit((*path, END), dumps({"text": text}))]
+
+
+def _is_real_user(message: Payload) -> bool:
+    """Whether a person has spoken here: not callfuse, no harness's reminder, and not a tool."""
+    if message.get("role") != "user":
+        return False
+    content = message.get("content")
+    if isinstance(content, list):
+        content = [block for block in content if not (isinstance(block, dict) and "toolResult" in block)]
+        if not content:
+            return False
+    return not is_own_or_reminder(content)
