@@ -92,6 +92,8 @@ ODD = {
 @pytest.mark.parametrize("arguments", ODD.values(), ids=ODD)
 def test_odd_arguments_are_arguments(kit: DialectKit, arguments: str) -> None:
     """Nesting that JSON readers refuse, lone surrogates and numbers beyond all range pass like any others."""
+    if kit.name.startswith(("ollama", "gemini")):
+        pytest.skip("arguments are values there, not text that could be anything")
     rounds = [Round((Call(f"call_d{at}", "search", ("{}",)),), ("nothing",)) for at in range(2)]
     body = stream_of(kit, saying("Here.", Call("call_odd", "search", (arguments,))))
     met = meet(ask(kit, History((User("Go."), *rounds)), stream=True), [Reply((body,))])

@@ -52,6 +52,16 @@ def config(*, thinks: bool = False, **more: Any) -> types.GenerateContentConfig:
     )
 
 
+@asynccontextmanager
+async def closing(client: genai.Client) -> AsyncIterator[genai.Client]:
+    """A client whose connections, sync and async, are closed in the end."""
+    try:
+        yield client
+    finally:
+        await client.aio.aclose()
+        client.close()
+
+
 @dataclass(slots=True)
 class GeminiTalk:
     """`google-genai`; `ends` keeps the last chunk of each answer."""
@@ -119,8 +129,8 @@ async def talking(
     vendor: ScriptedVendor, mode: str, cloud: Cloud, way: Way, *, sync: bool, thinks: bool = False, **settings: Any
 ) -> AsyncIterator[GeminiTalk]:
     """A client in one way of asking, over sockets."""
-    async with wired(vendor, mode, **settings) as url:
-        yield GeminiTalk(client_of(url, cloud), way, sync, [], thinks)
+    async with wired(vendor, mode, **settings) as url, closing(client_of(url, cloud)) as client:
+        yield GeminiTalk(client, way, sync, [], thinks)
 
 
 @every_cloud
@@ -260,8 +270,7 @@ async def test_usage_of_a_steered_answer(way: Way, usage: str, wanted: tuple[int
 async def test_a_streaming_chat_keeps_its_history(mode: str, sync: bool) -> None:
     """The SDK's own chat, which drops an answer of which one chunk has no parts, goes on from what it was given."""
     vendor = ScriptedVendor(looping_model(text="Hm.", conclusion="Got it.", stubborn=mode == "block"))
-    async with wired(vendor, mode) as url:
-        client = client_of(url, "studio")
+    async with wired(vendor, mode) as url, closing(client_of(url, "studio")) as client:
         if sync:
             history = await asyncio.to_thread(_chat, client)
         else:
@@ -309,11 +318,10 @@ async def test_automatic_function_calling_is_stopped(way: Way) -> None:
 
     def ask(url: str) -> str:
         asked: Any = {"model": MODEL, "contents": "What is going on?", "config": {"tools": [search_web]}}
-        client = client_of(url, "studio")
-        models = client.models
-        if way == "whole":
-            return models.generate_content(**asked).text or ""
-        return "".join(chunk.text or "" for chunk in models.generate_content_stream(**asked))
+        with client_of(url, "studio") as client:
+            if way == "whole":
+                return client.models.generate_content(**asked).text or ""
+            return "".join(chunk.text or "" for chunk in client.models.generate_content_stream(**asked))
 
     async with wired(vendor, "block") as url:
         text = await asyncio.to_thread(ask, url)
@@ -333,10 +341,8 @@ async def test_a_block_under_a_schema_is_text(way: Way) -> None:
     vendor = ScriptedVendor(looping_model(stubborn=True))
     form: Any = {"response_mime_type": "application/json", "response_schema": Report}
 
-    def ask(url: str) -> tuple[str, Any]:
+    def ask(models: Any) -> tuple[str, Any]:
         contents: list[Any] = [types.Content(role="user", parts=[types.Part(text="Report.")])]
-        client = client_of(url, "studio")
-        models = client.models
         for _ in range(3):
             asked: Any = {"model": MODEL, "contents": contents, "config": config(**form)}
             if way == "whole":
@@ -347,8 +353,8 @@ async def test_a_block_under_a_schema_is_text(way: Way) -> None:
             contents += [types.Content(role="model", parts=parts), types.Content(role="user", parts=_answers(chunks))]
         return "".join(part.text or "" for part in parts), chunks[0].parsed
 
-    async with wired(vendor, "block") as url:
-        text, parsed = await asyncio.to_thread(ask, url)
+    async with wired(vendor, "block") as url, closing(client_of(url, "studio")) as client:
+        text, parsed = await asyncio.to_thread(ask, client.models)
     assert text.startswith(MARK)
     assert parsed is None
 

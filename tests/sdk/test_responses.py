@@ -52,13 +52,12 @@ async def test_block_and_go_on(way: Way, keeps: Keeps) -> None:
 
 @every_way
 @every_keep
-@sync_and_async
 @pytest.mark.parametrize("thinking", ["", "Let me think."], ids=["", "thinking"])
-async def test_steer(way: Way, keeps: Keeps, sync: bool, thinking: str) -> None:
+async def test_steer(way: Way, keeps: Keeps, thinking: str) -> None:
     """With a chance, the model reads the guidance within the third exchange, changes course, and the run succeeds."""
     vendor = ScriptedVendor(looping_model(conclusion="Got it.", thinking=thinking))
     async with wired(vendor, "chance_then_block") as url:
-        agent = ResponsesAgent(url, way, sync, keeps)
+        agent = ResponsesAgent(url, way, keeps=keeps)
         run = await agent.run()
         assert [len(calls_of(response)) for response in run] == [1, 1, 1, 0]
         assert run[-1].output_text == "Got it."

@@ -18,12 +18,13 @@ _BRACE: Final = re.compile(rb'[^"{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}]*+)*+(
 _REST_OF_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _INDENTED_END: Final = re.compile(rb"\n[ \t]++[}\]]")
 _ELEMENT_END: Final = b"\n}"
+_LINE_ENDS: Final = (b"\n", b"\r")
 
 
 class JSONArrayFramer:
     """Splits one stream. `empty` says that nothing waits, and that an element's end can be told at a glance."""
 
-    __slots__ = ("_begun", "_broken", "_buffer", "_depth", "_in_string", "_indented", "_position", "empty")
+    __slots__ = ("_begin", "_begun", "_broken", "_buffer", "_depth", "_in_string", "_indented", "_position", "empty")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -35,7 +36,7 @@ class JSONArrayFramer:
 
     def _restart(self) -> None:
         """Look for the braces of the next element from the front of the buffer."""
-        self._position = 0
+        self._begin = self._position = 0
         self._depth = 0
         self._in_string = False
 
@@ -79,7 +80,7 @@ class JSONArrayFramer:
                 self._broken = True  # no array of objects: all of it passes as it comes
                 return len(self._buffer)
             self._begun = True
-            self._position = lead
+            self._begin = self._position = lead
         end = self._end_of_element()
         if end and not self._indented:
             element = self._buffer[:end]
@@ -89,8 +90,10 @@ class JSONArrayFramer:
     def _end_of_element(self) -> int:
         """Where the element ends whose braces have been read up to the position."""
         buffer = self._buffer
-        if self._indented and (found := buffer.find(_ELEMENT_END, max(0, self._position - 1))) >= 0:
-            return found + len(_ELEMENT_END)
+        if self._indented and buffer.startswith(_LINE_ENDS, self._begin + 1):
+            found = buffer.find(_ELEMENT_END, max(self._begin, self._position - 1))
+            if found >= 0:
+                return found + len(_ELEMENT_END)
         position = self._position
         while True:
             if self._in_string:

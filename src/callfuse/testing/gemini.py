@@ -52,7 +52,7 @@ class Gemini:
             start -= 1
         results = tuple(_said(response.get("response")) for response in _of(contents[end:], "functionResponse"))
         calls = tuple(
-            Call(str(call.get("name")), orjson.dumps(call.get("args") or {}).decode(), call.get("id"))
+            Call(str(call.get("name")), orjson.dumps(call.get("args") or {}).decode(), str(call.get("id") or ""))
             for call in _of(contents[start:end], "functionCall")
         )
         return (calls if results else ()), results

@@ -56,16 +56,20 @@ class GeminiWriter:
 
     def _note(self, payload: Payload, *, seen: bool = True) -> None:
         """What a chunk says of the answer; its texts only where the client has seen them."""
-        if not self._head:
-            self._head = {key: payload[key] for key in HEAD if key in payload}
+        self._see_head(payload)
         self._usage.see(payload.get("usageMetadata"))
         for candidate in payload.get("candidates") or ():
             if seen and any(map(says, _parts(candidate))):
                 self._texts.add(_number(candidate))
 
+    def _see_head(self, payload: Payload) -> None:
+        if not self._head:
+            self._head = {key: payload[key] for key in HEAD if key in payload}
+
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text with its finish."""
         frames = list(frames)
+        self._see_head(next((frame.payload for frame in frames if frame.payload), {}))
         unsigned = stand_ins(frames, withheld, is_signed, str(self._head.get("modelVersion") or self._model))
         pieces: list[bytes] = []
         left = dict(blocks)

@@ -13,7 +13,7 @@ from callfuse.model import MARKER
 
 UNKNOWN_RESULT: Final = f"{MARKER} This call was not run."
 
-_NO_OUTPUT: Final = re.compile(r"No tool output found for (?P<kind>[a-z ]+?) (?P<id>[\w-]+)")
+_NO_OUTPUT: Final = re.compile(r"No tool output found for (?P<kind>(?:[a-z]+ )*call) (?P<id>[\w-]+)")
 _NO_FOLLOWING: Final = re.compile(
     r"Item '(?P<id>[\w-]+)' of type 'reasoning' was provided without its required following"
 )

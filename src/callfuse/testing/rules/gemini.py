@@ -186,11 +186,11 @@ def _settings(body: Json) -> Iterator[str]:
         return
     if mode not in ("ANY", "VALIDATED"):
         yield "toolConfig.functionCallingConfig.allowedFunctionNames: only allowed where the mode is ANY or VALIDATED"
-    declared = {
+    declared = [
         declaration.get("name")
         for tool in objects(body.get("tools"))
         for declaration in objects(tool.get("functionDeclarations"))
-    }
+    ]
     for name in allowed if isinstance(allowed, list) else ():
         if name not in declared:
             yield f"toolConfig.functionCallingConfig.allowedFunctionNames: {name!r} is not declared"

@@ -1,0 +1,289 @@
+"""Chains: the vendor has the conversation, the request only what is new, and the ledger what callfuse must know."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.dialects.openai_responses.wire import (
+    Item,
+    function,
+    message,
+    output,
+    reply,
+    request,
+    result,
+    texts,
+    whole_reply,
+)
+from tests.support.asgi import JSON_REQUEST
+from tests.support.meeting import MARK, Meeting, Session, in_session
+from tests.support.scripted import Reply, whole
+
+ways = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+
+
+def answer(*items: Item, tag: str, stream: bool = True) -> Reply:
+    """An answer that the vendor stores as `resp_<tag>`."""
+    return reply(*items, tag=tag) if stream else whole_reply(*items, tag=tag)
+
+
+def call(at: int) -> Item:
+    """The call that comes again and again."""
+    return function(f"call_{at}")
+
+
+async def spun(session: Session, *, stream: bool = True, times: int = 2, **more: Any) -> None:
+    """A chain of answers `resp_1`, `resp_2`, ... that each make the call."""
+    news: list[Any] = ["Go."]
+    place: dict[str, Any] = {}
+    for at in range(1, times + 1):
+        asked = request(*news, store=True, stream=stream, **place, **more)
+        await session.exchange(asked, answer(call(at), tag=str(at), stream=stream))
+        news, place = [result(call(at))], {"previous_response_id": f"resp_{at}"}
+
+
+def going_on(*items: Item | str, after: str, stream: bool = True, **more: Any) -> Any:
+    """A request that goes on from an answer."""
+    return request(*items, store=True, stream=stream, previous_response_id=after, **more)
+
+
+def heard(met: Meeting, at: int = 0) -> Item:
+    """A request as the vendor got it."""
+    body: Item = json.loads(met.app.heard[at].body)
+    return body
+
+
+@ways
+def test_a_loop_is_blocked_and_the_chain_goes_on(stream: bool) -> None:
+    """The third call is withheld; the next request answers it, since the vendor has it."""
+
+    async def talk(session: Session) -> None:
+        await spun(session, stream=stream)
+        asked = going_on(result(call(2)), after="resp_2", stream=stream)
+        await session.exchange(asked, answer(call(3), tag="3", stream=stream))
+        await session.exchange(going_on("And?", after="resp_3", stream=stream), answer(message(), tag="4"))
+
+    *_, blocked, following = in_session(talk).meetings
+    assert b"call_3" not in blocked.body
+    assert MARK.encode() in blocked.body
+    first, user = heard(following)["input"]
+    assert (first["type"], first["call_id"]) == ("function_call_output", "call_3")
+    assert first["output"].startswith(MARK)
+    assert user == {"role": "user", "content": "And?"}
+    assert heard(following)["previous_response_id"] == "resp_3"
+
+
+@ways
+def test_a_steer_goes_on_from_the_answer_just_stored(stream: bool) -> None:
+    """The model is sent the results alone; the client keeps the first answer's id, the vendor the second's."""
+
+    async def talk(session: Session) -> None:
+        await spun(session, stream=stream)
+        scripts = [
+            answer(call(3), tag="3", stream=stream),
+            answer(function("call_4", name="read"), tag="4", stream=stream),
+        ]
+        await session.exchange(going_on(result(call(2)), after="resp_2", stream=stream), *scripts)
+        news = result(function("call_4", name="read"))
+        await session.exchange(going_on(news, after="resp_3", stream=stream), answer(message(), tag="5", stream=stream))
+
+    *_, steered, following = in_session(talk, "chance_then_block").meetings
+    assert heard(steered, 1)["previous_response_id"] == "resp_3"
+    assert [item["call_id"] for item in heard(steered, 1)["input"]] == ["call_3"]
+    said = output(steered.body) if stream else json.loads(steered.body)["output"]
+    assert [item["call_id"] for item in said] == ["call_4"]
+    assert b"resp_4" not in steered.body
+    assert heard(following)["previous_response_id"] == "resp_4"
+    assert [item["call_id"] for item in heard(following)["input"]] == ["call_4"]
+
+
+def test_a_steer_in_vain_leaves_the_last_call_to_be_answered() -> None:
+    """The vendor stored both answers: the next request goes on from the second and answers its call."""
+
+    async def talk(session: Session) -> None:
+        await spun(session)
+        scripts = [answer(call(at), tag=str(at)) for at in (3, 4)]
+        await session.exchange(going_on(result(call(2)), after="resp_2"), *scripts)
+        await session.exchange(going_on("And?", after="resp_3"), answer(message(), tag="5"))
+
+    *_, following = in_session(talk, "chance_then_block").meetings
+    assert heard(following)["previous_response_id"] == "resp_4"
+    assert [item.get("call_id") for item in heard(following)["input"]] == ["call_4", None]
+
+
+def test_a_steer_that_fails_leaves_the_first_call_to_be_answered() -> None:
+    """Nothing was stored of the second answer."""
+
+    async def talk(session: Session) -> None:
+        await spun(session)
+        failing = whole(b'{"error":{"message":"overloaded"}}', 500)
+        await session.exchange(going_on(result(call(2)), after="resp_2"), answer(call(3), tag="3"), failing)
+        await session.exchange(going_on("And?", after="resp_3"), answer(message(), tag="4"))
+
+    *_, following = in_session(talk, "chance_then_block").meetings
+    assert heard(following)["previous_response_id"] == "resp_3"
+    assert [item.get("call_id") for item in heard(following)["input"]] == ["call_3", None]
+
+
+def test_a_withheld_sibling_is_answered_with_the_survivors_result() -> None:
+    """Its own result tells the model why; the survivor's stays as the client wrote it."""
+    other = function("call_o", name="read")
+
+    async def talk(session: Session) -> None:
+        await session.exchange(request("Go.", store=True), answer(other, tag="0"))
+        first = going_on(result(other), after="resp_0")
+        await session.exchange(first, answer(call(1), tag="1"))
+        await session.exchange(going_on(result(call(1)), after="resp_1"), answer(call(2), tag="2"))
+        both = answer(call(3), other | {"call_id": "call_k", "id": "fc_k"}, tag="3")
+        await session.exchange(going_on(result(call(2)), after="resp_2"), both)
+        await session.exchange(
+            going_on(result({**other, "call_id": "call_k"}), after="resp_3"), answer(message(), tag="4")
+        )
+
+    *_, thinned, following = in_session(talk).meetings
+    assert [item["call_id"] for item in output(thinned.body)] == ["call_k"]
+    withheld, kept = heard(following)["input"]
+    assert (withheld["call_id"], kept["call_id"]) == ("call_3", "call_k")
+    assert withheld["output"].startswith(MARK)
+    assert kept["output"] == "nothing"
+
+
+def test_other_outcomes_are_no_loop() -> None:
+    """The results that come alone are the outcomes of the calls before: where they change, there is progress."""
+
+    async def talk(session: Session) -> None:
+        await session.exchange(request("Go.", store=True), answer(call(1), tag="1"))
+        for at in (1, 2, 3):
+            asked = going_on(result(call(at), f"news {chr(96 + at)}"), after=f"resp_{at}")
+            await session.exchange(asked, answer(call(at + 1), tag=str(at + 1)))
+
+    assert all(met.body == met.app.replies[0].body for met in in_session(talk).meetings)
+
+
+def test_a_user_message_starts_afresh() -> None:
+    """The streak is the timeline's, in a chain too, even where the user says the same again."""
+
+    async def talk(session: Session) -> None:
+        await spun(session)
+        await session.exchange(going_on(result(call(2)), "Go.", after="resp_2"), answer(call(3), tag="3"))
+        await session.exchange(going_on(result(call(3)), "Go.", after="resp_3"), answer(call(4), tag="4"))
+
+    assert all(met.body == met.app.replies[0].body for met in in_session(talk).meetings)
+
+
+def test_going_on_twice_from_one_answer() -> None:
+    """A retry, or a branch, has the history that it goes on from, and no other's."""
+
+    async def talk(session: Session) -> None:
+        await spun(session)
+        for _ in range(3):
+            asked = going_on(result(call(1), "nothing"), after="resp_1")
+            await session.exchange(asked, answer(call(2), tag="2"))
+
+    assert all(met.body == met.app.replies[0].body for met in in_session(talk).meetings)
+
+
+def test_a_chain_that_nobody_knows_passes() -> None:
+    """Without its beginning nothing is counted, and nothing changed."""
+
+    async def talk(session: Session) -> None:
+        await session.exchange(going_on(result(call(7)), after="resp_of_old"), answer(call(8), tag="8"))
+
+    (met,) = in_session(talk).meetings
+    assert met.app.heard[0].body == going_on(result(call(7)), after="resp_of_old").body
+    assert met.body == met.app.replies[0].body
+
+
+@pytest.mark.parametrize("missing", ["No tool output found for function call call_3."])
+def test_what_the_ledger_has_lost_the_vendor_tells(missing: str) -> None:
+    """A refusal that names a withheld call is answered, and the client sees only the answer."""
+    refusal = whole(json.dumps({"error": {"message": missing, "type": "invalid_request_error"}}).encode(), 400)
+
+    async def talk(session: Session) -> None:
+        await session.exchange(going_on("And?", after="resp_3"), refusal, answer(message(), tag="4"))
+
+    (met,) = in_session(talk).meetings
+    assert met.client.status == 200
+    assert texts(output(met.body)) == ["Let me see."]
+    first, second = heard(met, 1)["input"]
+    assert (first["call_id"], second["role"]) == ("call_3", "user")
+    assert met.app.heard[1].header(b"content-length") == str(len(met.app.heard[1].body)).encode()
+
+
+def test_other_refusals_reach_the_client() -> None:
+    """Start, headers and body as they came, and nothing is sent again."""
+    refusal = whole(b'{"error":{"message":"Invalid input."}}', 400, (b"x-request-id", b"r"))
+
+    async def talk(session: Session) -> None:
+        await session.exchange(going_on("And?", after="resp_3"), refusal)
+
+    (met,) = in_session(talk).meetings
+    assert (met.client.status, met.body) == (400, refusal.body)
+    assert met.client.header(b"x-request-id") == b"r"
+    assert len(met.app.heard) == 1
+
+
+@ways
+def test_a_conversation_keeps_its_name(stream: bool) -> None:
+    """The vendor's conversation is one lane; what it has and the client has not is answered there."""
+
+    async def talk(session: Session) -> None:
+        place: dict[str, Any] = {"conversation": {"id": "conv_1"}, "store": True, "stream": stream}
+        news: list[Any] = ["Go."]
+        for at in (1, 2, 3):
+            await session.exchange(request(*news, **place), answer(call(at), tag=str(at), stream=stream))
+            news = [result(call(at))]
+        await session.exchange(request("And?", **place), answer(message(), tag="4", stream=stream))
+
+    *_, blocked, following = in_session(talk).meetings
+    assert b"call_3" not in blocked.body
+    assert [item.get("call_id") for item in heard(following)["input"]] == ["call_3", None]
+
+
+def test_a_signed_chain_is_only_observed() -> None:
+    """What is withheld in it could never be made good for."""
+    signed = (*JSON_REQUEST, (b"content-digest", b"sha-256=:x:"))
+
+    async def talk(session: Session) -> None:
+        await spun(session, headers=signed)
+        for at in (2, 3, 4):
+            asked = going_on(result(call(at)), after=f"resp_{at}", headers=signed)
+            await session.exchange(asked, answer(call(at + 1), tag=str(at + 1)))
+
+    session = in_session(talk, "chance_then_block")
+    assert all(met.body == met.app.replies[0].body for met in session.meetings)
+    assert any("action=observe" in line for met in session.meetings for _, _, line in met.log)
+
+
+@pytest.mark.parametrize(
+    ("items", "more", "wanted"),
+    [
+        (["Go."], {"store": True}, b"identity"),
+        (["Go."], {"store": False}, b"gzip"),
+        (["Go.", message(), "And?"], {"store": True}, b"gzip"),
+        (["Go."], {"store": True, "previous_response_id": "resp_1"}, b"identity"),
+    ],
+)
+def test_answers_that_must_be_read_are_asked_for_in_plain_bytes(
+    items: list[Any], more: dict[str, Any], wanted: bytes
+) -> None:
+    """Only where a next request may come without this answer's calls."""
+    headers = (*JSON_REQUEST, (b"accept-encoding", b"gzip"))
+
+    async def talk(session: Session) -> None:
+        await session.exchange(request(*items, headers=headers, **more), answer(message(), tag="1"))
+
+    (met,) = in_session(talk).meetings
+    assert met.app.heard[0].header(b"accept-encoding") == wanted
+
+
+def test_the_log_names_one_session() -> None:
+    """However often the id to go on from changes, findings are logged under the name that the chain began with."""
+
+    async def talk(session: Session) -> None:
+        await spun(session, times=5)
+
+    lines = [line for met in in_session(talk, "observe").meetings for _, _, line in met.log]
+    assert len(lines) == 3
+    assert len({line.split("session")[1].split(",")[0].split(":")[0] for line in lines}) == 1

@@ -1,0 +1,1 @@
+"""Clients that run on Node, over sockets."""
