@@ -92,8 +92,11 @@ def test_a_broken_history_is_refused() -> None:
         types.Content(role="user", parts=[types.Part(text="go")]),
         types.Content(role="model", parts=[call]),
     ]
-    with served(ScriptedVendor([Answer("never")])) as url, client_of(url) as client:
-        with pytest.raises(genai.errors.ClientError) as raised:
-            client.models.generate_content(model="gemini-x", contents=contents)
+    with (
+        served(ScriptedVendor([Answer("never")])) as url,
+        client_of(url) as client,
+        pytest.raises(genai.errors.ClientError) as raised,
+    ):
+        client.models.generate_content(model="gemini-x", contents=contents)
     assert raised.value.code == 400
     assert "contents[1]" in json.dumps(raised.value.details)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.dialects.openai_responses.wire import (
     Item,
+    built_in,
     function,
     message,
     output,
@@ -124,6 +125,22 @@ def test_a_steer_that_fails_leaves_the_first_call_to_be_answered() -> None:
     *_, following = in_session(talk, "chance_then_block").meetings
     assert heard(following)["previous_response_id"] == "resp_3"
     assert [item.get("call_id") for item in heard(following)["input"]] == ["call_3", None]
+
+
+def test_a_withheld_search_for_tools_is_answered_with_none() -> None:
+    """Its result has no room for a text, but it can be empty."""
+    search = built_in("tool_search_call")
+
+    async def talk(session: Session) -> None:
+        await session.exchange(request("Go.", store=True), answer(search | {"call_id": "call_1"}, tag="1"))
+        for at in (1, 2):
+            came = result(search | {"call_id": f"call_{at}"})
+            following = answer(search | {"call_id": f"call_{at + 1}"}, tag=str(at + 1))
+            await session.exchange(going_on(came, after=f"resp_{at}"), following)
+        await session.exchange(going_on("And?", after="resp_3"), answer(message(), tag="4"))
+
+    *_, following = in_session(talk).meetings
+    assert heard(following)["input"][0] == result(search | {"call_id": "call_3"})
 
 
 def test_a_withheld_sibling_is_answered_with_the_survivors_result() -> None:

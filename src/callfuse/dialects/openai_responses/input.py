@@ -53,8 +53,10 @@ def runs(items: Sequence[Any], known: Recall) -> Iterator[Run | None]:
 def _recalled(items: Sequence[Any], results: Sequence[int], calls: Sequence[ToolCall], known: Recall) -> list[ToolCall]:
     """The calls of results (newest first) that do not stand in the input, as far as they are known."""
     listed = {call.id for call in calls}
-    ids = [call_id(items[place]) for place in results]
-    return [known[id_]() for id_ in ids if id_ not in listed and id_ in known]
+    loose = [id_ for place in results if (id_ := call_id(items[place])) in known and id_ not in listed]
+    if loose:
+        listed = {call_id(item) for item in items if is_client_call(item)}
+    return [known[id_]() for id_ in loose if id_ not in listed]
 
 
 def role_of(item: Any) -> str:

@@ -105,6 +105,13 @@ def result_of(item: Payload) -> Result:
     return Result(output)
 
 
+def stand_in_for(call: ToolCall, text: str) -> Payload | None:
+    """A result for a call that the vendor remembers and nobody will answer; None where callfuse cannot make one up."""
+    if call.kind == "tool_search_call":
+        return {"type": "tool_search_output", "call_id": call.id, "execution": "client", "tools": []}
+    return answer_to(call, text) if CALLS[call.kind or "function_call"].answer else None
+
+
 def answer_to(call: ToolCall, text: str) -> Payload:
     """The result that callfuse gives in place of an execution; KeyError where it cannot be given one."""
     kind = CALLS[call.kind or "function_call"]

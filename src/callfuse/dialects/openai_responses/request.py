@@ -8,7 +8,7 @@ from callfuse.dialects.base import AskError, Block, Continuation, Note, Remember
 from callfuse.dialects.history import digest_of, grown, pair, result_at, texts
 from callfuse.dialects.openai_responses import mend
 from callfuse.dialects.openai_responses.input import Recall, Run, is_real_user, opening, role_of, runs
-from callfuse.dialects.openai_responses.items import CALLS, answer_to, call_id, result_of
+from callfuse.dialects.openai_responses.items import answer_to, call_id, result_of, stand_in_for
 from callfuse.dialects.openai_responses.message import OwnMessage, own_id
 from callfuse.dialects.openai_responses.stored import resumed
 from callfuse.dialects.openai_responses.trail import Trail
@@ -206,9 +206,9 @@ class ResponsesRequest:
         if not answers:
             return Continuation(items)
         last = answers[-1]
-        open_calls = [reply for reply in last.replies if CALLS[reply.call.kind or "function_call"].answer]
-        results = tuple(dumps(answer_to(reply.call, reply.text)) for reply in open_calls)
-        return Continuation(items, last.id if last.id != answers[0].id else "", results)
+        results = [stand_in_for(reply.call, reply.text) for reply in last.replies]
+        unanswered = tuple(dumps(result) for result in results if result is not None)
+        return Continuation(items, last.id if last.id != answers[0].id else "", unanswered)
 
     def mended(self, body: bytes, error: bytes) -> bytes | None:
         """A refused body, put right where the error names a call without result or an item without its company."""
