@@ -93,6 +93,7 @@ def serve(kind: str, upstream: str) -> None:
         app = guard()(app)
     config = uvicorn.Config(app, log_level="warning", access_log=False, loop="uvloop", http="httptools", ws="none")
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no chunk waits for an ACK
         print(listener.getsockname()[1], flush=True)
         uvicorn.Server(config).run(sockets=[listener])
 

@@ -49,6 +49,7 @@ async def serve(app: App, **settings: Any) -> AsyncIterator[str]:
     )
     server = _Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no chunk waits for an ACK
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             await server.listening

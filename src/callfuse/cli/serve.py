@@ -92,7 +92,11 @@ def _listener(settings: ServeSettings) -> socket.socket:
     """The listening socket; connections queue in it from now on."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     both = settings.host == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    address = (settings.host, settings.port)
+    listener = socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    # asyncio sets this only on sockets that it has made itself; without it every streamed chunk waits for an ACK.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
