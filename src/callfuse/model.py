@@ -167,11 +167,12 @@ class Replayed(Generic[T]):
             yield self._read[index]
             index += 1
 
-    def first(self, count: int) -> list[T]:
-        """The first items; fewer where there are no more."""
-        while len(self._read) < count and self._more():
-            continue
-        return self._read[:count]
+    def at(self, index: int) -> T | None:
+        """The item at this place, None where there is none."""
+        while len(self._read) <= index:
+            if not self._more():
+                return None
+        return self._read[index]
 
     def _more(self) -> bool:
         for item in self._source:
@@ -197,9 +198,9 @@ class Timeline:
     def __iter__(self) -> Iterator[Round]:
         return iter(self._rounds)
 
-    def newest(self, count: int) -> list[Round]:
-        """The newest rounds, newest first; fewer where there are no more."""
-        return self._rounds.first(count)
+    def at(self, index: int) -> Round | None:
+        """The newest round but `index`, None where there is none."""
+        return self._rounds.at(index)
 
     def after(self, calls: tuple[ToolCall, ...]) -> "Timeline":
         """The timeline one round on: these calls are its newest."""

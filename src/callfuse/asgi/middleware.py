@@ -80,7 +80,7 @@ class CallFuseMiddleware:
             request = dialect.read_request(content, loads(content), target)
             if request is None or request.probe:
                 return None
-            lane = lane_of(found, request)
+            lane = lane_of(found, request, scope.get("query_string", b""))
             now = self._host.clock()
             conversation = Conversation(request, await self.ledger.read(lane, now), now, named=lane.named)
             return Exchange(self._host, dialect, request, lane, conversation, signed=headers.is_signed(found))

@@ -25,16 +25,17 @@ class Repeat:
 
     def candidates(self, timeline: Timeline) -> Iterable[str]:
         """The tools of the newest round."""
-        return [call.name for round_ in timeline.newest(1) for call in round_.calls]
+        newest = timeline.at(0)
+        return [call.name for call in newest.calls] if newest else ()
 
     def possible(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[Finding]:
         """What would be found if a call of the newest round came again."""
         if not _has_tool(timeline, name, self._thresholds(settings)[0] - 1):
             return
-        for round_ in timeline.newest(1):
-            for call in {call.signature: call for call in round_.calls if call.name == name}.values():
-                if finding := self.judge(timeline, call, settings):
-                    yield finding
+        newest = timeline.at(0)
+        for call in {call.signature: call for call in newest.calls if call.name == name}.values() if newest else ():
+            if finding := self.judge(timeline, call, settings):
+                yield finding
 
     def judge(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Finding | None:
         """A finding where the pending call is at least the threshold's in its streak."""
@@ -94,8 +95,11 @@ class Repeat:
 
 def _has_tool(timeline: Timeline, name: str, rounds: int) -> bool:
     """Whether each of the newest rounds calls this tool: what most timelines fail, for next to nothing."""
-    newest = timeline.newest(rounds)
-    return len(newest) == rounds and all(any(call.name == name for call in round_.calls) for round_ in newest)
+    for index in range(rounds):
+        round_ = timeline.at(index)
+        if round_ is None or all(call.name != name for call in round_.calls):
+            return False
+    return rounds >= 0
 
 
 def _with_equal_outcomes(streak: list[ToolCall]) -> list[ToolCall]:

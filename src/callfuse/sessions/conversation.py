@@ -16,6 +16,8 @@ retry or a restarted guard neither adds nor erases evidence:
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
+from typing import cast
 
 from callfuse.calls.signature import Signature
 from callfuse.dialects.base import Continuation, Request, continuing
@@ -45,7 +47,8 @@ class Conversation:
         self._seen: dict[int, Round] = {}
         self._kept = self._still_valid() if state.rounds else []
         has_blocks = any(call.blocked for round_ in self._kept for call in round_.calls)
-        self.timeline = Timeline(self._merged(), now, has_blocks=has_blocks)
+        rounds = self._merged() if self._kept else takewhile(lambda one: one is not None, self._rounds)
+        self.timeline = Timeline(cast(Iterator[Round], rounds), now, has_blocks=has_blocks)
 
     @property
     def notes(self) -> Mapping[CallKey, str]:

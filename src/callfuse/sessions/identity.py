@@ -14,6 +14,8 @@ from callfuse.dialects.history import digest_of
 
 SESSION_HEADER = b"x-callfuse-session-id"
 CREDENTIAL_HEADERS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
+_KEY_IN_QUERY = re.compile(rb"(?:\A|&)key=([^&]+)")
+"""Where Google's clients may put the credential."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{8,200}")
 
 
@@ -33,9 +35,10 @@ def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
     return lane._replace(fingerprint=fingerprint, session=lane.session if lane.named else fingerprint.hex())
 
 
-def lane_of(headers: Mapping[bytes, bytes], request: Request) -> Lane:
-    """The lane of a request with these headers (names in lower case)."""
-    credential = digest_of(headers[name] for name in CREDENTIAL_HEADERS if name in headers)
+def lane_of(headers: Mapping[bytes, bytes], request: Request, query: bytes = b"") -> Lane:
+    """The lane of a request with these headers (names in lower case) and this query."""
+    keys = [headers[name] for name in CREDENTIAL_HEADERS if name in headers]
+    credential = digest_of((*keys, *_KEY_IN_QUERY.findall(query)))
     fingerprint = digest_of(request.opening())
     given = headers.get(SESSION_HEADER, b"").decode("latin-1").strip()
     if not given:

@@ -10,6 +10,7 @@ from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.jsontext import loads
 from callfuse.model import Round
+from callfuse.sessions.identity import lane_of
 
 GEMINI = Gemini()
 TARGET = "/v1beta/models/gemini-x:generateContent"
@@ -328,3 +329,11 @@ def test_any_with_one_declared_tool_is_loosened() -> None:
                    tool_config={"function_calling_config": {"mode": "ANY"}})  # fmt: skip
     body = json.loads(read.ask_again(read.body, b"{}", []))
     assert body["tool_config"] == {"function_calling_config": {"mode": "AUTO"}}
+
+
+def test_a_key_in_the_query_is_a_credential() -> None:
+    """Two of AI Studio's keys never share a lane, wherever in the query they stand; other parameters say nothing."""
+    read = request([user("go")])
+    lanes = [lane_of({}, read, query) for query in (b"key=a", b"key=b", b"alt=sse&key=a", b"", b"alt=sse&monkey=a")]
+    assert lanes[0] == lanes[2] != lanes[1]
+    assert lanes[3] == lanes[4] != lanes[0]

@@ -206,7 +206,7 @@ def _response(answer: Answer, status: str) -> dict[str, Any]:
 
 def _items(answer: Answer) -> list[dict[str, Any]]:
     """The items in full; their ids do not tell how many calls stand before them."""
-    texts = accumulate(isinstance(item, Text) for item in answer.choices[0])
+    texts = accumulate(int(isinstance(item, Text)) for item in answer.choices[0])
     return [_item(item, f"{answer.tag}_{number}") for item, number in zip(answer.choices[0], texts, strict=True)]
 
 
