@@ -33,6 +33,7 @@ from typing import Any, cast
 import uvicorn
 import uvloop
 
+from callfuse.cli.serve import calm_collector
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
 
@@ -91,6 +92,7 @@ def serve(kind: str, upstream: str) -> None:
     app: Any = vendor if kind == "vendor" else ReverseProxy(ServeSettings(upstream=upstream))
     if kind == "guarded":
         app = guard()(app)
+    calm_collector()  # as `callfuse serve` does
     config = uvicorn.Config(app, log_level="warning", access_log=False, loop="uvloop", http="httptools", ws="none")
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no chunk waits for an ACK

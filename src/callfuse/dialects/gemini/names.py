@@ -20,8 +20,6 @@ _NAMES: Final = (
     "functionDeclarations",
     "generationConfig",
     "maxOutputTokens",
-    "partialArgs",
-    "responseFormat",
     "responseJsonSchema",
     "responseMimeType",
     "responseSchema",
