@@ -29,6 +29,7 @@ class StreamTap:
         "_framer",
         "_judge",
         "_left",
+        "_mark",
         "_reader",
         "_remembering",
         "frame_end",
@@ -42,6 +43,7 @@ class StreamTap:
         self._judge = judge
         self._framer = form.framer()
         self.frame_end = form.frame_end
+        self._mark = dialect.call_mark
         self._reader = dialect.reader()
         self._remembering = remembering(dialect)
         self._answer = ""
@@ -53,6 +55,8 @@ class StreamTap:
 
     def feed(self, chunk: bytes) -> None:
         """Look at a chunk."""
+        if self.idle and self._mark not in chunk and chunk.endswith(self.frame_end) and self._remembering is None:
+            return  # a whole answer in one chunk, say: see `idle`
         self._left -= len(chunk)
         if self._left < 0:
             return
