@@ -1,1 +1,1 @@
-"""What a call is and what came of it: signatures, outcomes, the assembly of streamed deltas."""
+"""What a call is and what came of it: signatures and outcomes."""

@@ -138,6 +138,7 @@ class LoopSettings(Strict):
     max_held_bytes: Bytes = 4 * 1024 * 1024
     max_request_bytes: Bytes = 64 * 1024 * 1024
     max_response_bytes: Bytes = 64 * 1024 * 1024
+    """The longest answer that is guarded, whole or streamed; a longer one is let go."""
     max_sessions: Annotated[Whole, Field(gt=0)] = 10_000
     """Lanes kept in memory; the one unused for longest goes first."""
     max_rounds: Annotated[Whole, Field(ge=10)] = 128

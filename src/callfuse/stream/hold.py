@@ -9,7 +9,8 @@ with the frame that opens it. HOLDING: the suspect grows and all behind it queue
 the queue leaves. CONDEMNED: a call has been found looping. Only the end of the answer decides, for it shows whether a
 new call came too: that is progress (NEWS) and frees all. At the END policy gives its verdict over the queue (JUDGE).
 An answer that is CUT off, and any LIMIT or error before the verdict, release everything unchanged. OPEN and ENDED let
-everything pass.
+everything pass. (A second answer of which nothing has gone out is not released but dropped: the guard takes the next
+rung.)
 """
 
 from enum import Enum
