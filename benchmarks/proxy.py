@@ -1,7 +1,9 @@
 """Requests a second through the reverse proxy, with and without the guard.
 
 In: nothing but this machine. Out: a table with, for each of three servers on loopback, the median requests a second and
-the server's own CPU time a request, and the ratio that matters: the guarded proxy to the bare one.
+the server's own CPU time a request, and the ratio that matters: the guarded proxy to the bare one. Each request has so
+many earlier calls of one tool (`--calls`): the first of a conversation none, and two are the fewest that a guard must
+compare.
 
     vendor    the scripted vendor alone: a chat stream of ten chunks
     proxy     ReverseProxy in front of it
@@ -11,7 +13,7 @@ Every server is a process with uvicorn, uvloop and httptools; the load is one mo
 server under test has a core to itself where there are two; vendor and load share the other. The rounds are interleaved,
 so that a noisy neighbour meets all alike.
 
-    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 16]
+    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 16] [--calls 0 2]
 """
 
 import argparse
@@ -57,10 +59,10 @@ STREAM = [
 ]
 
 
-def request_body() -> bytes:
-    """A healthy conversation: two different calls with their results, and the next turn to come."""
+def request_body(calls: int) -> bytes:
+    """A healthy conversation: so many different calls with their results, and the next turn to come."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Go."}]
-    for at in range(2):
+    for at in range(calls):
         call = {"id": f"call_{at}", "type": "function", "function": {"name": "read", "arguments": f'{{"line": {at}}}'}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": f"call_{at}", "content": f"line {at}"})
@@ -119,10 +121,10 @@ class Client(asyncio.Protocol):
             self.transport.write(self.request)
 
 
-async def load(url: str, clients: int, seconds: float) -> None:
+async def load(url: str, clients: int, seconds: float, calls: int) -> None:
     """Ask as fast as answers come, and print how many came in how long."""
     host, port = url.removeprefix("http://").split(":")
-    body = request_body()
+    body = request_body(calls)
     head = f"POST {PATH} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\nauthorization: Bearer k\r\n"
     request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
     loop = asyncio.get_running_loop()
@@ -180,9 +182,10 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_S
 
 
-def measure(server: Server, clients: int, seconds: float, core: int | None) -> tuple[float, float]:
+def measure(server: Server, clients: int, seconds: float, calls: int, core: int | None) -> tuple[float, float]:
     """Requests a second, and the server's CPU time a request in microseconds, its warming up included on both sides."""
     command = [sys.executable, __file__, "--load", server.url, "--clients", str(clients), "--seconds", str(seconds)]
+    command += ["--calls", str(calls)]
     began_s = cpu_s(server.pid)
     done = subprocess.run([*command, *pin(core)], check=True, capture_output=True, text=True, timeout=seconds + 60)
     result = json.loads(done.stdout)
@@ -193,7 +196,7 @@ def measure(server: Server, clients: int, seconds: float, core: int | None) -> t
     return per_s, (cpu_s(server.pid) - began_s) / (result["answers"] * warm) * 1e6
 
 
-def compare(rounds: int, seconds: float, clients: int) -> dict[str, list[tuple[float, float]]]:
+def compare(rounds: int, seconds: float, clients: int, calls: int) -> dict[str, list[tuple[float, float]]]:
     """The figures of each server, a pair a round."""
     tested, rest = cores()
     kinds = ["proxy", "guarded"] if guard() is not None else ["proxy"]
@@ -204,7 +207,7 @@ def compare(rounds: int, seconds: float, clients: int) -> dict[str, list[tuple[f
         figures: dict[str, list[tuple[float, float]]] = {server.kind: [] for server in servers}
         for _ in range(rounds):
             for server in servers:
-                figures[server.kind].append(measure(server, clients, seconds, rest))
+                figures[server.kind].append(measure(server, clients, seconds, calls, rest))
     return figures
 
 
@@ -230,6 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of load for each server in each round")
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--calls", type=int, nargs="+", default=[0, 2], help="earlier calls in each request")
     for internal in ("--serve", "--upstream", "--load"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
@@ -239,9 +243,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.serve:
         serve(options.serve, options.upstream)
     elif options.load:
-        uvloop.run(load(options.load, options.clients, options.seconds))
+        uvloop.run(load(options.load, options.clients, options.seconds, options.calls[0]))
     else:
-        report(compare(options.rounds, options.seconds, options.clients))
+        for calls in options.calls:
+            print(f"requests with {calls} earlier calls")
+            report(compare(options.rounds, options.seconds, options.clients, calls))
     return 0
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import orjson
 
 from callfuse.calls.outcomes import Outcome, outcome_of
 from callfuse.calls.signature import Signature, signature_of
-from callfuse.jsontext import dumps
+from callfuse.jsontext import dumps, loads
 
 T = TypeVar("T")
 
@@ -33,8 +35,7 @@ class Kind(StrEnum):
     REPEAT_CHANGING = "repeat_changing"
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What the client reported for a call, as it stands in the request: content of any shape, and an error flag."""
 
     content: Any
@@ -109,6 +110,22 @@ class ToolCall:
             self._signature = signature_of(name, self.arguments, self.exact)
         return self._signature
 
+    def may_equal(self, other: "ToolCall") -> bool:
+        """Of two calls of one tool: False only where their signatures differ, at a fraction of what a signature costs.
+
+        Values that Python finds unequal are never equal as RFC 8785 has it; what cannot be read may be anything.
+        """
+        mine, theirs = self.arguments, other.arguments
+        if mine == theirs or self.dropped or other.dropped:
+            return True
+        try:
+            if isinstance(mine, str):
+                mine, theirs = orjson.loads(mine), orjson.loads(theirs)
+                return bool(mine == theirs)
+            return isinstance(theirs, str) or loads(dumps(mine)) != mine  # a NaN equals nothing, itself included
+        except orjson.JSONDecodeError:
+            return True
+
     @property
     def text(self) -> str:
         """The arguments as JSON text."""
@@ -163,22 +180,16 @@ class Replayed(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         index = 0
-        while index < len(self._read) or self._more():
-            yield self._read[index]
+        while (item := self.at(index)) is not None:
+            yield item
             index += 1
 
     def at(self, index: int) -> T | None:
         """The item at this place, None where there is none."""
-        while len(self._read) <= index:
-            if not self._more():
-                return None
-        return self._read[index]
-
-    def _more(self) -> bool:
-        for item in self._source:
-            self._read.append(item)
-            return True
-        return False
+        read = self._read
+        if len(read) <= index:
+            read.extend(islice(self._source, index + 1 - len(read)))
+        return read[index] if index < len(read) else None
 
 
 class Timeline:
@@ -193,7 +204,7 @@ class Timeline:
     def __init__(self, newest_first: Iterable[Round], now: float = 0.0, *, has_blocks: bool = False) -> None:
         self.now = now
         self.has_blocks = has_blocks
-        self._rounds = Replayed(newest_first)
+        self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 
     def __iter__(self) -> Iterator[Round]:
         return iter(self._rounds)
@@ -212,6 +223,25 @@ class Timeline:
             known = self.window(size, before=index + 1)
             round_.news = frozenset(call.signature for call in round_.calls if call.signature not in known)
         return round_.news
+
+    def may_return(self, size: int) -> bool:
+        """Whether a call of the newest round may be one of the `size` rounds before, or of their last ten calls.
+
+        False is sure. What most timelines answer, for next to nothing.
+        """
+        at = self._rounds.at
+        if (newest := at(0)) is None:
+            return False
+        if len(newest.calls) > MIN_WINDOW_CALLS:
+            return True  # comparing each with each would cost more than it could save
+        index = calls = 0
+        while (index < size or calls < MIN_WINDOW_CALLS) and (round_ := at(index := index + 1)):
+            for call in round_.calls:
+                calls += 1
+                for mine in newest.calls:
+                    if mine.name == call.name and mine.may_equal(call):
+                        return True
+        return False
 
     def window(self, size: int, *, before: int = 0) -> set[Signature]:
         """The signatures of the last `size` rounds, older than the `before` newest; at least ten executed calls.

@@ -3,6 +3,7 @@
 import pytest
 
 from callfuse.policy.settings import Rung
+from callfuse.stream.record import Record
 from callfuse.stream.tap import StreamTap, WholeTap
 from tests.stream.driving import each_kit, scene
 from tests.stream.written import ANTHROPIC, DONE, OPENAI, body, chunk, message, part, text, tool_use
@@ -11,14 +12,13 @@ from tests.support.plain import again, elsewhere, known_call, same_call, saying,
 from tests.support.wire import bytewise, frames
 
 
-def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> StreamTap:
-    """A tap that has seen a streamed answer to its end."""
+def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> Record:
+    """What a tap has found in a streamed answer."""
     made = scene(kit, request, ladder)
     tap = StreamTap(made.dialect, made.request, made.judge)
     for one in chunks:
         tap.feed(one)
-    tap.settle()
-    return tap
+    return tap.settle()
 
 
 @each_kit
@@ -27,10 +27,10 @@ def test_the_calls_of_a_stream_are_kept(kit: DialectKit) -> None:
     whole = stream_of(kit, saying("Both.", same_call("call_a"), known_call("call_b")))
     request = kit.request(spin(beside=True), stream=True)
     for cutting in ([whole], frames(whole), list(bytewise(whole))):
-        tap = tapped(kit, *cutting, request=request)
-        (kept,) = tap.record.rounds
+        record = tapped(kit, *cutting, request=request)
+        (kept,) = record.rounds
         assert [(call.id, call.withheld, call.place) for call in kept] == [("call_a", False, 1), ("call_b", False, 0)]
-        assert [(verdict.call.id, verdict.rung) for verdict in tap.record.verdicts] == [("call_a", Rung.WARN)]
+        assert [(verdict.call.id, verdict.rung) for verdict in record.verdicts] == [("call_a", Rung.WARN)]
 
 
 @each_kit
@@ -53,8 +53,8 @@ def test_a_stream_that_broke_off_keeps_nothing(kit: DialectKit) -> None:
     """A call without the end of its answer is no evidence."""
     chunks = frames(stream_of(kit, again()))
     finish = max(at for at, one in enumerate(chunks) if kit.called.encode() in one)
-    assert tapped(kit, *chunks[:finish]).record.rounds == []
-    assert tapped(kit, *chunks[:finish], chunks[finish][:-1]).record.rounds != []
+    assert tapped(kit, *chunks[:finish]).rounds == []
+    assert tapped(kit, *chunks[:finish], chunks[finish][:-1]).rounds != []
 
 
 @each_kit
@@ -62,31 +62,31 @@ def test_malformed_frames_are_passed_over(kit: DialectKit) -> None:
     """What follows is still read."""
     chunks = frames(stream_of(kit, again()))
     for broken in (b"data: {\n\n", b"data: 1\n\n", b"data: []\n\n", b"\xff\n\n", b"event: x\n\n"):
-        assert [len(kept) for kept in tapped(kit, chunks[0], broken, *chunks[1:]).record.rounds] == [1]
+        assert [len(kept) for kept in tapped(kit, chunks[0], broken, *chunks[1:]).rounds] == [1]
 
 
 def test_several_choices_are_judged_and_not_kept() -> None:
     """Each is found by itself; nobody knows which one goes on."""
     loop = [chunk({"tool_calls": [part(f"call_{at}")]}, "tool_calls", choice=at) for at in (0, 1)]
-    tap = tapped(OPENAI, *loop, DONE, request=body(OPENAI, n=2))
-    assert tap.record.rounds == []
-    assert [verdict.call.id for verdict in tap.record.verdicts] == ["call_0", "call_1"]
+    record = tapped(OPENAI, *loop, DONE, request=body(OPENAI, n=2))
+    assert record.rounds == []
+    assert [verdict.call.id for verdict in record.verdicts] == ["call_0", "call_1"]
 
 
 def test_a_cut_call_is_no_evidence() -> None:
     """`length` ends the last call before its end; those before it are whole."""
     calls = [part("call_a", '{"a":1}'), part("call_b", '{"a":', index=1)]
-    tap = tapped(OPENAI, chunk({"tool_calls": calls}), chunk({}, "length"), DONE)
-    assert [[call.id for call in kept] for kept in tap.record.rounds] == [["call_a"]]
-    tap = tapped(ANTHROPIC, *message(tool_use(0, "call_a"), tool_use(1, "call_b"), stop="max_tokens"))
-    assert [[call.id for call in kept] for kept in tap.record.rounds] == [["call_a"]]
+    record = tapped(OPENAI, chunk({"tool_calls": calls}), chunk({}, "length"), DONE)
+    assert [[call.id for call in kept] for kept in record.rounds] == [["call_a"]]
+    record = tapped(ANTHROPIC, *message(tool_use(0, "call_a"), tool_use(1, "call_b"), stop="max_tokens"))
+    assert [[call.id for call in kept] for kept in record.rounds] == [["call_a"]]
 
 
 def test_calls_without_a_name_are_no_evidence() -> None:
     """Nor is an answer with an error in it."""
-    assert tapped(OPENAI, chunk({"tool_calls": [part(name="")]}), chunk({}, "tool_calls"), DONE).record.rounds == []
+    assert tapped(OPENAI, chunk({"tool_calls": [part(name="")]}), chunk({}, "tool_calls"), DONE).rounds == []
     error = b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}\n\n'
-    assert tapped(ANTHROPIC, *message(text(0, "a"), tool_use(1))[:-1], error).record.rounds == []
+    assert tapped(ANTHROPIC, *message(text(0, "a"), tool_use(1))[:-1], error).rounds == []
 
 
 @each_kit
@@ -106,14 +106,14 @@ def test_whole_answers(kit: DialectKit) -> None:
         tap = WholeTap(made.dialect, made.request, made.judge)
         for one in chunks:
             tap.feed(one)
-        tap.settle()
-        assert len(tap.record.rounds) == kept
+        record = tap.settle()
+        assert len(record.rounds) == kept
 
 
 @each_kit
 @pytest.mark.parametrize("ladder", ["observe", "warn"])
 def test_rungs_that_let_go_are_told(kit: DialectKit, ladder: str) -> None:
     """The verdict of an answer that passed is on record."""
-    (verdict,) = tapped(kit, *frames(stream_of(kit, again())), ladder=ladder).record.verdicts
+    (verdict,) = tapped(kit, *frames(stream_of(kit, again())), ladder=ladder).verdicts
     assert verdict.rung == ladder
     assert not verdict.withholds

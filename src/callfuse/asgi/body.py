@@ -34,16 +34,15 @@ class RequestBody:
             if size > limit:
                 return
             if not message.get("more_body", False):
-                self.content = b"".join(one.get("body", b"") for one in self._messages)
+                parts = [one.get("body", b"") for one in self._messages]
+                self.content = parts[0] if len(parts) == 1 else b"".join(parts)
                 return
 
     def replay(self, content: bytes | None = None) -> Receive:
         """A `receive` that gives the body, as it came or replaced, and then what the client does."""
-        if content is None:
-            messages = list(self._messages)
-        else:
+        messages = self._messages[::-1]
+        if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
-        messages.reverse()
 
         async def receive() -> Message:
             return messages.pop() if messages else await self._next()

@@ -156,19 +156,20 @@ class Exchange:
             nonlocal tap, idle, end
             if idle:  # nothing has spoken of a call yet: does this chunk?
                 chunk = message.get("body", b"")
-                if mark not in chunk and chunk.endswith(end) and message.get("more_body"):
+                if mark not in chunk and (chunk.endswith(end) or not chunk):
                     return send(message)
             try:
-                if message["type"] == "http.response.start":
-                    tap = self._tap(message)
-                    if isinstance(tap, StreamTap):
-                        idle, end = tap.idle, tap.frame_end
-                elif message["type"] == "http.response.body" and tap is not None:
-                    if not message.get("more_body", False):
-                        watching, tap, idle = tap, None, False
-                        return self._send_last(watching, message, send, body)
+                if tap is None:
+                    if message["type"] == "http.response.start":
+                        tap = self._tap(message)
+                        if isinstance(tap, StreamTap):
+                            idle, end = tap.idle, tap.frame_end
+                elif message.get("more_body"):
                     tap.feed(message.get("body", b""))
                     idle = tap.idle
+                elif message["type"] == "http.response.body":
+                    watching, tap, idle = tap, None, False
+                    return self._send_last(watching, message, send, body)
             except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
                 tap, idle = None, False
                 self._failed_open(f"{type(error).__name__} while watching: {error}")
@@ -193,12 +194,12 @@ class Exchange:
         try:
             if last := message.get("body", b""):
                 tap.feed(last)
-            tap.settle()
+            record = tap.settle()
         except Exception as error:  # noqa: BLE001 - see `_watched`
             self._failed_open(f"{type(error).__name__} while watching: {error}")
         else:
             if not body.gone:
-                await self._settle(tap.record)
+                await self._settle(record)
         await send(message)
 
     async def _review(self, verdicts: list[Verdict]) -> list[Verdict]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from callfuse.asgi.types import Headers, Message, Scope
 
-SIGNATURES = (b"content-digest", b"digest", b"signature", b"x-amz-content-sha256")
+SIGNATURES = frozenset({b"content-digest", b"digest", b"signature", b"x-amz-content-sha256"})
 BODY_BOUND = frozenset({b"content-length", b"etag", b"content-md5", b"digest", b"content-digest", b"repr-digest"})
 """Headers of an answer that bind its bytes."""
 NOT_AGAIN = frozenset({b"idempotency-key", b"content-length", b"content-encoding", b"transfer-encoding"})
@@ -21,7 +21,9 @@ def is_signed(headers: Mapping[bytes, bytes]) -> bool:
     is_aws = headers.get(b"authorization", b"").startswith(b"AWS4-")
     if is_aws and headers.get(b"x-amz-content-sha256") != b"UNSIGNED-PAYLOAD":
         return True
-    return any(name in headers and headers[name] != b"UNSIGNED-PAYLOAD" for name in SIGNATURES)
+    if SIGNATURES.isdisjoint(headers):
+        return False
+    return any(headers[name] != b"UNSIGNED-PAYLOAD" for name in SIGNATURES & headers.keys())
 
 
 def is_readable(headers: Mapping[bytes, bytes]) -> bool:

@@ -76,11 +76,12 @@ class CallFuseMiddleware:
             content = body.content
             if encoding := found.get(b"content-encoding"):
                 content = decoded(content, encoding.decode("latin-1"), limit)
-            target = f"{scope['path']}?{scope.get('query_string', b'').decode('latin-1')}"
+            query = scope.get("query_string", b"")
+            target = f"{scope['path']}?{query.decode('latin-1')}" if query else scope["path"]
             request = dialect.read_request(content, loads(content), target)
             if request is None or request.probe:
                 return None
-            lane = lane_of(found, request, scope.get("query_string", b""))
+            lane = lane_of(found, request, query)
             now = self._host.clock()
             conversation = Conversation(request, await self.ledger.read(lane, now), now, named=lane.named)
             return Exchange(self._host, dialect, request, lane, conversation, signed=headers.is_signed(found))

@@ -27,8 +27,16 @@ class Engine:
 
     def suspects(self) -> list[str]:
         """Every tool of which a call could be found to loop; none in a healthy timeline."""
+        if self._is_healthy():
+            return []
         names = {name for detector in DETECTORS for name in detector.candidates(self.timeline)}
         return [name for name in names if self.possible(name)]
+
+    def _is_healthy(self) -> bool:
+        """Whether no call could be found whatever it is: the newest round is new, and one equal call is no finding."""
+        if self.timeline.has_blocks or 2 in (self.settings.max_repeats, self.settings.max_repeats_changing):
+            return False
+        return not self.timeline.may_return(self.settings.window)
 
     def possible(self, name: str) -> list[Finding]:
         """What could be found in a call of this tool, whatever its arguments."""

@@ -19,7 +19,10 @@ __all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body"]
 
 def dialect_of(path: str) -> Dialect | None:
     """The dialect that a POST to this path may be of."""
-    return next((dialect for dialect in DIALECTS if dialect.serves(path)), None)
+    for dialect in DIALECTS:
+        if dialect.serves(path):
+            return dialect
+    return None
 
 
 def error_body(path: str, status: int, message: str) -> tuple[bytes, str]:

@@ -46,6 +46,12 @@ def pair(calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]], keys:
 
     `keys` are what the results name their calls by, call for call, where that is not the id.
     """
+    if len(calls) == 1 == len(results):
+        (call,), ((id_, result),) = calls, results
+        key = keys[0] if keys else call.id
+        if id_ == key or not (id_ and key):
+            call.result = result
+        return
     ids = [id_ for id_, _ in results]
     for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
         if at is not None:

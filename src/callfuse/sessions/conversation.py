@@ -16,7 +16,6 @@ retry or a restarted guard neither adds nor erases evidence:
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import cast
 
 from callfuse.calls.signature import Signature
@@ -40,15 +39,14 @@ class Conversation:
         if follower is not None and state.rounds:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
-        self._rounds = Replayed(request.rounds())
+        self._rounds = Replayed(_until_user(request))
         self._turn: bytes | None = None
         self._shift = 0
         self._has_dropped = False
         self._seen: dict[int, Round] = {}
         self._kept = self._still_valid() if state.rounds else []
-        has_blocks = any(call.blocked for round_ in self._kept for call in round_.calls)
-        rounds = self._merged() if self._kept else takewhile(lambda one: one is not None, self._rounds)
-        self.timeline = Timeline(cast(Iterator[Round], rounds), now, has_blocks=has_blocks)
+        has_blocks = bool(self._kept) and any(call.blocked for round_ in self._kept for call in round_.calls)
+        self.timeline = Timeline(self._merged() if self._kept else self._rounds, now, has_blocks=has_blocks)
 
     @property
     def notes(self) -> Mapping[CallKey, str]:
@@ -69,7 +67,7 @@ class Conversation:
         """The kept rounds that belong to this history, oldest first."""
         turn_at, self._turn = self._request.turn()
         length = self._request.length
-        newest = next(iter(self._rounds), None)
+        newest = self._rounds.at(0)
         if newest is None and self.chained:
             return []
         if newest is None:
@@ -100,8 +98,6 @@ class Conversation:
         """The rounds of request and ledger, newest first."""
         kept = list(self._kept)
         for round_ in self._rounds:
-            if round_ is None:
-                break
             at = _find(round_, kept, self._shift)
             if at is None:
                 yield round_
@@ -131,7 +127,7 @@ class Conversation:
         """The lane's state with the rounds that this exchange has brought."""
         if self._turn is None:
             self._turn = self._request.turn()[1]
-        newest = next(iter(self._rounds), None)
+        newest = self._rounds.at(0)
         if newest is not None and self.chained:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
         kept = [self._moved(round_) for round_ in self._kept[-max_rounds:]]
@@ -158,6 +154,11 @@ class Conversation:
             for call in kept.calls
         )
         return replace(kept, position=kept.position - self._shift, calls=calls)
+
+
+def _until_user(request: Request) -> Iterator[Round]:
+    """The rounds since the last real user message."""
+    return cast(Iterator[Round], iter(request.rounds().__next__, None))
 
 
 def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: bytes) -> KeptRound:

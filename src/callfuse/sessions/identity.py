@@ -38,7 +38,9 @@ def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
 def lane_of(headers: Mapping[bytes, bytes], request: Request, query: bytes = b"") -> Lane:
     """The lane of a request with these headers (names in lower case) and this query."""
     keys = [headers[name] for name in CREDENTIAL_HEADERS if name in headers]
-    credential = digest_of((*keys, *_KEY_IN_QUERY.findall(query)))
+    if query:
+        keys += _KEY_IN_QUERY.findall(query)
+    credential = digest_of(keys)
     fingerprint = digest_of(request.opening())
     given = headers.get(SESSION_HEADER, b"").decode("latin-1").strip()
     if not given:

@@ -6,14 +6,13 @@ be withheld.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
 from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
-from callfuse.policy.settings import LoopSettings, Rung
+from callfuse.policy.settings import Ladder, LoopSettings, Rung
 
 
 class Judge:
@@ -33,8 +32,9 @@ class Judge:
         self.timeline = timeline
         self.settings = settings
         self.model = model
-        self._usable = partial(usable, may_change=may_change, may_ask=may_ask, may_withhold=may_withhold)
-        self.ladder = self._usable(settings.ladder)
+        self._may_change = may_change
+        self._may_ask = may_ask
+        self._may_withhold = may_withhold
         self._hold_all = hold_all
         self._refused: set[Signature] = set()
         self._look()
@@ -80,6 +80,14 @@ class Judge:
     def allowed(self, rung: Rung) -> Rung:
         """A rung that a callback wants, or what this exchange allows in its place."""
         return self._usable((rung,))[0]
+
+    @property
+    def ladder(self) -> Ladder:
+        """The rungs that this exchange allows."""
+        return self._usable(self.settings.ladder)
+
+    def _usable(self, ladder: Ladder) -> Ladder:
+        return usable(ladder, may_change=self._may_change, may_ask=self._may_ask, may_withhold=self._may_withhold)
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""

@@ -23,6 +23,7 @@ class StreamTap:
     __slots__ = (
         "_answer",
         "_broke",
+        "_choices",
         "_cut",
         "_finished",
         "_format",
@@ -34,11 +35,10 @@ class StreamTap:
         "_remembering",
         "frame_end",
         "idle",
-        "record",
     )
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS) -> None:
-        self.record = Record(request.choices)
+        self._choices = request.choices
         self._format = form
         self._judge = judge
         self._framer = form.framer()
@@ -81,17 +81,19 @@ class StreamTap:
             elif event.what is What.BROKE:
                 self._broke = True
 
-    def settle(self) -> None:
-        """The answer has been delivered whole: keep its calls and judge them."""
+    def settle(self) -> Record:
+        """The answer has been delivered whole: what it has brought, judged."""
+        record = Record(self._choices)
         if rest := self._framer.rest():
             self._read(rest)
         if not self._finished or self._broke or self._left < 0:
-            return
+            return record
         if self._answer:
-            self.record.answers.append(Remembered(self._answer))
+            record.answers.append(Remembered(self._answer))
         whole = [call for call in self._reader.calls if call.closed and call.name and call not in self._cut]
         for choice in sorted({call.choice for call in whole}):
-            settle(self.record, self._judge, [call.complete() for call in whole if call.choice == choice])
+            settle(record, self._judge, [call.complete() for call in whole if call.choice == choice])
+        return record
 
 
 class WholeTap:
@@ -99,10 +101,10 @@ class WholeTap:
 
     idle = False
 
-    __slots__ = ("_chunks", "_dialect", "_judge", "_left", "record")
+    __slots__ = ("_choices", "_chunks", "_dialect", "_judge", "_left")
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
-        self.record = Record(request.choices)
+        self._choices = request.choices
         self._dialect = dialect
         self._judge = judge
         self._chunks: list[bytes] = []
@@ -114,19 +116,21 @@ class WholeTap:
         if self._left >= 0:
             self._chunks.append(chunk)
 
-    def settle(self) -> None:
-        """The answer has been delivered whole: keep its calls and judge them."""
+    def settle(self) -> Record:
+        """The answer has been delivered whole: what it has brought, judged."""
+        record = Record(self._choices)
         body = b"".join(self._chunks)
         if self._left < 0 or self._dialect.call_mark not in body:
-            return
+            return record
         try:
             payload = loads(body)
         except NotJSON:
-            return
+            return record
         if (dialect := remembering(self._dialect)) and isinstance(payload, dict):
-            self.record.answers.append(Remembered(dialect.answer_id(payload)))
+            record.answers.append(Remembered(dialect.answer_id(payload)))
         for choice in self._dialect.read_whole(payload) if isinstance(payload, dict) else ():
-            settle(self.record, self._judge, choice.complete())
+            settle(record, self._judge, choice.complete())
+        return record
 
 
 def settle(record: Record, judge: Judge, calls: Sequence[ToolCall]) -> None:

@@ -92,4 +92,4 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     message = payload.get("message")
     if not isinstance(message, dict):
         return []
-    return [WholeChoice(0, tuple(calls_of(message)), cut=payload.get("finish_reason") in CUTTING)]
+    return [WholeChoice(0, calls_of(message), cut=payload.get("finish_reason") in CUTTING)]

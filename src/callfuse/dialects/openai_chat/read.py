@@ -6,7 +6,7 @@ appended, empty ones overwrite nothing; arguments may be null; a whole call may 
 reason; finish reasons may be repeated or followed by more deltas.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -124,13 +124,13 @@ def _is_complete(arguments: str) -> bool:
     return True
 
 
-def calls_of(message: Payload) -> Iterator[ToolCall]:
+def calls_of(message: Payload) -> tuple[ToolCall, ...]:
     """The calls of a whole assistant message, of an answer or of a history."""
-    for part in message.get("tool_calls") or ():
-        if isinstance(part, dict):
-            yield _call(part.get("id"), part.get("function"))
+    parts = message.get("tool_calls") or ()
+    calls = [_call(part.get("id"), part.get("function")) for part in parts if isinstance(part, dict)]
     if isinstance(part := message.get("function_call"), dict):
-        yield _call("", part)
+        calls.append(_call("", part))
+    return tuple(calls)
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
@@ -145,7 +145,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [
         WholeChoice(
             choice.get("index") or 0,
-            tuple(calls_of(choice.get("message") or {})),
+            calls_of(choice.get("message") or {}),
             cut=choice.get("finish_reason") in CUTTING,
         )
         for choice in payload.get("choices") or ()

@@ -83,7 +83,7 @@ class ChatRequest:
             elif role == "function":
                 results.append(("", Result(message.get("content"))))
             elif role == "assistant":
-                if calls := tuple(calls_of(message)):
+                if calls := calls_of(message):
                     pair(calls, results[::-1])
                     yield Round(calls, position)
                 results = []
@@ -119,7 +119,7 @@ class ChatRequest:
         """The indexes of the messages that hold the results, with the texts for them."""
         found: dict[int, str] = {}
         for note in notes:
-            calls = tuple(calls_of(self._messages[note.position]))
+            calls = calls_of(self._messages[note.position])
             places = []
             for place in range(note.position + 1, self.length):
                 message = self._messages[place]
