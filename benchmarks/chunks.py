@@ -1,10 +1,11 @@
 """Time that the middleware adds to each chunk of a stream, in process, over the bare app.
 
-    python -m benchmarks.chunks [--rounds 41] [--chunks 2000]
+    python -m benchmarks.chunks [--rounds 41] [--chunks 1000] [--only gemini]
 
 An app sends the same chunks to a `send` that does nothing: bare, under callfuse, under callfuse disabled, and under a
 middleware that parses and writes each chunk anew, as a naive guard would. The runs are interleaved; the figures are
-medians. `held` is a suspect call until its verdict, for comparison: it is rare.
+medians. `held` is a stream of suspects until their verdicts, for comparison: it is rare. `whole` is the exchange from
+request to settled answer, by its chunks: where each chunk is a call of its own, keeping the call is in it.
 """
 
 import argparse
@@ -12,116 +13,199 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from callfuse.testing.script import Answer, Call, VendorRequest
+from callfuse.testing.turn import Turn
+from callfuse.testing.vendor import DIALECTS
+
+TEXT_US = 0.8
+CALL_US = 3.0
+ARRAY = 2.0
+"""The goals: a chunk of text, a chunk of a call, and how much more either may cost in a JSON array."""
+
+JSON = b"application/json"
+TOOL = "write_file"
+PATHS = {
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "gemini": "/v1beta/models/gemini-test:streamGenerateContent",
+    "ollama": "/api/chat",
+    "cohere-v2": "/v2/chat",
+}
 
 
-def chat_chunks(deltas: list[object], *, finish: str) -> list[bytes]:
+class Stream(NamedTuple):
+    """What an app answers; `goal_us` is what callfuse may add to a chunk of it."""
+
+    path: str
+    chunks: list[bytes]
+    goal_us: float
+    content_type: bytes = b"text/event-stream"
+
+
+def chat_chunks(deltas: Sequence[object], *, finish: str) -> list[bytes]:
     """OpenAI chat completion chunks."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1760000000, "model": "gpt-test"}
     bodies = [head | {"system_fingerprint": "fp_1", "choices": [{"index": 0, "delta": d, "logprobs": None,
               "finish_reason": None}]} for d in deltas]  # fmt: skip
     bodies.append(head | {"choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": finish}]})
-    return [b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies] + [b"data: [DONE]\n\n"]
-
-
-def anthropic_chunks(start: object, deltas: list[object], *, finish: str) -> list[bytes]:
-    """Anthropic message events."""
-    usage = {"input_tokens": 10, "output_tokens": 1}
-    message: object = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-test", "content": [],
-                       "stop_reason": None, "stop_sequence": None, "usage": usage}  # fmt: skip
-    events: list[dict[str, object]] = [
-        {"type": "message_start", "message": message},
-        {"type": "content_block_start", "index": 0, "content_block": start},
-        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": finish, "stop_sequence": None}, "usage": usage},
-        {"type": "message_stop"},
-    ]
-    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+    return [*events(bodies), b"data: [DONE]\n\n"]
 
 
 def call_deltas(count: int) -> list[object]:
     """One OpenAI call in so many pieces of arguments."""
-    function = {"name": "write_file", "arguments": ""}
+    function = {"name": TOOL, "arguments": ""}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
     first: object = {"role": "assistant", "content": None, "tool_calls": [call]}
     pieces = ['{"text": "', *["some words "] * (count - 2), '"}']
     return [first, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)]
 
 
-def streams(count: int) -> dict[str, tuple[str, list[bytes]]]:
-    """Path and chunks by name."""
-    chat, messages = "/v1/chat/completions", "/v1/messages"
-    words: list[object] = [{"content": f" word{n % 7}"} for n in range(count)]
-    texts: list[object] = [{"type": "text_delta", "text": f" word{n % 7}"} for n in range(count)]
-    pieces = ['{"text": "', *["some words "] * (count - 2), '"}']
-    inputs: list[object] = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    tool = {"type": "tool_use", "id": "toolu_1", "name": "write_file", "input": {}}
-    return {
-        "openai-chat text": (chat, chat_chunks(words, finish="stop")),
-        "openai-chat tool call": (chat, chat_chunks(call_deltas(count), finish="tool_calls")),
-        "anthropic text": (
-            messages,
-            anthropic_chunks({"type": "text", "text": ""}, texts, finish="end_turn"),
-        ),
-        "anthropic tool call": (messages, anthropic_chunks(tool, inputs, finish="tool_use")),
+def scripted(dialect: str, answer: Answer, piece_chars: int) -> list[bytes]:
+    """An answer as the scripted vendor streams it."""
+    asked = VendorRequest(number=1, dialect=dialect, path=PATHS[dialect], headers={}, body={}, raw=b"")
+    (vendor,) = (vendor for vendor in DIALECTS if vendor.name == dialect)
+    return list(vendor.frames(Turn(asked, (answer,), piece_chars)))
+
+
+def gemini_payloads(parts: Sequence[object]) -> list[object]:
+    """Gemini's chunks, a part in each."""
+    counts = {"promptTokenCount": 120, "totalTokenCount": 120}
+    usage = counts | {"promptTokensDetails": [{"modality": "TEXT", "tokenCount": 120}]}
+    head = {"usageMetadata": usage, "modelVersion": "gemini-test", "responseId": "resp-1"}
+    said = [{"content": {"parts": [part], "role": "model"}, "index": 0} for part in parts]
+    end = {"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP", "index": 0}
+    return [{"candidates": [candidate]} | head for candidate in (*said, end)]
+
+
+def gemini_pieces(count: int) -> list[object]:
+    """One call of Gemini in so many pieces of arguments."""
+    piece = {"jsonPath": "$.text", "stringValue": "some words ", "willContinue": True}
+    grows = {"functionCall": {"partialArgs": [piece], "willContinue": True}}
+    return [{"functionCall": {"name": TOOL, "willContinue": True}}, *[grows] * (count - 2), {"functionCall": {}}]
+
+
+def events(payloads: Iterable[object], end: bytes = b"\n\n") -> list[bytes]:
+    """Server-sent events without names."""
+    return [b"data: " + json.dumps(payload).encode() + end for payload in payloads]
+
+
+def array(payloads: Iterable[object], indent: int | None) -> list[bytes]:
+    """One JSON array, an element in each chunk."""
+    elements = [json.dumps(payload, indent=indent).encode() for payload in payloads]
+    return [b"[" + elements[0], *(b",\r\n" + element for element in elements[1:]), b"]"]
+
+
+def streams(count: int) -> dict[str, Stream]:
+    """Streams of so many chunks by name."""
+    words = [f" word{n % 7}" for n in range(count)]
+    text = Answer(text="".join(words))
+    call = Answer(calls=[Call(TOOL, {"text": "some words " * count})])
+    calls = [Call(TOOL, {"path": f"src/file_{n}.py", "text": "some words to be written"}) for n in range(count)]
+    chat, lines = PATHS["openai-chat"], b"application/x-ndjson"
+    found = {
+        "openai-chat text": Stream(chat, chat_chunks([{"content": word} for word in words], finish="stop"), TEXT_US),
+        "openai-chat call": Stream(chat, chat_chunks(call_deltas(count), finish="tool_calls"), CALL_US),
     }
+    for dialect in ("openai-responses", "anthropic", "cohere-v2"):
+        found[f"{dialect} text"] = Stream(PATHS[dialect], scripted(dialect, text, len(words[0])), TEXT_US)
+        found[f"{dialect} call"] = Stream(PATHS[dialect], scripted(dialect, call, len("some words ")), CALL_US)
+    for kind, answer, goal_us in (("text", text, TEXT_US), ("whole calls", Answer(calls=calls), CALL_US)):
+        found[f"ollama {kind}"] = Stream(PATHS["ollama"], scripted("ollama", answer, len(words[0])), goal_us, lines)
+    wholes: list[object] = [{"functionCall": {"name": one.name, "args": one.arguments}} for one in calls]
+    for kind, parts, goal_us in (
+        ("text", [{"text": word} for word in words], TEXT_US),
+        ("whole calls", wholes, CALL_US),
+        ("partialArgs", gemini_pieces(count), CALL_US),
+    ):
+        payloads = gemini_payloads(parts)
+        found[f"gemini {kind}"] = Stream(PATHS["gemini"], events(payloads, b"\r\n\r\n"), goal_us)
+        for printed, indent in (("indented", 2), ("one line", None)):
+            chunks = array(payloads, indent)
+            found[f"gemini array, {printed}, {kind}"] = Stream(PATHS["gemini"], chunks, goal_us * ARRAY, JSON)
+    return found
 
 
 def request(path: str, *, repeats: int = 0) -> bytes:
-    """A request with tools, and a history in which one call has been repeated so often."""
-    tool = {"name": "write_file", "description": "", "input_schema": {"type": "object"}}
-    if path.endswith("/messages"):
-        messages: list[object] = [{"role": "user", "content": "Go on."}]
-        for n in range(repeats):
-            use = {"type": "tool_use", "id": f"t{n}", "name": "write_file", "input": {"a": 1}}
-            result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": "ok"}
-            messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-        body = {"model": "claude-test", "max_tokens": 100, "stream": True, "tools": [tool], "messages": messages}
-        return json.dumps(body).encode()
-    messages = [{"role": "user", "content": "Go on."}]
-    for n in range(repeats):
-        call = {"id": f"c{n}", "type": "function", "function": {"name": "write_file", "arguments": '{"a":1}'}}
-        messages += [{"role": "assistant", "content": None, "tool_calls": [call]},
-                     {"role": "tool", "tool_call_id": f"c{n}", "content": "ok"}]  # fmt: skip
-    function = {"type": "function", "function": {"name": "write_file", "parameters": {"type": "object"}}}
-    return json.dumps({"model": "gpt-test", "stream": True, "tools": [function], "messages": messages}).encode()
+    """A request with a tool, and a history in which one call has been repeated so often."""
+    said: object = {"role": "user", "content": "Go on."}
+    schema = {"name": TOOL, "parameters": {"type": "object"}}
+    tool: object = {"type": "function", "function": schema}
+    history = "messages"
+    if path == PATHS["gemini"]:
+        said = {"role": "user", "parts": [{"text": "Go on."}]}
+        history, tool = "contents", {"functionDeclarations": [schema]}
+    elif path == PATHS["openai-responses"]:
+        history, tool = "input", {"type": "function"} | schema
+    elif path == PATHS["anthropic"]:
+        tool = {"name": TOOL, "description": "", "input_schema": {"type": "object"}}
+    said_and_done = [said, *(item for n in range(repeats) for item in round_of(path, f"c{n}"))]
+    body = {"model": "test", "max_tokens": 100, "stream": True, "tools": [tool], history: said_and_done}
+    return json.dumps(body).encode()
+
+
+def round_of(path: str, id_: str) -> list[object]:
+    """The call that is repeated, and its result, as the history of a request to this path holds them."""
+    arguments = {"a": 1}
+    if path == PATHS["gemini"]:
+        call: object = {"functionCall": {"name": TOOL, "args": arguments}}
+        result: object = {"functionResponse": {"name": TOOL, "response": {"output": "ok"}}}
+        return [{"role": "model", "parts": [call]}, {"role": "user", "parts": [result]}]
+    if path == PATHS["openai-responses"]:
+        call = {"type": "function_call", "call_id": id_, "name": TOOL, "arguments": json.dumps(arguments)}
+        return [call, {"type": "function_call_output", "call_id": id_, "output": "ok"}]
+    if path == PATHS["anthropic"]:
+        call = {"type": "tool_use", "id": id_, "name": TOOL, "input": arguments}
+        result = {"type": "tool_result", "tool_use_id": id_, "content": "ok"}
+        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    written = arguments if path == PATHS["ollama"] else json.dumps(arguments)
+    call = {"id": id_, "type": "function", "function": {"name": TOOL, "arguments": written}}
+    turn = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return [turn, {"role": "tool", "tool_call_id": id_, "content": "ok"}]
+
+
+class Streaming:
+    """An app that answers with these chunks. `seconds`: the CPU time that sending them last took."""
+
+    def __init__(self, chunks: list[bytes], content_type: bytes = b"text/event-stream") -> None:
+        headers = [(b"content-type", content_type)]
+        self._start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
+        self._messages: list[Message] = [
+            {"type": "http.response.body", "body": chunk, "more_body": True} for chunk in chunks
+        ]
+        self.seconds = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One answer."""
+        await receive()
+        await send(self._start)
+        begin = time.process_time()
+        for message in self._messages:
+            await send(message)
+        self.seconds = time.process_time() - begin
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def app_of(chunks: list[bytes]) -> ASGIApp:
-    """An app that answers with these chunks."""
-    start: Message = {
-        "type": "http.response.start",
-        "status": 200,
-        "headers": [(b"content-type", b"text/event-stream")],
-    }
-    messages: list[Message] = [{"type": "http.response.body", "body": chunk, "more_body": True} for chunk in chunks]
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        await send(start)
-        for message in messages:
-            await send(message)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    return app
+    """An app that answers with these events."""
+    return Streaming(chunks)
 
 
 def naive(app: ASGIApp) -> ASGIApp:
-    """A middleware that parses and writes each chunk anew."""
+    """A middleware that parses and writes the object in each chunk anew."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def sender(message: Message) -> None:
             body = message.get("body", b"")
-            if body.startswith(b"data: {"):
-                value = json.loads(body[6:])
-                message = {**message, "body": b"data: " + json.dumps(value).encode() + b"\n\n"}
-            elif b"\ndata: " in body:
-                head, _, data = body.partition(b"\ndata: ")
-                message = {**message, "body": head + b"\ndata: " + json.dumps(json.loads(data)).encode() + b"\n\n"}
+            begin, end = body.find(b"{"), body.rfind(b"}") + 1
+            if begin >= 0:
+                value = json.loads(body[begin:end])
+                message = {**message, "body": body[:begin] + json.dumps(value).encode() + body[end:]}
             await send(message)
 
         await app(scope, receive, sender)
@@ -130,7 +214,7 @@ def naive(app: ASGIApp) -> ASGIApp:
 
 
 async def timed(app: ASGIApp, path: str, body: bytes) -> float:
-    """Seconds that one exchange takes."""
+    """Seconds of CPU time that one exchange takes."""
     scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": [], "root_path": ""}
 
     async def receive() -> Message:
@@ -139,45 +223,62 @@ async def timed(app: ASGIApp, path: str, body: bytes) -> float:
     async def send(message: Message) -> None:
         """The server's end, which costs nothing here."""
 
-    begin = time.perf_counter()
+    begin = time.process_time()
     await app(scope, receive, send)
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
-async def medians(apps: dict[str, ASGIApp], path: str, bodies: Callable[[str], bytes], rounds: int) -> dict[str, float]:
-    """Each app's median time over interleaved rounds."""
-    times: dict[str, list[float]] = {name: [] for name in apps}
+async def medians(
+    bare: Streaming, apps: dict[str, ASGIApp], path: str, bodies: Callable[[str], bytes], rounds: int
+) -> dict[str, tuple[float, float]]:
+    """Each app's median time over interleaved rounds: of its chunks, and of the exchange."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in apps}
     for _ in range(rounds):
         for name, app in apps.items():
-            times[name].append(await timed(app, path, bodies(name)))
-    return {name: statistics.median(values) for name, values in times.items()}
+            whole = await timed(app, path, bodies(name))
+            times[name].append((bare.seconds, whole))
+    return {name: (_median(found, 0), _median(found, 1)) for name, found in times.items()}
+
+
+def _median(found: list[tuple[float, float]], which: int) -> float:
+    return statistics.median(times[which] for times in found)
+
+
+def _beyond(times: tuple[float, float], base: tuple[float, float]) -> tuple[float, float]:
+    return times[0] - base[0], times[1] - base[1]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--chunks", type=int, default=2000)
+    parser.add_argument("--chunks", type=int, default=1000)
+    parser.add_argument("--only", default="", help="measure the streams whose names hold this")
     options = parser.parse_args(arguments)
-    print(f"{'stream':<24}{'callfuse':>10}{'disabled':>10}{'naive':>10}{'held':>10}   us a chunk added; of naive")
-    for name, (path, chunks) in streams(options.chunks).items():
-        bare = app_of(chunks)
-        off = {"tool_call_loop": {"enabled": False}}
+    names = ("callfuse", "goal", "disabled", "naive", "whole", "held")
+    print(f"{'us a chunk added to':<36}{''.join(f'{name:>9}' for name in names)}   callfuse of naive")
+    for name, stream in streams(options.chunks).items():
+        if options.only not in name:
+            continue
+        bare = Streaming(stream.chunks, stream.content_type)
         apps: dict[str, ASGIApp] = {
             "bare": bare,
             "callfuse": CallFuseMiddleware(bare, {}),
-            "disabled": CallFuseMiddleware(bare, off),
+            "disabled": CallFuseMiddleware(bare, {"tool_call_loop": {"enabled": False}}),
             "naive": naive(bare),
             "held": CallFuseMiddleware(bare, {}),
         }
 
-        def bodies(which: str, path: str = path) -> bytes:
+        def bodies(which: str, path: str = stream.path) -> bytes:
             return request(path, repeats=2 if which == "held" else 0)
 
-        found = asyncio.run(medians(apps, path, bodies, options.rounds))
-        added = {which: (found[which] - found["bare"]) / len(chunks) * 1e6 for which in apps}
-        row = "".join(f"{added[which]:>10.2f}" for which in ("callfuse", "disabled", "naive", "held"))
-        print(f"{name:<24}{row}   {added['callfuse'] / added['naive']:.1%}")
+        found = asyncio.run(medians(bare, apps, stream.path, bodies, options.rounds))
+        us = {which: [added / len(stream.chunks) * 1e6 for added in _beyond(pair, found["bare"])]
+              for which, pair in found.items()}  # fmt: skip
+        callfuse, whole = us["callfuse"]
+        figures = (callfuse, stream.goal_us, us["disabled"][0], us["naive"][0], whole, us["held"][1])
+        row = "".join(f"{figure:>9.2f}" for figure in figures)
+        print(f"{name:<36}{row}   {callfuse / us['naive'][0]:.1%}{'' if callfuse <= stream.goal_us else '  over'}")
 
 
 if __name__ == "__main__":

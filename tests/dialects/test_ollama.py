@@ -289,7 +289,7 @@ def test_lines_that_say_nothing_may_overtake() -> None:
 
 def test_a_reader_tells_calls_and_the_end() -> None:
     """A call opens and closes in its line; in the last line the end comes after it."""
-    reader = OLLAMA.reader()
+    reader = OLLAMA.reader(trace=True)
     assert reader.read(json.loads(line(content="x"))) == ()
     events = reader.read(json.loads(done(call())))
     assert [event.what for event in events] == [What.OPENED, What.CLOSED, What.FINISHED, What.ENDED]

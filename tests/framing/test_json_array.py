@@ -57,6 +57,24 @@ def test_frames_are_the_stream(data: st.DataObject) -> None:
     assert frames == frames_of((body,)), "the cuts decide nothing"
 
 
+@given(
+    listed=st.lists(OBJECTS, min_size=1, max_size=4),
+    indent=st.sampled_from([None, 0, 1, 2]),
+    before=st.sampled_from([",", ",\r\n", "\n,\r\n", " , ", "\n,"]),
+    after=st.sampled_from(["", "\n", "\r\n"]),
+    broken=st.sampled_from(["", ",{}", ",{}{}", ',{"a"}', ",{", ',{"a":{"b":"}"}', ',{"a":"\\"}"']),
+)
+def test_elements_in_chunks_of_their_own(
+    listed: list[Any], indent: int | None, before: str, after: str, broken: str
+) -> None:
+    """As servers send them, a brace too few or no JSON among them: the frames are those of any other chunks."""
+    texts = [json.dumps(one, ensure_ascii=False, indent=indent) for one in listed]
+    pieces = ["[" + texts[0] + after, *(before + text + after for text in texts[1:]), broken, before + texts[-1], "]"]
+    chunks = tuple(piece.encode() for piece in pieces)
+    body = b"".join(chunks)
+    assert frames_of(chunks) == frames_of((body,)) == frames_of(tuple(bytewise(body)))
+
+
 @given(data=st.data())
 def test_an_element_leaves_with_its_last_byte(data: st.DataObject) -> None:
     """After each byte, as many elements are out as are complete."""
@@ -91,6 +109,12 @@ def test_no_byte_of_anything_is_lost(body: bytes, data: st.DataObject) -> None:
         except NotJSON:
             continue
         assert payload is None or isinstance(payload, dict)
+
+
+def test_byte_by_byte() -> None:
+    """A long element and the blanks before it in single bytes; a byte is not looked at again and again."""
+    chunks = (b"[{}", b",", *[b" "] * 200_000, b'{"', *[b"x"] * 200_000, b'":1}')
+    assert frames_of(chunks) == [b"[{}", b"".join(chunks[1:])]
 
 
 PRETTY = b'[{\n  "a": {\n    "b": "}\\n}"\n  }\n}\n,\r\n{\n  "a": {\n    "b": 1\n  }\n}\n]\n'

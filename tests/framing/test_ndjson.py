@@ -36,6 +36,7 @@ def test_a_frame_ends_with_its_line_feed(body: bytes, frames: list[bytes], rest:
     """At nothing else, whole and byte by byte; what lacks its line feed is left over."""
     assert framed(body) == (frames, rest)
     assert framed(*bytewise(body)) == (frames, rest)
+    assert framed(*frames, rest) == (frames, rest)
 
 
 @given(

@@ -41,6 +41,7 @@ def test_a_frame_ends_with_its_blank_line(body: bytes, frames: list[bytes], rest
     """LF, CRLF and CR, whole and byte by byte; what lacks its blank line is left over."""
     assert framed(body) == (frames, rest)
     assert framed(*bytewise(body)) == (frames, rest)
+    assert framed(*frames, rest) == (frames, rest)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])

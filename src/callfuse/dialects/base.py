@@ -338,7 +338,7 @@ class Dialect(Protocol):
         ...
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """The assembly of one streamed answer; `trace` keeps `entries`."""
+        """The assembly of one streamed answer. `trace` keeps `entries`; without it openings and ends may go untold."""
         ...
 
     def turn(self, payloads: Sequence[Payload]) -> bytes:

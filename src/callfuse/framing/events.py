@@ -23,20 +23,18 @@ class Events:
 
     def payload(self, frame: bytes) -> Payload | None:
         """The object of an event; None for comments and for data such as `[DONE]`. Raises NotJSON for broken data."""
-        begin = 0
-        if frame.startswith(b"data: "):
-            begin = 6
+        line = -1
+        if frame.startswith(b"data: {"):
+            line = 0
         elif frame.startswith(b"event: "):
-            begin = frame.find(b"\ndata: ") + 7
-        if frame.startswith(b"[DONE]", begin):
-            return None
+            line = frame.find(b"\ndata: ")
         try:
-            value = orjson.loads(frame[begin:])
+            value = _payload_of_any(frame) if line < 0 else orjson.loads(frame[line + 6 :])
         except orjson.JSONDecodeError:
             value = _payload_of_any(frame)
-        if value is not None and not isinstance(value, dict):
-            raise NotJSON("an event's data is no object")
-        return value
+        if isinstance(value, dict) or value is None:
+            return value
+        raise NotJSON("an event's data is no object")
 
     def text(self, frame: bytes) -> bytes:
         """The JSON text of the payload."""

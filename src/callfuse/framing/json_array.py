@@ -8,11 +8,15 @@ a stream that is pretty-printed, as its first element shows, a brace at the begi
 import re
 from typing import Any, Final
 
+import orjson
+
 from callfuse.framing.format import Framer, Payload
 from callfuse.jsontext.load import NotJSON, loads
 
 _SPACE: Final = b" \t\r\n"
-_LEAD: Final = re.compile(rb"[ \t\r\n]*+[\[,]?[ \t\r\n]*+")
+_CLOSING: Final = 0x7D
+_BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
+_NEXT: Final = re.compile(rb",[ \t\r\n]*+(?=\{)")
 _BRACE: Final = re.compile(rb'[^"{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}]*+)*+([{}])?', re.DOTALL)
 """Up to the next brace outside a string; none where the text ends before, or in a string."""
 _REST_OF_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -24,7 +28,18 @@ _LINE_ENDS: Final = (b"\n", b"\r")
 class JSONArrayFramer:
     """Splits one stream. `empty` says that nothing waits, and that an element's end can be told at a glance."""
 
-    __slots__ = ("_begin", "_begun", "_broken", "_buffer", "_depth", "_in_string", "_indented", "_position", "empty")
+    __slots__ = (
+        "_begin",
+        "_begun",
+        "_broken",
+        "_buffer",
+        "_depth",
+        "_in_string",
+        "_indented",
+        "_position",
+        "_separated",
+        "empty",
+    )
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -39,6 +54,7 @@ class JSONArrayFramer:
         self._begin = self._position = 0
         self._depth = 0
         self._in_string = False
+        self._separated = False
 
     @property
     def waiting(self) -> int:
@@ -47,6 +63,13 @@ class JSONArrayFramer:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The elements, brackets and blanks that this chunk completes."""
+        if self._begun and not self._buffer:
+            element = chunk.strip(_SPACE)
+            if self._is_element(element):
+                if len(element) == len(chunk):
+                    return [chunk]
+                before, _, after = chunk.partition(element)
+                return [*_each(before), element, *_each(after)]
         self._buffer += chunk
         frames: list[bytes] = []
         while self._buffer and (end := self._end_of_frame()):
@@ -63,6 +86,26 @@ class JSONArrayFramer:
         self._restart()
         return rest
 
+    def _is_element(self, chunk: bytes) -> bool:
+        """Whether a chunk is one element behind its comma, as most are, and nothing else. Quick; False proves nothing.
+
+        Where braces count: those of JSON are balanced, and those of what begins like it are not.
+        """
+        lead = _NEXT.match(chunk)
+        if lead is None:
+            return False
+        begin = lead.end()
+        if self._indented:
+            last = len(chunk) - len(_ELEMENT_END)
+            return chunk.startswith(_LINE_ENDS, begin + 1) and chunk.find(_ELEMENT_END) == last
+        if chunk[-1] != _CLOSING or chunk.find(b"\n", begin) >= 0:
+            return False
+        try:
+            orjson.loads(chunk[begin:])
+        except orjson.JSONDecodeError:
+            return False
+        return True
+
     def _end_of_frame(self) -> int:
         """Where the frame at the front of the buffer ends; 0 where it has no end yet."""
         if self._broken:
@@ -70,22 +113,29 @@ class JSONArrayFramer:
         if not self._position:
             if self._begun and self._buffer[0] in _SPACE:
                 return 1
-            lead = _end(_LEAD, self._buffer)
-            first = self._buffer[lead : lead + 1]
+            first = self._skip_lead()
             if not first:
                 return 0
             if first == b"]":
-                return lead + 1
+                return self._begin + 1
             if first != b"{":
-                self._broken = True  # no array of objects: all of it passes as it comes
+                self._broken, self._begun = True, False  # no array of objects: all of it passes as it comes
                 return len(self._buffer)
             self._begun = True
-            self._begin = self._position = lead
+            self._position = self._begin
         end = self._end_of_element()
         if end and not self._indented:
             element = self._buffer[:end]
             self._indented = element.count(_ELEMENT_END) == 1 and _INDENTED_END.search(element) is not None
         return end
+
+    def _skip_lead(self) -> bytes:
+        """What comes first behind a bracket or comma and the blanks around it; nothing where that has not come yet."""
+        self._begin = _end(_BLANKS, self._buffer, self._begin)
+        if not self._separated and self._buffer.startswith((b"[", b","), self._begin):
+            self._separated = True
+            self._begin = _end(_BLANKS, self._buffer, self._begin + 1)
+        return bytes(self._buffer[self._begin : self._begin + 1])
 
     def _end_of_element(self) -> int:
         """Where the element ends whose braces have been read up to the position."""
@@ -158,7 +208,12 @@ def placed(frame: bytes, *, first: bool) -> bytes:
     return frame if b"," in lead else b",\r\n" + frame[begin:]
 
 
-def _end(pattern: re.Pattern[bytes], buffer: bytearray, position: int = 0) -> int:
+def _each(blanks: bytes) -> list[bytes]:
+    """Blanks as frames."""
+    return [blanks[at : at + 1] for at in range(len(blanks))]
+
+
+def _end(pattern: re.Pattern[bytes], buffer: bytearray, position: int) -> int:
     """Where a pattern that matches anywhere ends."""
     match = pattern.match(buffer, position)
     return match.end() if match else position

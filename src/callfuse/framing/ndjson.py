@@ -4,10 +4,12 @@ A frame is a line with its line feed; a carriage return before it belongs to the
 so no other character ends a frame. A blank line has no payload.
 """
 
-from typing import Any, Final
+from typing import Final
+
+import orjson
 
 from callfuse.framing.format import Framer, Payload
-from callfuse.jsontext.load import NotJSON, loads, loads_exact
+from callfuse.jsontext.load import NotJSON, loads_exact
 
 _DIGITS_AS_ZEROS: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
 _WIDE: Final = b"0" * 19
@@ -30,13 +32,13 @@ class NDJSONFramer:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines, each with its line feed, that this chunk completes."""
+        if self.empty and chunk.find(b"\n") == len(chunk) - 1 >= 0:
+            return [chunk]
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._buffer += chunk
             self.empty = not self._buffer
             return []
-        if self.empty and chunk.find(b"\n") == len(chunk) - 1:
-            return [chunk]
         lines = chunk[:end].split(b"\n")[:-1]
         lines[0] = bytes(self._buffer) + lines[0]
         self._buffer[:] = chunk[end:]
@@ -65,7 +67,10 @@ class Lines:
         """The object of a line with every digit of its integers; None for a blank one. Raises NotJSON."""
         if frame.isspace():
             return None
-        value: Any = loads_exact(frame) if _WIDE in frame.translate(_DIGITS_AS_ZEROS) else loads(frame)
+        try:
+            value = loads_exact(frame) if _WIDE in frame.translate(_DIGITS_AS_ZEROS) else orjson.loads(frame)
+        except orjson.JSONDecodeError:
+            value = loads_exact(frame)
         if not isinstance(value, dict):
             raise NotJSON("a line is no object")
         return value

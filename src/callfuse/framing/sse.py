@@ -29,10 +29,15 @@ class SSEFramer:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events, each with its blank line, that this chunk completes; comments are events without data."""
+        if self.empty and not self._split_crlf:  # most chunks are one event
+            size, carriage = len(chunk), chunk.find(b"\r")
+            if carriage < 0:
+                if chunk.find(b"\n\n", chunk.find(b"\n")) == size - 2 >= 0:
+                    return [chunk]
+            elif carriage == size - 4 and chunk.find(b"\n") == size - 3 and chunk.endswith(b"\r\n\r\n"):
+                return [chunk]
         if self._has_cr or _CR in chunk:
             return self._feed_any(chunk)
-        if self.empty and chunk.find(b"\n\n") == len(chunk) - 2 >= 0:
-            return [chunk]
         self._buffer += chunk
         frames: list[bytes] = []
         start, found = 0, self._buffer.find(b"\n\n", self._scanned)
@@ -46,14 +51,6 @@ class SSEFramer:
     def _feed_any(self, chunk: bytes) -> list[bytes]:
         """As `feed`, for streams with carriage returns."""
         self._has_cr = True
-        end = len(chunk) - 4
-        if (
-            chunk.endswith(b"\r\n\r\n")
-            and self.empty
-            and not self._split_crlf
-            and (chunk.find(b"\r"), chunk.find(b"\n")) == (end, end + 1)
-        ):
-            return [chunk]
         frames: list[bytes] = []
         if self._split_crlf and chunk:
             self._split_crlf = False

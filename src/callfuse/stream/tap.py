@@ -60,9 +60,11 @@ class StreamTap:
         self._left -= len(chunk)
         if self._left < 0:
             return
+        calls = self._reader.calls
         for frame in self._framer.feed(chunk):
-            self._read(frame)
-        self.idle = self._framer.empty and not self._reader.calls
+            if calls or self._mark in frame or self._remembering is not None:
+                self._read(frame)
+        self.idle = self._framer.empty and not calls
 
     def _read(self, frame: bytes) -> None:
         try:

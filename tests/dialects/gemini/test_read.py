@@ -29,7 +29,7 @@ def piece(path: str, goes_on: bool = False, **value: Any) -> dict[str, Any]:
 
 def told(*chunks: dict[str, Any]) -> tuple[list[What], list[tuple[int, str, str, str, bool]]]:
     """What a stream says, and its calls."""
-    reader = GeminiReader()
+    reader = GeminiReader(trace=True)
     events = [event.what for one in chunks for event in reader.read(one)]
     return events, [(one.choice, one.id, one.name, one.arguments, one.closed) for one in reader.calls]
 
@@ -100,7 +100,7 @@ def test_a_call_that_is_cut(reason: Any) -> None:
     events, calls = told(*PIECES, chunk(finish=reason))
     assert events == [OPENED, CUT]
     assert calls[0][4] is False
-    reader = GeminiReader()
+    reader = GeminiReader(trace=True)
     (*_, cut) = reader.read(chunk(call(name="f"), finish=reason))
     assert (cut.what, cut.call) == (CUT, None)
 

@@ -162,23 +162,23 @@ class GeminiKit:
 
 
 class GeminiArrayKit(GeminiKit):
-    """The same, streamed as one JSON array; line ends say how it is printed."""
+    """The same, streamed as one JSON array; line ends say how it is printed: with CRLF as Google does."""
 
     path = "/v1beta/models/gemini-array-test:generateContent"
     stream_path = "/v1beta/models/gemini-array-test:streamGenerateContent"
     query = b""
 
     def _framed(self, payload: dict[str, Any], quirks: Quirks, at: int) -> bytes:
-        lead = ",\r\n" if quirks.newline == "\r\n" else ","
+        lead = "\n,\r\n" if quirks.newline == "\r\n" else ","
         text = escaped(payload, spaced=quirks.spaced, indent=2 if quirks.newline == "\r\n" else None)
         return ((lead if at else "[") + text).encode()
 
     def _ended(self, frames: list[Frame], quirks: Quirks) -> tuple[Frame, ...]:
-        return (*frames, Frame(b"]", "done"))
+        return (*frames, Frame(b"\n]" if quirks.newline == "\r\n" else b"]", "done"))
 
     def error(self) -> bytes:
         """An error in an element's place."""
-        return b',\r\n{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}'
+        return b'\n,\r\n{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}'
 
 
 def escaped(value: Any, *, spaced: bool = False, indent: int | None = None) -> str:

@@ -50,6 +50,10 @@ class Channel(Protocol):
         """Whether a frame without payload ends the stream."""
         ...
 
+    def is_blank(self, frame: bytes) -> bool:
+        """Whether a frame without payload only parts a chunk from the next one."""
+        ...
+
     def next_answer(self) -> None:
         """What is spliced from now on is another answer's."""
         ...
@@ -87,6 +91,10 @@ class EventChannel:
 
     def is_end(self, frame: bytes) -> bool:
         """No event does."""
+        return False
+
+    def is_blank(self, frame: bytes) -> bool:
+        """An event has its blank line with it."""
         return False
 
     def next_answer(self) -> None:
@@ -137,6 +145,10 @@ class ArrayChannel:
     def is_end(self, frame: bytes) -> bool:
         """The closing bracket does."""
         return b"]" in frame
+
+    def is_blank(self, frame: bytes) -> bool:
+        """Google puts a line end between an element and the next one's comma."""
+        return not frame.strip()
 
     def next_answer(self) -> None:
         """Nothing of it has come yet."""

@@ -6,7 +6,7 @@ growing at its path as long as its piece says that it will continue.
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from callfuse.framing import Payload
 
@@ -24,24 +24,45 @@ class UnknownPieceError(ValueError):
     """A piece of arguments whose place or value is of no known kind."""
 
 
+class _Text(NamedTuple):
+    """A string that grows: it stands at its place until the object is complete."""
+
+    pieces: list[str]
+
+
 def built(opening: Any, pieces: Iterable[Payload]) -> Payload:
     """The arguments; raises UnknownPieceError."""
     root: Payload = dict(opening) if isinstance(opening, dict) else {}
-    growing: set[Path] = set()
+    paths: dict[str, Path] = {}
+    texts: list[tuple[Any, str | int, _Text]] = []
+    growing: dict[Path, _Text] = {}
     for piece in pieces:
-        path = _path(piece.get("jsonPath"))
-        holder = _holder(root, path)
+        place = piece.get("jsonPath")
+        if not isinstance(place, str):
+            raise UnknownPieceError("jsonPath")
+        path = paths.get(place) or paths.setdefault(place, _path(place))
         value = _value(piece)
+        goes_on = bool(piece.get("willContinue"))
         if path in growing and isinstance(value, str):
-            value = f"{holder[path[-1]]}{value}"
-        holder[path[-1]] = value
-        (growing.add if piece.get("willContinue") else growing.discard)(path)
+            growing[path].pieces.append(value)
+        else:
+            growing.pop(path, None)
+            holder, step = _holder(root, path), path[-1]
+            holder[step] = value
+            if goes_on and isinstance(value, str):
+                holder[step] = growing[path] = _Text([value])
+                texts.append((holder, step, growing[path]))
+        if not goes_on:
+            growing.pop(path, None)
+    for holder, step, text in texts:
+        if holder[step] is text:
+            holder[step] = "".join(text.pieces)
     return root
 
 
-def _path(text: Any) -> Path:
+def _path(text: str) -> Path:
     """The steps of a JSONPath that names one place below the root."""
-    if not isinstance(text, str) or not text.startswith("$"):
+    if not text.startswith("$"):
         raise UnknownPieceError("jsonPath")
     steps: list[str | int] = []
     position = 1

@@ -34,7 +34,7 @@ class GeminiReader:
         self._last: dict[int, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one chunk says of calls."""
+        """What one chunk says of calls; of their opening and their end only with `trace`."""
         if self._trace:
             self.entries = []
         candidates = payload.get("candidates")
@@ -61,24 +61,26 @@ class GeminiReader:
         if name:
             if self._growing:
                 self._close(events, choice)
+            grows = bool(function.get("willContinue"))
             last = self._last.get(choice)
-            call = OpenCall(choice, last.index + 1 if last else 0, function.get("id") or "", name)
+            pieces = [] if grows else [_text(function.get("args"), function.get("partialArgs"))]
+            call = OpenCall(choice, last.index + 1 if last else 0, function.get("id") or "", name, pieces, not grows)
             if SIGNATURE in part:
                 call.extra[SIGNATURE] = part[SIGNATURE]
             self.calls.append(call)
             self._last[choice] = call
-            events.append(Event(What.OPENED, choice, call))
-            if not function.get("willContinue"):
-                call.pieces.append(_text(function.get("args"), function.get("partialArgs") or ()))
-                call.closed = True
-                events.append(Event(What.CLOSED, choice, call))
+            if self._trace:
+                events.append(Event(What.OPENED, choice, call))
+                if not grows:
+                    events.append(Event(What.CLOSED, choice, call))
+            if not grows:
                 return call
             self._growing[choice] = (call, function.get("args"), [])
         elif choice not in self._growing:
             return self._last.get(choice)  # a terminator that comes twice
-        call, _, pieces = self._growing[choice]
+        call, _, arguments = self._growing[choice]
         if new := function.get("partialArgs"):
-            pieces += new
+            arguments += new
         if not function.get("willContinue"):
             self._close(events, choice)
         return call
@@ -87,10 +89,11 @@ class GeminiReader:
         """The call that is open, if one is, is complete."""
         if choice not in self._growing:
             return
-        call, opening, pieces = self._growing.pop(choice)
-        call.pieces.append(_text(opening, pieces))
+        call, opening, arguments = self._growing.pop(choice)
+        call.pieces.append(_text(opening, arguments))
         call.closed = True
-        events.append(Event(What.CLOSED, choice, call))
+        if self._trace:
+            events.append(Event(What.CLOSED, choice, call))
 
     def _finish(self, events: list[Event], choice: int, reason: str | int) -> None:
         if reason in STOPS:
@@ -101,7 +104,7 @@ class GeminiReader:
         events.append(Event(What.CUT, choice, cut[0] if cut else None))
 
 
-def _text(opening: Any, pieces: Sequence[Payload]) -> str:
+def _text(opening: Any, pieces: Sequence[Payload] | None) -> str:
     """The arguments of a call as JSON text; pieces that cannot be put together stay what they are."""
     if not pieces:
         return "" if opening is None else dumps(opening).decode()

@@ -73,12 +73,14 @@ class GeminiWriter:
         unsigned = stand_ins(frames, withheld, is_signed, str(self._head.get("modelVersion") or self._model))
         pieces: list[bytes] = []
         left = dict(blocks)
+        hollow = False
         for frame in frames:
             if frame.payload is None:
                 if self._channel.is_end(frame.raw):
                     pieces += [self._end(choice, block) for choice, block in left.items()]
                     left = {}
-                pieces.append(self._channel.bare(frame.raw))
+                if not (hollow and self._channel.is_blank(frame.raw)):
+                    pieces.append(self._channel.bare(frame.raw))
                 continue
             edits: list[Edit] = [Edit((*path, SIGNATURE), encoded(STAND_IN)) for path in unsigned.get(id(frame), ())]
             hollow = bool(frame.payload.get("candidates"))

@@ -26,7 +26,7 @@ class ChatReader:
         self.entries: list[Entry] = []
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one line says of calls."""
+        """What one line says of calls; of their opening and their end only with `trace`."""
         if self._trace:
             self.entries = []
         message = payload.get("message")
@@ -37,23 +37,17 @@ class ChatReader:
             return (Event(What.BROKE),) if payload.get("error") else _QUIET
         events: list[Event] = []
         for at, part in enumerate(parts):
-            call = self._open(part)
-            events += (Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call))
+            id_, name, function = parts_of(part)
+            arguments = function.get("arguments", "")
+            text = arguments if isinstance(arguments, str) else dumps(arguments).decode()
+            call = OpenCall(0, len(self.calls), id_, name, [text], True, "index" in function)
+            self.calls.append(call)
             if self._trace:
+                events += (Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call))
                 self.entries.append(Entry(("message", "tool_calls", at), call))
         if payload.get("done"):
             events += (Event(What.FINISHED), Event(What.ENDED))
         return events
-
-    def _open(self, part: Any) -> OpenCall:
-        """The next call, complete."""
-        id_, name, function = parts_of(part)
-        call = OpenCall(0, len(self.calls), id_, name, closed=True, numbered="index" in function)
-        if "arguments" in function:
-            arguments = function["arguments"]
-            call.pieces.append(arguments if isinstance(arguments, str) else dumps(arguments).decode())
-        self.calls.append(call)
-        return call
 
 
 def parts_of(part: Any) -> tuple[str, str, Payload]:
