@@ -1,71 +1,60 @@
-"""Calls put together from recorded answers are those of an independent reading, however the bytes are cut."""
+"""Calls put together from recorded bodies are those of an independent reading, however the bytes are cut."""
 
 import json
-from typing import Any
 
-from callfuse.dialects import DIALECTS, Dialect
-from callfuse.framing import EVENTS, JSON_ARRAY, Format
-from callfuse.framing.ndjson import NDJSON
-from callfuse.jsontext import NotJSON
+from callfuse.dialects.base import Request
 from tests.captures.recordings import Recording, some_recordings
-from tests.captures.test_through_the_middleware import ways
+from tests.dialects.reading import Told, calls_in, dialect_of, told, ways
 from tests.support.model import canonical
 
-Told = tuple[int, str, str, str]
-"""(choice, id, name, arguments)."""
+
+def recorded(recording: Recording, *chunks: bytes) -> list[Told]:
+    """The calls in chunks of the recording's form, as its dialect reads them."""
+    return calls_in(dialect_of(recording.kit.name), recording.form, chunks)
 
 
 def expected(recording: Recording) -> list[Told]:
     """The calls that the client is to execute, and that callfuse may hold."""
-    return [
-        (call["choice"] or 0, call["id"] or "", call["name"], call["arguments"])
-        for call in recording.client_calls
-        if (call.get("caller") or {"type": "direct"})["type"] == "direct"
-    ]
+    return [(call["choice"] or 0, call["id"] or "", call["name"], call["arguments"]) for call in recording.own_calls]
 
 
-def dialect_of(recording: Recording) -> Dialect:
-    """The dialect under its name."""
-    return next(dialect for dialect in DIALECTS if dialect.name == recording.kit.name)
-
-
-FORMATS: dict[str, Format] = {"sse": EVENTS, "ndjson": NDJSON, "array": JSON_ARRAY}
-
-
-def assembled(dialect: Dialect, form: Format, chunks: tuple[bytes, ...]) -> list[Told]:
-    """The calls that the dialect's reader puts together."""
-    framer, reader = form.framer(), dialect.reader()
-    frames = [frame for chunk in chunks for frame in framer.feed(chunk)]
-    for frame in (*frames, framer.rest()):
-        payload = payload_of(form, frame)
-        if payload is not None:
-            reader.read(payload)
-    return [(call.choice, call.id, call.name, call.arguments) for call in reader.calls]
-
-
-def payload_of(form: Format, frame: bytes) -> dict[str, Any] | None:
-    """The frame's object; a frame that is broken has none."""
-    try:
-        return form.payload(frame)
-    except NotJSON:
-        return None
-
-
-@some_recordings(lambda one: one.form in FORMATS)
+@some_recordings(lambda one: one.stream)
 def test_streamed_calls(recording: Recording) -> None:
-    """Ids, names and every character of the arguments."""
-    for chunks in ways(recording):
-        assert assembled(dialect_of(recording), FORMATS[recording.form], chunks) == expected(recording)
+    """Ids, names and every character of the arguments; of calls that the vendor runs itself, none."""
+    for chunks in ways(recording.body):
+        assert recorded(recording, *chunks) == expected(recording)
 
 
 @some_recordings(lambda one: one.form == "json")
 def test_whole_calls(recording: Recording) -> None:
     """The same of whole answers, whose arguments may be objects."""
-    choices = dialect_of(recording).read_whole(json.loads(recording.body))
-    read = [(choice.index, call.id, call.name, text(call.arguments)) for choice in choices for call in choice.calls]
-    assert read == [(choice, id_, name, canonical(arguments)) for choice, id_, name, arguments in expected(recording)]
+    wanted = [(choice, id_, name, canonical(arguments)) for choice, id_, name, arguments in expected(recording)]
+    assert recorded(recording, recording.body) == wanted
 
 
-def text(arguments: Any) -> str:
-    """Arguments of either kind, to be compared."""
-    return canonical(arguments if isinstance(arguments, str) else json.dumps(arguments))
+@some_recordings(lambda one: one.form == "request.json")
+def test_calls_of_a_history(recording: Recording) -> None:
+    """Oldest first, those of the vendor left out; each has its own result."""
+    rounds = [one for one in request_of(recording).rounds() if one is not None]
+    calls = [call for one in reversed(rounds) for call in one.calls]
+    wanted = [(id_, name, canonical(arguments)) for _, id_, name, arguments in expected(recording)]
+    assert [told(call) for call in calls] == wanted
+    others = {call["id"] for call in recording.other_calls}
+    results = [result for result in recording.results if result["id"] is None or result["id"] not in others]
+    for call, result in zip(calls, results, strict=True):
+        assert call.id == (result["id"] or "")
+        assert call.outcome is not None
+        assert bare(call.outcome.text) in bare(result["content"])
+
+
+def request_of(recording: Recording) -> Request:
+    """The request as its dialect reads it."""
+    body = recording.body
+    request = dialect_of(recording.kit.name).read_request(body, json.loads(body), recording.kit.path)
+    assert request is not None
+    return request
+
+
+def bare(text: str) -> str:
+    """A text without the escapes of any JSON that it may stand in."""
+    return text.replace("\\n", "\n").replace("\\", "")

@@ -11,7 +11,7 @@ from callfuse.asgi.body import RequestBody, UnreadableBodyError, decoded
 from callfuse.asgi.exchange import Exchange, Host, OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Source, load_config
-from callfuse.dialects import Dialect, dialect_of
+from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.jsontext import NotJSON, loads
 from callfuse.observe.counts import Counts
 from callfuse.sessions.conversation import Conversation
@@ -50,6 +50,8 @@ class CallFuseMiddleware:
         dialect = None
         if scope["type"] == "http" and scope["method"] == "POST" and self.settings.enabled:
             dialect = dialect_of(scope["path"])
+            if dialect is None and (api := unread_api(scope["path"])):
+                self._host.unguarded(api)
         if dialect is None:
             await self.app(scope, receive, send)
             return

@@ -3,6 +3,9 @@
 A path is only a hint: a body that is not of the dialect passes through.
 """
 
+import re
+from typing import Final
+
 from callfuse.dialects.anthropic import Anthropic
 from callfuse.dialects.base import Dialect
 from callfuse.dialects.bedrock import Bedrock
@@ -14,7 +17,13 @@ from callfuse.dialects.openai_responses import OpenAIResponses
 
 DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Ollama(), Gemini(), Cohere(), Bedrock())
 
-__all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body"]
+UNREAD: Final = {
+    "gemini-interactions": re.compile(r"/v1(?:alpha|beta)?\w*/interactions/?$"),
+    "openai-assistants": re.compile(r"/threads(?:/[^/]+)?/runs(?:/[^/]+/submit_tool_outputs)?/?$"),
+}
+"""Paths of APIs in which models call tools and that no dialect reads."""
+
+__all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body", "unread_api"]
 
 
 def dialect_of(path: str) -> Dialect | None:
@@ -23,6 +32,11 @@ def dialect_of(path: str) -> Dialect | None:
         if dialect.serves(path):
             return dialect
     return None
+
+
+def unread_api(path: str) -> str:
+    """The name of the API that a POST to this path is of, where it is one of `UNREAD`; else nothing."""
+    return next((name for name, paths in UNREAD.items() if paths.search(path)), "")
 
 
 def error_body(path: str, status: int, message: str) -> tuple[bytes, str]:

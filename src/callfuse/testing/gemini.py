@@ -1,4 +1,4 @@
-"""The scripted vendor's Gemini: reads requests, writes answers as server-sent events and as bodies.
+"""The scripted vendor's Gemini: reads requests, writes answers as server-sent events, as JSON arrays and as bodies.
 
 A `Turn` enters, frames or a body leave, with every field that the official SDK's types know. Where the request asks for
 a `thinkingLevel`, which only models from Gemini 3 on have, the first of an answer's calls carries a thought signature.
@@ -7,14 +7,15 @@ a `thinkingLevel`, which only models from Gemini 3 on have, the first of an answ
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 
-from callfuse.testing.script import Answer, Call, Usage
+from callfuse.testing.script import STREAMING_METHOD, Answer, Call, Usage
 from callfuse.testing.signatures import signature_for
 from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects
 
-METHODS = (":generateContent", ":streamGenerateContent")
+METHODS = (":generateContent", STREAMING_METHOD)
 _STATUSES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
              429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}  # fmt: skip
 
@@ -24,6 +25,11 @@ def thinks(body: Mapping[str, Any]) -> bool:
     config = body.get("generationConfig")
     thinking = config.get("thinkingConfig") if isinstance(config, dict) else None
     return isinstance(thinking, dict) and bool(thinking.get("thinkingLevel") or thinking.get("thinking_level"))
+
+
+def wants_array(path: str, query: bytes) -> bool:
+    """Whether a stream is asked for without `alt=sse`: it then comes as one JSON array."""
+    return path.endswith(STREAMING_METHOD) and parse_qs(query).get(b"alt", [])[-1:] != [b"sse"]
 
 
 def signed_text(name: Any, args: Any) -> str:
@@ -69,7 +75,7 @@ class Gemini:
         for round_of_candidates in zip_longest(*streams):
             for candidate in filter(None, round_of_candidates):
                 usage = _usage(turn.usage) if "finishReason" in candidate else _usage_so_far(turn.usage)
-                yield _event({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
+                yield self._framed({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
 
     def whole(self, turn: Turn) -> dict[str, Any]:
         """A `GenerateContentResponse`."""
@@ -86,11 +92,43 @@ class Gemini:
 
     def error_frame(self, message: str) -> bytes:
         """An error in place of a chunk."""
-        return _event(self.error(503, message))
+        return self._framed(self.error(503, message))
 
     def malformed_frame(self) -> bytes:
         """A chunk that breaks off in the middle of its JSON."""
         return b'data: {"candidates": [{"content": {"parts": [{"text": "bro\r\n\r\n'
+
+    def _framed(self, payload: dict[str, Any]) -> bytes:
+        return b"data: " + dumps(payload) + b"\r\n\r\n"
+
+
+class GeminiArray(Gemini):
+    """The same, streamed as one pretty-printed JSON array. An instance streams one answer: it knows its place in it."""
+
+    stream_type = b"application/json; charset=UTF-8"
+
+    def __init__(self) -> None:
+        self._before = b"["
+
+    def frames(self, turn: Turn) -> Iterator[bytes]:
+        """An element a frame, each with the separator before it, and the bracket at the end."""
+        yield from super().frames(turn)
+        yield b"\n]"
+
+    def error_frame(self, message: str) -> bytes:
+        """An error in place of an element; it is the last one."""
+        return super().error_frame(message) + b"\n]"
+
+    def malformed_frame(self) -> bytes:
+        """An element that breaks off in the middle of its JSON."""
+        return self._next() + b'{\n  "candidates": [\n    {\n      "content": {\n        "par'
+
+    def _framed(self, payload: dict[str, Any]) -> bytes:
+        return self._next() + orjson.dumps(payload, option=orjson.OPT_INDENT_2)
+
+    def _next(self) -> bytes:
+        before, self._before = self._before, b"\n,\r\n"
+        return before
 
 
 def _of(contents: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
@@ -105,10 +143,6 @@ def _said(response: Any) -> str:
     if isinstance(response, list):
         return "\n".join(map(_said, response))
     return response if isinstance(response, str) else orjson.dumps(response).decode()
-
-
-def _event(payload: dict[str, Any]) -> bytes:
-    return b"data: " + dumps(payload) + b"\r\n\r\n"
 
 
 def _head(turn: Turn) -> dict[str, Any]:

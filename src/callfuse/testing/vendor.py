@@ -16,7 +16,7 @@ import orjson
 
 from callfuse.testing.anthropic import Anthropic
 from callfuse.testing.cohere import Cohere
-from callfuse.testing.gemini import Gemini
+from callfuse.testing.gemini import Gemini, GeminiArray, wants_array
 from callfuse.testing.memory import Memory
 from callfuse.testing.ollama import Ollama
 from callfuse.testing.openai_chat import OpenAIChat
@@ -73,7 +73,7 @@ class ScriptedVendor:
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         raw = await _body(receive)
-        dialect = next((d for d in DIALECTS if d.serves(scope["path"])), None)
+        dialect = _dialect(scope)
         if raw is None:
             return
         if dialect is None or scope["method"] != "POST":
@@ -153,6 +153,13 @@ class ScriptedVendor:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
         if fault is None or fault.kind is not FaultKind.CUT:  # a cut stream never says that it ended
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _dialect(scope: Message) -> VendorDialect | None:
+    dialect = next((d for d in DIALECTS if d.serves(scope["path"])), None)
+    if isinstance(dialect, Gemini) and wants_array(scope["path"], scope.get("query_string", b"")):
+        return GeminiArray()
+    return dialect
 
 
 def _frames(dialect: VendorDialect, turn: Turn, fault: Fault | None) -> Iterator[bytes]:

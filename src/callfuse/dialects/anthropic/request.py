@@ -47,21 +47,28 @@ class MessagesRequest:
         return -1, b""
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first; None for a real user message."""
+        """The rounds with their results, newest first; None for a real user message.
+
+        The vendor joins messages of one role that follow each other: results are those of every call before them.
+        """
         results: list[tuple[str, Result]] = []
+        answered = False
         for position in range(self.length - 1, -1, -1):
             message = self._messages[position]
             if not isinstance(message, dict):
                 continue
             if message.get("role") == "assistant":
+                answered = True
                 if calls := self._calls(position):
                     pair(calls, results)
                     yield Round(calls, position)
-                results = []
             elif message.get("role") == "user":
-                if _is_real_user(message):
+                real = _is_real_user(message)
+                if real:
                     yield None
+                if real or answered:
                     results = []
+                answered = False
                 results[:0] = [
                     (id_, Result(block.get("content"), block.get("is_error"))) for _, id_, block in _results(message)
                 ]
@@ -83,11 +90,14 @@ class MessagesRequest:
 
     def _results_after(self, position: int) -> list[tuple[tuple[int, int], str]]:
         """The results of the round at `position`, in however many messages: (message, block) and id."""
-        listed = []
+        listed: list[tuple[tuple[int, int], str]] = []
+        heard = False
         for place in range(position + 1, self.length):
             message = self._messages[place]
-            if isinstance(message, dict) and message.get("role") == "assistant":
+            role = message.get("role") if isinstance(message, dict) else None
+            if role == "assistant" and heard:
                 break
+            heard |= role == "user"
             listed += [((place, block), id_) for block, id_, _ in _results(message)]
         return listed
 
