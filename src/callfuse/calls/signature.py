@@ -9,7 +9,7 @@ send it for a call without parameters).
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from typing import Any
 
@@ -29,10 +29,26 @@ class _Rounded(ValueError):
     """The fast parser has rounded an integer."""
 
 
-def signature_of(name: str, arguments: Any, exact: Callable[[], Any] | None = None) -> Signature:
-    """The digest of a call. `arguments` is raw JSON text or a parsed value; `exact` reads the value with all digits."""
+def signature_of(
+    name: str, arguments: Any, exact: Callable[[], Any] | None = None, ignore: Collection[str] = ()
+) -> Signature:
+    """The digest of a call. `arguments` is raw JSON text or a parsed value; `exact` reads the value with all digits;
+    arguments with a name in `ignore` do not matter."""
+    if ignore:
+        arguments, exact = _without(arguments, exact, ignore), None
     text = canonical_text(arguments) if isinstance(arguments, str) else _value_text(arguments, exact)
     return sha256(name.encode("utf-8", "surrogatepass") + b"\n" + text).digest()
+
+
+def _without(arguments: Any, exact: Callable[[], Any] | None, names: Collection[str]) -> Any:
+    """The arguments without some, all digits kept; as they are where they are no object."""
+    value = exact() if exact else arguments
+    if isinstance(value, str):
+        try:
+            value = loads_exact(value)
+        except NotJSON:
+            return arguments
+    return {key: one for key, one in value.items() if key not in names} if isinstance(value, dict) else arguments
 
 
 def canonical_text(arguments: str) -> bytes:

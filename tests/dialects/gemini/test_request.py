@@ -212,7 +212,7 @@ def test_a_real_user_message_parts_rounds() -> None:
         ({"error": "no such file"}, "no such file", "error"),
         ({"result": ""}, "", "no_data"),
         ({"result": "found", "callfuse": "[callfuse] a warning"}, "found", "ok"),
-        ({"rows": [], "count": 0}, '{"rows":[],"count":0}', "ok"),
+        ({"rows": [], "count": 0}, '{"rows":[],"count":0}', "no_data"),
     ],
 )
 def test_outcomes(result: dict[str, Any], text: str, kind: str) -> None:

@@ -1,0 +1,55 @@
+"""Texts without what changes from one run to the next: ANSI codes, times, durations, ids and digits.
+
+Every digit becomes `0` first, so that one scan over the places where a `0` stands finds what remains to be done: a text
+without digits costs a copy. An id may begin with letters, which lie behind the place where the scan finds it; they are
+taken off the end of the piece before it.
+"""
+
+import re
+from typing import Final
+
+_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ANSI = re.compile(rb"(?:\x1b|\\u001[bB])(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)|[@-_])")
+_CHUNK_ID: Final = b"Chunk ID: "
+"""How Codex begins a command's output: a line with six hexadecimal digits, too few for the rule of ids."""
+
+_END = rb"(?![0A-Za-z])"
+_UNIT = (
+    rb" ?(?=[dhmnsu\xc2\xce])"
+    rb"(?:(?:m|n|u|\xc2\xb5|\xce\xbc)?s|m|min(?:ute)?s?|milliseconds?|sec(?:ond)?s?|h|hrs?|hours?|days?)(?![A-Za-z])"
+)
+_VOLATILE = re.compile(
+    rb"0(?<!00)(?:"  # the first of some digits
+    rb"[0a-fA-F]{0,7}+-[0a-fA-F]{4}-[0a-fA-F]{4}-[0a-fA-F]{4}-[0a-fA-F]{12}" + _END +  # a UUID; 1 in 2,500 escapes
+    rb"|(?=0*+[A-Za-z])(?:"
+    rb"0*+x[0a-fA-F]++" + _END +  # an address
+    rb"|(?=[0a-fA-F]{6,63}+" + _END + rb")[0a-fA-F]++"  # a hash of seven digits or more, a digit first
+    rb"|(?=[0A-Za-z]{11,63}+" + _END + rb")0*+[A-Za-z]++0[0A-Za-z]*+"  # a word with digits at two places
+    rb"|(?=[0A-Za-z]{6,63}+" + _END + rb")0*+[A-Za-z]++0++[A-Za-z]++0[0A-Za-z]*+"  # a shorter one, at three
+    rb")"
+    rb"|(?<=[a-fA-F]0)(?:"  # a hash of seven digits or more, letters first
+    + b"|".join(rb"(?<=[a-fA-F]{%d}0)[0a-fA-F]{%d,63}+" % (letters, 6 - letters) + _END for letters in range(1, 7)) +
+    rb")"
+    rb"|0*+(?:[.,:]0++){0,3}+" + _UNIT + rb"(?: ?0++(?:\.0++)?+" + _UNIT + rb")*+"  # a duration
+    rb")"
+)  # fmt: skip
+_NUMBER = re.compile(rb"0(?:\.?0)++")
+
+
+def normalised(text: str) -> bytes:
+    """The text in UTF-8, each number, id and duration a `0`, without ANSI codes. Time and space are linear."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if b"\x1b" in raw or b"\\u001" in raw:
+        raw = _ANSI.sub(b"", raw)
+    if raw.startswith(_CHUNK_ID):
+        raw = raw.partition(b"\n")[2]
+    if b"\\" in raw:  # the letter of an escape is no part of the word behind it
+        raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
+    zeros = raw.translate(_ZEROS)
+    if b"0" not in zeros:
+        return zeros
+    *pieces, last = _VOLATILE.split(zeros)
+    if pieces:
+        zeros = b"0".join([*[piece.rstrip(_LETTERS) for piece in pieces], last])
+    return _NUMBER.sub(b"0", zeros)
