@@ -16,6 +16,7 @@ from callfuse.calls.outcomes import Outcome, outcome_of
 from callfuse.calls.signature import Signature, signature_of
 from callfuse.jsontext import dumps, loads
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 MARKER: Final = "[callfuse]"
@@ -28,11 +29,21 @@ NOWHERE: Final = -1
 """The position of a round that the request does not hold."""
 
 
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
 class Kind(StrEnum):
     """What repeats: the detector that a finding is from."""
 
     REPEAT = "repeat"
     REPEAT_CHANGING = "repeat_changing"
+    NO_NEWS = "no_news"
+    CYCLE = "cycle"
+    SAME_ERROR = "same_error"
+    UNKNOWN_TOOL = "unknown_tool"
+    SIMILAR = "similar"
+    STAGNATION = "stagnation"
+    BUDGET = "budget"
 
 
 class Result(NamedTuple):
@@ -49,7 +60,7 @@ class ToolCall:
     kind of call. `result` is the client's report, if there is one. `exact` re-reads native arguments whose integers
     the fast parser could not hold. From the ledger come `withheld` (it never reached the client, so it has no
     outcome), `blocked` (and that was the last word), `dropped` (the request does not hold it) and `place` (how far it
-    had gone up the ladder; 0 where nothing was found).
+    had gone up the ladder; 0 where nothing was found). `ignore` names the arguments that do not tell calls apart.
     """
 
     __slots__ = (
@@ -60,6 +71,7 @@ class ToolCall:
         "dropped",
         "exact",
         "id",
+        "ignore",
         "kind",
         "name",
         "namespace",
@@ -92,6 +104,7 @@ class ToolCall:
         self.kind = kind
         self.result = result
         self.exact = exact
+        self.ignore: frozenset[str] = _NOTHING
         self.withheld = withheld
         self.blocked = blocked
         self.dropped = dropped
@@ -103,11 +116,15 @@ class ToolCall:
         return f"ToolCall({self.id!r}, {self.name!r}, {self.arguments!r})"
 
     @property
+    def full_name(self) -> str:
+        """The tool's name, with its namespace where it has one."""
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+    @property
     def signature(self) -> Signature:
         """Tool name, with its namespace, and canonical arguments."""
         if self._signature is None:
-            name = f"{self.namespace}.{self.name}" if self.namespace else self.name
-            self._signature = signature_of(name, self.arguments, self.exact)
+            self._signature = signature_of(self.full_name, self.arguments, self.exact, self.ignore)
         return self._signature
 
     def may_equal(self, other: "ToolCall") -> bool:
@@ -116,7 +133,7 @@ class ToolCall:
         Values that Python finds unequal are never equal as RFC 8785 has it; what cannot be read may be anything.
         """
         mine, theirs = self.arguments, other.arguments
-        if mine == theirs or self.dropped or other.dropped:
+        if mine == theirs or self.dropped or other.dropped or self.ignore:
             return True
         try:
             if isinstance(mine, str):
@@ -158,6 +175,27 @@ class Round:
     news: frozenset[Signature] | None = field(default=None, init=False, repr=False, compare=False)
     """What was new in it, once that has been worked out."""
     _by_signature: dict[Signature, ToolCall] | None = field(default=None, init=False, repr=False, compare=False)
+    _signatures: frozenset[Signature] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def signatures(self) -> frozenset[Signature]:
+        """What it calls, in no order: equal calls of one round are one."""
+        if self._signatures is None:
+            self._signatures = frozenset(call.signature for call in self.calls)
+        return self._signatures
+
+    @property
+    def distinct(self) -> tuple[ToolCall, ...]:
+        """One call of each signature, the last."""
+        if len(self.calls) == 1:
+            return self.calls
+        return tuple({call.signature: call for call in self.calls}.values())
+
+    def of_tool(self, name: str) -> tuple[ToolCall, ...]:
+        """The distinct calls of a tool."""
+        if all(call.name != name for call in self.calls):
+            return ()
+        return tuple(call for call in self.distinct if call.name == name)
 
     def find(self, name: str, signature: Signature) -> ToolCall | None:
         """The last call here of this tool with this signature."""
@@ -196,14 +234,23 @@ class Timeline:
     """The rounds since the last real user message, newest first, read from their source only as far as one looks.
 
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
-    of it was blocked.
+    of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
     """
 
-    __slots__ = ("_rounds", "has_blocks", "now")
+    __slots__ = ("_declares", "_remembered", "_rounds", "has_blocks", "now")
 
-    def __init__(self, newest_first: Iterable[Round], now: float = 0.0, *, has_blocks: bool = False) -> None:
+    def __init__(
+        self,
+        newest_first: Iterable[Round],
+        now: float = 0.0,
+        *,
+        has_blocks: bool = False,
+        declares: Callable[[str], bool] | None = None,
+    ) -> None:
         self.now = now
         self.has_blocks = has_blocks
+        self._declares = declares
+        self._remembered: dict[tuple[Any, int], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 
     def __iter__(self) -> Iterator[Round]:
@@ -215,7 +262,20 @@ class Timeline:
 
     def after(self, calls: tuple[ToolCall, ...]) -> "Timeline":
         """The timeline one round on: these calls are its newest."""
-        return Timeline(chain((Round(calls, NOWHERE, self.now),), self), self.now, has_blocks=self.has_blocks)
+        rounds = chain((Round(calls, NOWHERE, self.now),), self)
+        return Timeline(rounds, self.now, has_blocks=self.has_blocks, declares=self._declares)
+
+    def lacks(self, name: str) -> bool:
+        """Whether it is certain that there is no such tool."""
+        return bool(name) and self._declares is not None and not self._declares(name)
+
+    def remembered(self, work_out: Callable[["Timeline", S], T], settings: S) -> T:
+        """What this function makes of the timeline under these settings, worked out once."""
+        key = (work_out, id(settings))
+        if key not in self._remembered:
+            self._remembered[key] = (settings, work_out(self, settings))
+        found: T = self._remembered[key][1]
+        return found
 
     def news(self, round_: Round, index: int, size: int) -> frozenset[Signature]:
         """The signatures with which this round, the newest but `index`, was new: not among the `size` rounds before."""
@@ -244,28 +304,35 @@ class Timeline:
         return False
 
     def window(self, size: int, *, before: int = 0) -> set[Signature]:
-        """The signatures of the last `size` rounds, older than the `before` newest; at least ten executed calls.
+        """The signatures of a window."""
+        return {call.signature for round_ in self.rounds_of_window(size, before=before) for call in round_.calls}
+
+    def rounds_of_window(self, size: int, *, before: int = 0) -> list[Round]:
+        """The last `size` rounds, older than the `before` newest; at least ten executed calls.
 
         A withheld call was not executed: it is known, but fills no window.
         """
-        known: set[Signature] = set()
+        window: list[Round] = []
         rounds = calls = 0
         for round_ in islice(self, before, None):
             if rounds >= size and calls >= MIN_WINDOW_CALLS:
                 break
-            known.update(call.signature for call in round_.calls)
+            window.append(round_)
             executed = sum(not call.withheld for call in round_.calls)
             calls += executed
             rounds += bool(executed)
-        return known
+        return window
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a detector reports of a pending call.
 
-    `count` and `threshold` are calls with the pending one; `calls` are the ids it rests on, oldest first; `previous` is
-    what came back last, shortened. `ends_on_news`: a new call in the same round shows progress and voids the finding.
+    `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is the
+    longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came back
+    last, shortened. `ends_on_news`: a new call in the same round shows progress and voids the finding; `whole_round`:
+    only a round of exactly these signatures is meant. `lap` are the tools of a cycle's rounds, in order. `kinds` are
+    all that hit, where there are more than one.
     """
 
     kind: Kind
@@ -279,3 +346,6 @@ class Finding:
     calls: tuple[str, ...] = ()
     previous: str = ""
     ends_on_news: bool = True
+    whole_round: frozenset[Signature] | None = None
+    lap: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()

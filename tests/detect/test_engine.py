@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.detect import Engine
+from callfuse.detect.detector import ANY_TOOL
 from callfuse.detect.engine import DETECTORS
 from callfuse.model import Finding, Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
@@ -136,14 +137,11 @@ def test_whatever_is_found_was_possible(past: Timeline, chosen: LoopSettings, pe
     suspects = engine.suspects()
     for one in calls(" ".join(pending)):
         for detector in DETECTORS:
-            finding = detector.judge(past, one, chosen)
+            finding = engine.found(detector, one)
             if finding is not None:
-                assert one.name in set(detector.candidates(past))
-                assert finding in list(detector.possible(past, one.name, chosen))
-        whole = engine.judge(one)
-        if whole is not None:
-            assert one.name in suspects
-            assert whole in engine.possible(one.name)
+                foreseen = [found for found in engine.possible(one.name) if found.kind is finding.kind]
+                assert any(found.hard >= finding.hard and found.count >= finding.count for found in foreseen)
+                assert {one.name, ANY_TOOL} & set(suspects)
 
 
 @given(past=timelines(), chosen=settings())

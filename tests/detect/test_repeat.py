@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.detect.repeat import Repeat
+from callfuse.detect import Engine
+from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.model import Finding, Kind
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import call, timeline
@@ -13,12 +14,12 @@ from tests.detect.timelines import call, timeline
 def found(*texts: str, pending: str = "a", **more: Any) -> Finding | None:
     """What `repeat` finds in the pending call."""
     times, now = more.pop("times", ()), more.pop("now", 0.0)
-    return Repeat().judge(timeline(*texts, times=times, now=now), call(pending), LoopSettings(**more))
+    return Engine(timeline(*texts, times=times, now=now), LoopSettings(**more)).found(Repeat(), call(pending))
 
 
 def changing(*texts: str, **more: Any) -> Finding | None:
     """What `repeat_changing` finds in a pending `a`."""
-    return Repeat(changing=True).judge(timeline(*texts), call("a"), LoopSettings(**more))
+    return Engine(timeline(*texts), LoopSettings(**more)).found(RepeatChanging(), call("a"))
 
 
 def count(finding: Finding | None) -> int:

@@ -11,7 +11,9 @@ from callfuse.policy.settings import PLACEHOLDERS, LoopSettings, Rung
 
 ARGUMENTS = '{"query": "{zebra} crossing"}'
 ALL = " | ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-FILLED = "search | {} | 4 | 3 | 300 | nothing {{was}} found | gpt-test"
+SEEN = "call 4 of search in a row with the same arguments, and nothing new came of it"
+TRY = "Try other arguments or another tool, or go on with what is already known."
+FILLED = f"search | {{}} | 4 | 3 | 300 | nothing {{{{was}}}} found | gpt-test | {SEEN} | {TRY}"
 
 
 def verdict(

@@ -89,8 +89,8 @@ def test_the_rung_after_a_failed_one(mode: list[str], rungs: list[Rung]) -> None
 
 def test_signed_and_alone() -> None:
     """A request that must not be changed is not asked again; nor is one with several choices."""
-    assert set(judge(*LOOP, mode="chance", may_change=False).ladder) == {Rung.BLOCK}
-    assert set(judge(*LOOP, mode="chance", may_ask=False).ladder) == {Rung.BLOCK}
+    assert set(judge(*LOOP, mode="chance", may_change=False).ladder("a")) == {Rung.BLOCK}
+    assert set(judge(*LOOP, mode="chance", may_ask=False).ladder("a")) == {Rung.BLOCK}
 
 
 def test_a_call_is_judged_with_what_came_beside_it() -> None:

@@ -1,4 +1,4 @@
-"""A blocked call that comes back.
+"""A blocked call that comes back: a `repeat` that goes on after its block, though other calls may stand in between.
 
 It is refused until a new call has been executed; then it may run once, and if that brings the blocked streak's outcome
 again the next one is refused at once.
@@ -7,26 +7,33 @@ again the next one is refused at once.
 from collections.abc import Iterable
 
 from callfuse.calls.outcomes import Outcome, same_outcome
-from callfuse.model import Finding, Kind, Timeline, ToolCall
-from callfuse.policy.settings import LoopSettings
+from callfuse.detect.detector import Evidence, twice
+from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.policy.settings import ForTool, LoopSettings
 
 
 class Returning:
-    """A `repeat` that goes on after its block, though other calls may stand in between."""
+    """A call that has been blocked in this timeline."""
 
-    def candidates(self, timeline: Timeline) -> Iterable[str]:
+    kind = Kind.REPEAT
+    ends_on_news = False
+    spares_pollers = False
+
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """`max_repeats`, and nothing is found where that is off."""
+        return twice(tool.settings.max_repeats)
+
+    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
         """The tools of the blocked calls."""
         return {call.name for call in _blocked(timeline)}
 
-    def possible(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[Finding]:
-        """What would be found if a blocked call of this tool came again."""
-        for call in _blocked(timeline):
-            if call.name == name and (finding := self.judge(timeline, call, settings)):
-                yield finding
+    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
+        """The blocked calls."""
+        return [call for call in _blocked(timeline) if call.name == name]
 
-    def judge(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Finding | None:
-        """A finding where the call was blocked and nothing has changed since."""
-        if not timeline.has_blocks or not settings.max_repeats:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+        """All earlier calls that are the same, where one was blocked and nothing has changed since."""
+        if not timeline.has_blocks:
             return None
         since: list[ToolCall] = []
         news = False
@@ -46,18 +53,7 @@ class Returning:
         outcome: Outcome | None = next((one.outcome for one in before if one.outcome), None)
         if news and not (since and same_outcome(since[0].outcome, outcome)):
             return None
-        return Finding(
-            kind=Kind.REPEAT,
-            tool=call.name,
-            signature=call.signature,
-            count=len(streak) + 1,
-            threshold=settings.max_repeats,
-            window_s=settings.ttl_seconds,
-            hard=True,
-            calls=tuple(one.id for one in reversed(streak)),
-            previous=outcome.text if outcome else "",
-            ends_on_news=False,
-        )
+        return Evidence(1 + len(streak), tuple(streak), certain=True)
 
 
 def _blocked(timeline: Timeline) -> list[ToolCall]:

@@ -4,23 +4,22 @@ from collections.abc import Sequence
 
 from callfuse.calls.outcomes import SHORT_TEXT
 from callfuse.model import MARKER, Finding, ToolCall
+from callfuse.policy import explain
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings
 
 BLOCK = (
-    "Stopped a tool call loop: this would have been call {count} of {tool_name} in a row with the same arguments "
-    "(limit {max_repeats}, pauses of at most {window} s). It last returned: {previous_result}\n"
-    "The call was not run. Try other arguments or another tool, or go on with what is already known."
+    "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
+    "It last returned: {previous_result}\nThe call was not run. {suggestion}"
 )
 WARNING = (
-    "This is call {count} of {tool_name} in a row with the same arguments (limit {max_repeats}). You may be in a loop: "
-    "use what you have, change the arguments, try another tool, or answer in plain text."
+    "This is {finding} (limit {max_repeats}). You may be in a loop: use what you have, change the arguments, try "
+    "another tool, or answer in plain text."
 )
 GUIDANCE = (
-    "This call was not run. It would have been call {count} of {tool_name} in a row with the same arguments, with "
-    "pauses of at most {window} s, and nothing new came of it. It last returned: {previous_result}\n"
-    "Pause and reflect: why would the same call bring anything else now? Then either make one corrected call (other "
-    "arguments or another tool), or answer in plain text with what you know and what is missing."
+    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
+    "{previous_result}\nPause and reflect: why would it bring anything else now? {suggestion} Then either make one "
+    "corrected call, or answer in plain text with what you know and what is missing."
 )
 
 
@@ -61,5 +60,7 @@ def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
         window=f"{finding.window_s:g}",
         previous_result=finding.previous or "(nothing)",
         model=model,
+        finding=explain.seen(finding),
+        suggestion=explain.suggestion(finding),
     )
     return text if text.startswith(MARKER) else f"{MARKER} {text}"

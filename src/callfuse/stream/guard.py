@@ -220,7 +220,7 @@ class StreamGuard:
             self._body = self._request.ask_again(self._body, turn, replies)
         except AskError as error:
             self.record.unasked.append(error.part)
-            last = [replace(verdict, rung=Rung.BLOCK, place=len(self._judge.ladder)) for verdict in verdicts]
+            last = [self._judge.blocked(verdict) for verdict in verdicts]
             self.record.replace_last(last)
             out = writer.thin([frame for frame, _ in answer.queue], withheld, {0: self._block(last)})
             answer.clear()

@@ -6,6 +6,7 @@ be withheld.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
@@ -54,7 +55,7 @@ class Judge:
         known = self._withhold.get(name)
         if known is None:
             possible = self._engine.possible(name)
-            known = bool(possible) and (self._hold_all or would_withhold(self.timeline, possible, self.ladder))
+            known = bool(possible) and (self._hold_all or would_withhold(self.timeline, possible, self.ladder(name)))
             self._withhold[name] = known
         return known
 
@@ -69,7 +70,10 @@ class Judge:
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
         """The verdicts over a complete round."""
         found = self._engine.judge_round(calls, self._refused)
-        return decide(self.timeline, found, self.ladder) if found else []
+        return [one for call, finding in found for one in self._decided(call, finding)]
+
+    def _decided(self, call: ToolCall, finding: Finding) -> list[Verdict]:
+        return decide(self.timeline, [(call, finding)], self.ladder(call.full_name))
 
     def withheld(self, calls: Sequence[ToolCall]) -> None:
         """Go on to the next answer of the exchange: these calls were the last one's, and the client has none."""
@@ -81,20 +85,24 @@ class Judge:
         """A rung that a callback wants, or what this exchange allows in its place."""
         return self._usable((rung,))[0]
 
-    @property
-    def ladder(self) -> Ladder:
-        """The rungs that this exchange allows."""
-        return self._usable(self.settings.ladder)
+    def ladder(self, tool: str) -> Ladder:
+        """The rungs that this exchange allows for a tool."""
+        return self._usable(self.settings.for_tool(tool).settings.ladder)
 
     def _usable(self, ladder: Ladder) -> Ladder:
         return usable(ladder, may_change=self._may_change, may_ask=self._may_ask, may_withhold=self._may_withhold)
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""
-        for place in range(verdict.place + 1, len(self.ladder) + 1):
-            if self.ladder[place - 1].withholds:
-                return Verdict(verdict.call, verdict.finding, self.ladder[place - 1], place)
-        return Verdict(verdict.call, verdict.finding, Rung.BLOCK, len(self.ladder))
+        ladder = self.ladder(verdict.call.full_name)
+        for place in range(verdict.place + 1, len(ladder) + 1):
+            if ladder[place - 1].withholds:
+                return Verdict(verdict.call, verdict.finding, ladder[place - 1], place)
+        return self.blocked(verdict)
+
+    def blocked(self, verdict: Verdict) -> Verdict:
+        """The verdict with the last word."""
+        return replace(verdict, rung=Rung.BLOCK, place=len(self.ladder(verdict.call.full_name)))
 
     def block_text(self, verdict: Verdict) -> str:
         """What the client reads in place of the call."""

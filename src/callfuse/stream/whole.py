@@ -200,7 +200,7 @@ class WholeGuard:
             self._asked_body = self._request.ask_again(self._asked_body, turn, replies)
         except AskError as error:
             self.record.unasked.append(error.part)
-            last = [replace(verdict, rung=Rung.BLOCK, place=len(self._judge.ladder)) for verdict in verdicts]
+            last = [self._judge.blocked(verdict) for verdict in verdicts]
             self.record.replace_last(last)
             return Step(self._thin(last, [0]))
         self._asked = list(verdicts)

@@ -1,0 +1,81 @@
+"""How alike the arguments of two calls are, from 0 to 1.
+
+Objects are compared field by field (the mean over all keys of both), lists by position, all else as text: by
+Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. Long texts are
+compared by their ends, deep or wide values as text, so that the cost is bounded whatever a model sends.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any, Final
+
+from rapidfuzz.distance import Levenshtein
+
+from callfuse.jsontext import NotJSON, dumps, loads
+from callfuse.model import ToolCall
+from callfuse.policy.settings import Similarity
+
+END: Final = 512
+"""Characters of a long text that are compared at each of its ends."""
+LONGEST: Final = 4096
+"""Characters of arguments up to which their fields are looked at."""
+FIELDS: Final = 64
+DEPTH: Final = 8
+
+_SPACE: Final = re.compile(r"\s+")
+_WORD: Final = re.compile(r"\w+|[^\w\s]")
+_MISSING: Final = object()
+
+
+def alike(one: ToolCall, other: ToolCall, how: Similarity) -> float:
+    """How alike two calls of one tool are; calls without arguments to look at are only like themselves."""
+    if one.signature == other.signature:
+        return 1.0
+    if one.dropped or other.dropped:
+        return 0.0
+    mine, theirs = one.text, other.text
+    if max(len(mine), len(theirs)) > LONGEST:
+        return _texts(mine, theirs, how)
+    try:
+        return _values(loads(mine), loads(theirs), how, DEPTH)
+    except NotJSON:
+        return _texts(mine, theirs, how)
+
+
+def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
+    if mine is _MISSING or theirs is _MISSING:
+        return 0.0
+    if depth and isinstance(mine, dict) and isinstance(theirs, dict) and 0 < len(mine | theirs) <= FIELDS:
+        pairs = [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in mine | theirs]
+    elif depth and isinstance(mine, list) and isinstance(theirs, list) and 0 < max(len(mine), len(theirs)) <= FIELDS:
+        pairs = list(zip_longest(mine, theirs, fillvalue=_MISSING))
+    else:
+        return _texts(_text(mine), _text(theirs), how)
+    return sum(_values(a, b, how, depth - 1) for a, b in pairs) / len(pairs)
+
+
+def _texts(mine: str, theirs: str, how: Similarity) -> float:
+    mine, theirs = _plain(mine, how), _plain(theirs, how)
+    if mine == theirs:
+        return 1.0
+    if how.algorithm == "jaccard":
+        words, others = set(_words(mine)), set(_words(theirs))
+        return len(words & others) / (len(words | others) or 1)
+    return Levenshtein.normalized_similarity(mine, theirs)
+
+
+def _plain(text: str, how: Similarity) -> str:
+    if len(text) > 2 * END:
+        text = text[:END] + text[-END:]
+    if how.normalize_whitespace:
+        text = _SPACE.sub(" ", text).strip()
+    return text.casefold() if how.ignore_case else text
+
+
+def _words(text: str) -> Iterator[str]:
+    return (match.group() for match in _WORD.finditer(text))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else dumps(value).decode("utf-8", "replace")

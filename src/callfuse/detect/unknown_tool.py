@@ -1,0 +1,44 @@
+"""`unknown_tool`: calls in a row of tools that the request does not declare, whatever their arguments.
+
+Only where the request's list of tools is complete. Equal calls of one round are one piece of evidence.
+"""
+
+from collections.abc import Iterable
+
+from callfuse.detect.detector import Evidence, any_call, twice
+from callfuse.detect.streak import recent
+from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.policy.settings import ForTool, LoopSettings
+
+
+class UnknownTool:
+    """Tools that are not there."""
+
+    kind = Kind.UNKNOWN_TOOL
+    ends_on_news = False
+    spares_pollers = False
+
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """Calls."""
+        return twice(tool.settings.detectors.unknown_tool)
+
+    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
+        """The unknown tools of the newest round."""
+        newest = timeline.at(0)
+        return [call.name for call in newest.calls if timeline.lacks(call.name)] if newest else ()
+
+    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
+        """Any call of an unknown tool."""
+        return [any_call(name)] if timeline.lacks(name) else ()
+
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+        """The unknown tools of the rounds before, if this is another."""
+        if not timeline.lacks(call.name):
+            return None
+        streak: list[ToolCall] = []
+        for round_ in recent(timeline, settings):
+            unknown = [one for one in round_.distinct if timeline.lacks(one.name)]
+            if not unknown:
+                break
+            streak += unknown
+        return Evidence(1 + len(streak), tuple(streak))

@@ -1,0 +1,130 @@
+"""The kinds of values that settings are made of: ladders, counts, times, texts with placeholders, on-or-off limits."""
+
+from enum import StrEnum
+from string import Formatter
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+
+class Rung(StrEnum):
+    """One step of the ladder: what is done about a finding, mildest first."""
+
+    OBSERVE = "observe"
+    WARN = "warn"
+    STEER = "steer"
+    BLOCK = "block"
+
+    @property
+    def withholds(self) -> bool:
+        """Whether the call is kept from the client."""
+        return self in (Rung.STEER, Rung.BLOCK)
+
+
+Ladder = tuple[Rung, ...]
+
+MODES: dict[str, Ladder] = {
+    "observe": (Rung.OBSERVE,),
+    "warn": (Rung.WARN,),
+    "block": (Rung.BLOCK,),
+    "break": (Rung.BLOCK,),
+    "chance_then_block": (Rung.STEER, Rung.BLOCK),
+    "chance_then_break": (Rung.STEER, Rung.BLOCK),
+    "chance": (Rung.STEER, Rung.BLOCK),
+    "graduated": (Rung.WARN, Rung.WARN, Rung.BLOCK),
+}
+
+PLACEHOLDERS = (
+    "tool_name",
+    "arguments",
+    "count",
+    "max_repeats",
+    "window",
+    "previous_result",
+    "model",
+    "finding",
+    "suggestion",
+)
+
+
+def ladder(value: Any) -> Any:
+    """A mode's name or a list of rungs becomes a ladder."""
+    rungs = ", ".join(Rung)
+    if isinstance(value, str) and value in MODES:
+        return MODES[value]
+    if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
+        if bad := [rung for rung in value if rung not in list(Rung)]:
+            raise ValueError(f"{bad[0]!r} is no rung; use {rungs}")
+        return tuple(Rung(rung) for rung in value)
+    # YAML reads `mode: off` as false.
+    switch = "; `enabled: false` turns callfuse off" if isinstance(value, bool) else ""
+    raise ValueError(f"use one of {', '.join(MODES)}, or a list of rungs ({rungs}){switch}")
+
+
+def _number(value: Any) -> Any:
+    """A switch is no number: pydantic would read `true` as 1."""
+    if not isinstance(value, bool):
+        return value
+    raise ValueError("use a number (YAML reads on, off, yes and no as true and false)")
+
+
+def _repeats(value: Any, whole: ValidatorFunctionWrapHandler) -> int:
+    try:
+        count: int = whole(value)
+    except ValidationError:
+        count = 1  # what is no whole number gets the same answer
+    if count != 0 and count < 2:
+        raise ValueError("use 0 (off) or a whole number from 2")
+    return count
+
+
+def _template(value: str) -> str:
+    allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+    try:
+        fields = [(field, spec, conv) for _, field, spec, conv in Formatter().parse(value) if field is not None]
+    except ValueError as error:
+        raise ValueError(f"{error}; write {{{{ and }}}} for braces, and use the placeholders {allowed}") from None
+    for field, spec, conversion in fields:
+        if field not in PLACEHOLDERS or spec or conversion:
+            written = f"{{{field}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}"
+            raise ValueError(f"{written} is no placeholder; use {allowed}")
+    return value
+
+
+def limit(unit: str, default: int) -> BeforeValidator:
+    """A detector's soft limit may be off, on (`default`), a number, or the number under the name of its unit."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, bool):
+            return default if value else 0
+        if isinstance(value, dict):
+            if unknown := [key for key in value if key != unit]:
+                raise ValueError(f"unknown key {unknown[0]!r}; use {{{unit}: number}}")
+            value = value.get(unit, default)
+        if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or value >= 2):
+            return value
+        raise ValueError(f"use false, true, or {{{unit}: a whole number from 2}}")
+
+    return BeforeValidator(read)
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Repeats = Annotated[Whole, WrapValidator(_repeats)]
+Template = Annotated[str, Field(min_length=1), AfterValidator(_template)]
+Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+Bytes = Annotated[Whole, Field(gt=0)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, nothing changes after the start, and no error prints a value that may be secret."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
