@@ -16,6 +16,12 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "mode": ("observe", "warn", "block"),
     "finish_reason": ("error", "stop", "error"),
     "usage": ("sum", "last", "sum"),
+    "similarity_threshold": (0.5, "0.6", 0.7),
+    "algorithm": ("jaccard", "levenshtein", "jaccard"),
+    "normalize_whitespace": (False, "true", False),
+    "ignore_case": (False, "true", False),
+    "pollers": (["wait_a"], "wait_b,wait_c", ["wait_d"]),
+    "state_changing": (["write_a"], "write_b,write_c", ["write_d"]),
     "fail_closed": (True, "false", True),
     "upstream": ("http://file.example", "http://env.example", "http://keyword.example"),
     "host": ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
@@ -47,8 +53,12 @@ def meant(path: KeyPath, value: Any) -> Any:
     """What a raw value of a source stands for."""
     if path[-1] == "mode":
         return MODES[value]
-    if isinstance(value, str) and path[-1] in ("enabled", "fail_closed"):
+    if isinstance(value, str) and path[-1] in ("enabled", "fail_closed", "normalize_whitespace", "ignore_case"):
         return value == "true"
+    if path[-1] in ("pollers", "state_changing"):
+        return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+    if isinstance(value, str) and path[-1] == "similarity_threshold":
+        return float(value)
     return float(value) if str(value).isdigit() else value
 
 
@@ -132,4 +142,5 @@ def test_every_field_has_one_variable_of_its_own() -> None:
     expected = {f"CALLFUSE_SERVE_{name.upper()}" for name in type(Config().serve).model_fields}
     assert expected == {name for name, path in variables().items() if path[0] == "serve"}
     loop = {path[1] for path in variables().values() if path[0] == "tool_call_loop"}
-    assert loop == set(type(Config().tool_call_loop).model_fields)
+    by_names_of_tools = {"per_tool"}
+    assert loop | by_names_of_tools == set(type(Config().tool_call_loop).model_fields)

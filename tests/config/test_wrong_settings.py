@@ -203,3 +203,42 @@ def test_every_field_can_say_what_it_takes() -> None:
     """The wording knows the type of every field, but for the ladder, which has its own words."""
     unknown = [path[-1] for path, field in leaves() if "another value" in allowed(field)]
     assert unknown == ["mode"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            {"detectors": {"cycle": {"lap": 3}}},
+            "tool_call_loop.detectors.cycle = a mapping (keyword): unknown key 'lap'; use {laps: number}",
+        ),
+        (
+            {"detectors": {"no_news": 1}},
+            "tool_call_loop.detectors.no_news = 1 (keyword): use false, true, or {rounds: a whole number from 2}",
+        ),
+        (
+            {"per_tool": {"search": {"max_repeat": 3}}},
+            "tool_call_loop.per_tool.search.max_repeat (keyword): unknown key; "
+            "did you mean tool_call_loop.per_tool.search.max_repeats?",
+        ),
+        (
+            {"per_tool": {"search": {"max_repeats": 1}}},
+            "tool_call_loop.per_tool.search.max_repeats = 1 (keyword): use 0 (off) or a whole number from 2",
+        ),
+        (
+            {"per_tool": {"search": 3}},
+            "tool_call_loop.per_tool.search = 3 (keyword): use a mapping (mode, max_repeats, max_repeats_changing, "
+            "ttl_seconds, similarity_threshold, max_calls, enabled, poller, changes_state, ignore)",
+        ),
+        ({"per_tool": 3}, "tool_call_loop.per_tool = 3 (keyword): use a mapping of names"),
+        (
+            {"similarity_threshold": 2},
+            "tool_call_loop.similarity_threshold = 2 (keyword): use a number above 0 to 1",
+        ),
+    ],
+)
+def test_settings_of_detectors_and_tools(given: dict[str, Any], problem: str) -> None:
+    """Keys below the names of tools are named with their full path."""
+    with pytest.raises(ConfigError) as error:
+        load_config({"tool_call_loop": given}, {})
+    assert str(error.value) == problem

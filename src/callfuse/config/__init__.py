@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from callfuse.config.environment import CONFIG_FILE, from_environment
 from callfuse.config.files import read_file
 from callfuse.config.layers import Given, Layer, layer_of
-from callfuse.config.model import Config, KeyPath, dotted, leaves
+from callfuse.config.model import Config, KeyPath, dotted, field_at
 from callfuse.config.wording import allowed, shown, without_credentials
 from callfuse.errors import ConfigError
 
@@ -77,12 +77,11 @@ def _nested(given: Mapping[KeyPath, Given]) -> dict[str, Any]:
 
 def _in_words(error: ValidationError, given: Mapping[KeyPath, Given]) -> list[str]:
     """A line for each value that did not pass."""
-    fields = dict(leaves())
     problems: dict[KeyPath, str] = {}
     for wrong in error.errors(include_url=False):
-        path = next(path for path in fields if path == wrong["loc"][: len(path)])
+        path = next(path for path in given if path == wrong["loc"][: len(path)])
         own_words = wrong.get("ctx", {}).get("error")
-        right = str(own_words) if own_words else f"use {allowed(fields[path])}"
+        right = str(own_words) if own_words else f"use {allowed(field_at(path))}"
         value = given[path]
         problems.setdefault(path, f"{dotted(path)} = {shown(value.value)} ({value.source}): {right}")
     return list(problems.values())

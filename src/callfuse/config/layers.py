@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from callfuse.config.model import Config, KeyPath, dotted, is_section, leaves
+from callfuse.config.model import Config, KeyPath, dotted, entry_of, is_section, leaves
 from callfuse.config.wording import nearest, shown
 
 
@@ -50,7 +50,9 @@ def _read(
             layer.problems.append(f"{dotted(path)} ({source(path)}): unknown key; {_meant(model, path)}")
             continue
         section = model.model_fields[key].annotation
-        if not is_section(section):
+        if entry := entry_of(section):
+            _read_entries(entry, value, path, source, layer)
+        elif not is_section(section):
             layer.given[path] = Given(value, source(path))
         elif isinstance(value, Mapping):
             _read(section, value, path, source, layer)
@@ -59,6 +61,23 @@ def _read(
             layer.problems.append(
                 f"{dotted(path)} = {shown(value)} ({source(path)}): use a mapping with keys of its own ({keys})"
             )
+
+
+def _read_entries(
+    entry: type[BaseModel], value: object, path: KeyPath, source: Callable[[KeyPath], str], layer: Layer
+) -> None:
+    """The entries of a section whose keys are names of the user's."""
+    if not isinstance(value, Mapping):
+        if value is not None:
+            layer.problems.append(f"{dotted(path)} = {shown(value)} ({source(path)}): use a mapping of names")
+        return
+    for name, own in value.items():
+        if isinstance(own, Mapping):
+            _read(entry, own, (*path, str(name)), source, layer)
+        else:
+            keys = ", ".join(entry.model_fields)
+            place = (*path, str(name))
+            layer.problems.append(f"{dotted(place)} = {shown(own)} ({source(place)}): use a mapping ({keys})")
 
 
 def _meant(model: type[BaseModel], path: KeyPath) -> str:

@@ -6,7 +6,7 @@ to a settings class is known to all of them by existing.
 """
 
 from collections.abc import Iterator
-from typing import TypeGuard
+from typing import TypeGuard, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -29,14 +29,35 @@ def is_section(annotation: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
+def entry_of(annotation: object) -> type[BaseModel] | None:
+    """What each entry of a field holds whose keys are names of the user's (tools, models); else None."""
+    arguments = get_args(annotation)
+    return arguments[1] if get_origin(annotation) is dict and is_section(arguments[1]) else None
+
+
 def leaves(model: type[BaseModel] = Config, above: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Every leaf below `model`, in the order of the classes."""
+    """Every leaf below `model`, in the order of the classes; none below names of the user's."""
     for name, field in model.model_fields.items():
         path = (*above, name)
         if is_section(field.annotation):
             yield from leaves(field.annotation, path)
-        else:
+        elif entry_of(field.annotation) is None:
             yield path, field
+
+
+def field_at(path: KeyPath) -> FieldInfo:
+    """The field of a leaf, below names of the user's, too."""
+    model: type[BaseModel] = Config
+    steps = iter(path)
+    for name in steps:
+        field = model.model_fields[name]
+        entry = entry_of(field.annotation)
+        if entry is not None:
+            model = entry
+            next(steps, None)
+        elif is_section(field.annotation):
+            model = field.annotation
+    return field
 
 
 def dotted(path: KeyPath) -> str:

@@ -65,6 +65,8 @@ def _allowed(annotation: Any, metadata: list[Any]) -> str:
         return f"one of {', '.join(str(choice) for choice in get_args(annotation))}"
     if is_section(annotation):
         return "a mapping of keys"
+    if origin is tuple and get_args(annotation)[0] is str:
+        return "a list of texts"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text that is not empty"}
     return names.get(annotation, "another value") + _range(metadata)
 

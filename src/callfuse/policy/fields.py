@@ -104,6 +104,8 @@ def limit(unit: str, default: int) -> BeforeValidator:
     """A detector's soft limit may be off, on (`default`), a number, or the number under the name of its unit."""
 
     def read(value: Any) -> Any:
+        if isinstance(value, str):  # from the environment
+            value = {"true": True, "false": False}.get(value.lower(), int(value) if value.isdigit() else value)
         if isinstance(value, bool):
             return default if value else 0
         if isinstance(value, dict):

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from callfuse.policy.settings import Seconds, Strict, Whole
+from callfuse.policy.fields import Seconds, Strict, Whole
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 RIGHT_UPSTREAM = "use http:// or https:// with a host, as in https://api.openai.com"

@@ -7,7 +7,7 @@ order. Arguments are objects and may be missing.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.framing import Payload
 from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
@@ -15,7 +15,7 @@ from callfuse.model import ToolCall
 _QUIET: Final[Sequence[Event]] = ()
 
 
-class ChatReader:
+class ChatReader(Reader):
     """Assembles the calls of one streamed answer: each opens and closes with the line that brings it."""
 
     __slots__ = ("_trace", "calls", "entries")

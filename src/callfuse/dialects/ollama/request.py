@@ -148,7 +148,9 @@ def _result(message: Payload) -> Result:
     """What a tool message reports: its text, and the images beside it."""
     content = message.get("content")
     images = message.get("images")
-    return Result([content, *images] if isinstance(images, list) and images else content)
+    if not isinstance(images, list) or not images:
+        return Result(content)
+    return Result([content, *({"type": "image", "data": image} for image in images)])
 
 
 def _is_real_user(message: Payload) -> bool:
