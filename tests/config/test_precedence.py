@@ -142,5 +142,5 @@ def test_every_field_has_one_variable_of_its_own() -> None:
     expected = {f"CALLFUSE_SERVE_{name.upper()}" for name in type(Config().serve).model_fields}
     assert expected == {name for name, path in variables().items() if path[0] == "serve"}
     loop = {path[1] for path in variables().values() if path[0] == "tool_call_loop"}
-    by_names_of_tools = {"per_tool"}
-    assert loop | by_names_of_tools == set(type(Config().tool_call_loop).model_fields)
+    by_name = {"per_tool", "models"}
+    assert loop | by_name == set(type(Config().tool_call_loop).model_fields)

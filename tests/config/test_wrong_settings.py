@@ -227,8 +227,9 @@ def test_every_field_can_say_what_it_takes() -> None:
         ),
         (
             {"per_tool": {"search": 3}},
-            "tool_call_loop.per_tool.search = 3 (keyword): use a mapping (mode, max_repeats, max_repeats_changing, "
-            "ttl_seconds, similarity_threshold, max_calls, enabled, poller, changes_state, ignore)",
+            "tool_call_loop.per_tool.search = 3 (keyword): use a mapping (enabled, mode, max_repeats, "
+            "max_repeats_changing, ttl_seconds, similarity_threshold, detectors, error_messages, max_calls, poller, "
+            "changes_state, ignore)",
         ),
         ({"per_tool": 3}, "tool_call_loop.per_tool = 3 (keyword): use a mapping of names"),
         (

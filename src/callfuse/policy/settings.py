@@ -1,30 +1,38 @@
 """The settings of the `tool_call_loop` block, validated; defaults are the ones the recorded runs support.
 
-`LoopSettings` is what holds for every tool; `for_tool` gives what holds for one, with its `per_tool` entries applied.
+`LoopSettings` is what holds for every tool; `for_exchange` gives what holds for a model and a session, and `for_tool`
+what then holds for one tool.
 """
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
-from callfuse.policy.fields import (
-    MODES,
-    PLACEHOLDERS,
-    Bytes,
-    Ladder,
-    Repeats,
-    Rung,
-    Seconds,
-    Strict,
-    Template,
-    Whole,
-    limit,
-)
+from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Ladder, Repeats, Rung, Seconds, Strict, Whole
 from callfuse.policy.fields import ladder as to_ladder
+from callfuse.policy.sections import (
+    Calls,
+    Detectors,
+    ErrorMessages,
+    ModelSettings,
+    Similarity,
+    Threshold,
+    ToolSettings,
+)
+from callfuse.policy.tiers import Overrides, Tier, matches, matching, merged
 
-__all__ = ["MODES", "PLACEHOLDERS", "ErrorMessages", "ForTool", "Ladder", "LoopSettings", "Rung", "Strict"]
+__all__ = [
+    "MODES",
+    "PLACEHOLDERS",
+    "ErrorMessages",
+    "ForTool",
+    "Ladder",
+    "LoopSettings",
+    "Rung",
+    "Similarity",
+    "Strict",
+]
 
 POLLERS = (
     "*wait*",
@@ -38,58 +46,9 @@ POLLERS = (
     "monitor",
 )
 """Tools that are called again and again by their nature. Not `*status*`, which names readers."""
-TOOLS_KEPT = 1000
-"""Tools whose settings are kept once they are worked out: names come from outside."""
-
-
-class ErrorMessages(Strict):
-    """Every text that callfuse writes into a conversation; None keeps the built-in one."""
-
-    block: Template | None = None
-    warning: Template | None = None
-    guidance: Template | None = None
-
-
-class Similarity(Strict):
-    """How alike two sets of arguments are."""
-
-    algorithm: Literal["levenshtein", "jaccard"] = "levenshtein"
-    normalize_whitespace: bool = True
-    ignore_case: bool = True
-
-
-class Detectors(Strict):
-    """Soft limits by kind; a finding is hard at twice that. `false` is off."""
-
-    no_news: Annotated[int, limit("rounds", 4)] = 4
-    """Rounds in a row that bring nothing but known calls with known outcomes."""
-    cycle: Annotated[int, limit("laps", 2)] = 2
-    """Laps of one sequence of 2 to 5 rounds."""
-    same_error: Annotated[int, limit("rounds", 4)] = 4
-    """Rounds of one tool that end in the same error, whatever the arguments. Warns at most."""
-    unknown_tool: Annotated[int, limit("calls", 3)] = 3
-    """Calls in a row of tools that the request does not declare."""
-    stagnation: Annotated[int, limit("calls", 6)] = 0
-    """Different calls in a row that bring the same outcome. Off by default."""
-
-
-class ToolSettings(Strict):
-    """What is different for the tools of a name; None leaves the value of the tier below."""
-
-    mode: Annotated[Ladder, BeforeValidator(to_ladder)] | None = None
-    max_repeats: Repeats | None = None
-    max_repeats_changing: Repeats | None = None
-    ttl_seconds: Seconds | None = None
-    similarity_threshold: Annotated[float, Field(gt=0, le=1)] | None = None
-    max_calls: Annotated[Whole, Field(ge=0)] | None = None
-    """Calls of this tool in a timeline."""
-    enabled: bool | None = None
-    poller: bool | None = None
-    """Whether it is called again and again by its nature: then every limit is `poll_factor` times as high."""
-    changes_state: bool | None = None
-    """Whether a successful call of it is progress, whatever it returns."""
-    ignore: tuple[str, ...] | None = None
-    """Names of arguments that do not tell calls apart: time stamps, request ids."""
+NAMES_KEPT = 1000
+"""Tools, and models, whose settings are kept once they are worked out: names come from outside."""
+NO_OVERRIDES: Final = Overrides()
 
 
 class ForTool(NamedTuple):
@@ -116,12 +75,12 @@ class LoopSettings(Strict):
     """The longest pause between two rounds of a streak, not the length of a streak."""
     window: Annotated[Whole, Field(ge=2, le=100)] = 10
     """Rounds in which a call counts as known."""
-    similarity_threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    similarity_threshold: Threshold | None = None
     """How alike (0 to 1) consecutive calls of a tool must be to count as one; None is off."""
     similarity: Similarity = Similarity()
-    max_calls: Annotated[Whole, Field(ge=0)] = 0
+    max_calls: Calls = 0
     """Calls in a timeline, whatever they are; 0 is off."""
-    max_calls_of_tool: Annotated[Whole, Field(ge=0)] = 0
+    max_calls_of_tool: Calls = 0
     """Calls of any one tool in a timeline; 0 is off."""
     detectors: Detectors = Detectors()
     pollers: tuple[str, ...] = POLLERS
@@ -132,6 +91,8 @@ class LoopSettings(Strict):
     """Globs over the names of tools whose successful calls are progress: they end every streak but their own."""
     per_tool: dict[str, ToolSettings] = Field(default_factory=dict)
     """By globs over the names of tools; where several match, the longer ones decide."""
+    models: dict[str, ModelSettings] = Field(default_factory=dict)
+    """By globs over backend and model as one text, as in `openai:gpt-4o*`."""
     error_messages: ErrorMessages = ErrorMessages()
     finish_reason: Literal["stop", "error"] = "stop"
     """What a block ends with: an ordinary stop, or `error` where a client asks for it."""
@@ -153,12 +114,15 @@ class LoopSettings(Strict):
     """A call that could not be judged is replaced by a block message instead of being let through."""
 
     _tools: dict[str, ForTool] = PrivateAttr(default_factory=dict)
+    _models: "dict[str, LoopSettings]" = PrivateAttr(default_factory=dict)
     _wants_returns: bool | None = PrivateAttr(default=None)
+    _session: Overrides = PrivateAttr(default=NO_OVERRIDES)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's; the copy works out anew what holds for a tool."""
         copy = super().model_copy(update=update, deep=deep)
         copy._tools = {}
+        copy._models = {}
         copy._wants_returns = None
         return copy
 
@@ -169,31 +133,57 @@ class LoopSettings(Strict):
             every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
             twos = any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
             others = any(one.similarity_threshold or one.max_calls for one in every)
-            self._wants_returns = not (twos or others or self.max_calls_of_tool or self.detectors.stagnation)
+            stagnant = any(one.detectors is not None and one.detectors.stagnation for one in every)
+            own = any({"max_repeats", "similarity_threshold"} & one.keys() for one in self._session.tools.values())
+            self._wants_returns = not (twos or others or stagnant or own or self.max_calls_of_tool)
         return self._wants_returns
+
+    def for_exchange(self, model: str, session: Overrides = NO_OVERRIDES) -> "LoopSettings":
+        """What holds for one exchange: `model` is backend and model as one text, as in `openai:gpt-4o`."""
+        if not (self.models or session):
+            return self
+        known = None if session else self._models.get(model)
+        if known is None:
+            known = self.model_copy(update=merged(self, self.tiers(model, session)))
+            known._session = session
+            if not session:
+                if len(self._models) >= NAMES_KEPT:
+                    self._models.clear()
+                self._models[model] = known
+        return known
 
     def for_tool(self, name: str) -> ForTool:
         """What holds for the tool of this name (with its namespace before a dot, where it has one)."""
         known = self._tools.get(name)
         if known is None:
-            if len(self._tools) >= TOOLS_KEPT:
+            if len(self._tools) >= NAMES_KEPT:
                 self._tools.clear()
             known = self._tools[name] = self._worked_out(name)
         return known
 
+    def tiers(self, model: str = "", session: Overrides = NO_OVERRIDES, tool: str | None = None) -> list[Tier]:
+        """The tiers above these settings that hold for a model, a session and a tool, the lowest first."""
+        tiers = [*matching("models", model, self.models)] if model else []
+        if tool is not None:
+            tiers += [Tier(one.name, _of_tool(one.values)) for one in matching("per_tool", tool, self.per_tool)]
+        if session.values:
+            tiers.append(Tier("session", session.values))
+        for pattern in sorted(session.tools, key=len) if tool is not None else ():
+            if matches(tool or "", (pattern,)):
+                tiers.append(Tier(f"session, tool {pattern}", _of_tool(session.tools[pattern])))
+        return tiers
+
     def _worked_out(self, name: str) -> ForTool:
-        own: dict[str, Any] = {}
-        for pattern in sorted(self.per_tool, key=len):
-            if _matches(name, (pattern,)):
-                own |= {key: value for key, value in self.per_tool[pattern] if value is not None}
-        poller = own.pop("poller", None)
-        poller = _matches(name, self.pollers) if poller is None else poller
-        changing = own.pop("changes_state", None)
-        changing = _matches(name, self.state_changing) if changing is None else changing
-        ignore = frozenset(own.pop("ignore", ()))
-        if "max_calls" in own:
-            own["max_calls_of_tool"] = own.pop("max_calls")
-        return ForTool(self.model_copy(update=own) if own else self, poller, changing, ignore)
+        values = merged(self, self.tiers("", self._session, name))
+        poller = values.pop("poller", None)
+        changing = values.pop("changes_state", None)
+        ignore = frozenset(values.pop("ignore", ()))
+        return ForTool(
+            self.model_copy(update=values) if values else self,
+            matches(name, self.pollers) if poller is None else poller,
+            matches(name, self.state_changing) if changing is None else changing,
+            ignore,
+        )
 
     @property
     def ladder(self) -> Ladder:
@@ -201,7 +191,6 @@ class LoopSettings(Strict):
         return self.mode
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a tool goes by one of these globs, in any case, with its namespace or without."""
-    names = {name.lower(), name.lower().rpartition(".")[2]}
-    return any(fnmatchcase(one, pattern.lower()) for pattern in patterns for one in names)
+def _of_tool(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's own values under the keys of the block: its `max_calls` are those of one tool."""
+    return {"max_calls_of_tool" if key == "max_calls" else key: value for key, value in values.items()}

@@ -1,0 +1,75 @@
+"""Which settings hold: per-tool session > session > per-tool > backend and model > server > defaults.
+
+A tier is a name and the values that it sets. Tiers go in from the lowest, one set of effective values comes out, and
+the tier that each of them is from.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from callfuse.policy.sections import TierSettings
+
+
+class Tier(NamedTuple):
+    """One tier: its name for people, and what it sets."""
+
+    name: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a session has set for itself: values by key, and by tool."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.tools)
+
+
+def matching(kind: str, name: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
+    """The entries whose globs match a name, in any case; the longer a pattern, the higher its tier."""
+    for pattern in sorted(entries, key=len):
+        if matches(name, (pattern,)):
+            yield Tier(f"{kind} {pattern}", given(entries[pattern]))
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name is one of these globs, in any case; a tool's with its namespace (before a dot) or without."""
+    names = {name.lower(), name.lower().rpartition(".")[2]}
+    return any(fnmatchcase(one, pattern.lower()) for pattern in patterns for one in names)
+
+
+def given(section: BaseModel) -> dict[str, Any]:
+    """What a section of a tier sets."""
+    return {key: value for key, value in section if value is not None}
+
+
+def merged(base: BaseModel, tiers: Iterable[Tier]) -> dict[str, Any]:
+    """What the tiers change in `base`, the lowest tier first; sections are merged key by key."""
+    values: dict[str, Any] = {}
+    for tier in tiers:
+        for key, value in tier.values.items():
+            before = values.get(key, getattr(base, key, None))
+            if isinstance(value, BaseModel) and isinstance(before, BaseModel):
+                values[key] = before.model_copy(update=given(value))
+            else:
+                values[key] = value
+    return values
+
+
+def origin(key: str, tiers: Iterable[Tier]) -> str | None:
+    """The name of the highest tier that sets a key (`detectors.cycle` for a key within a section); None where none
+    does."""
+    section, _, inner = key.partition(".")
+    found = None
+    for tier in tiers:
+        value = tier.values.get(section)
+        if section in tier.values and (not inner or not isinstance(value, BaseModel) or inner in given(value)):
+            found = tier.name
+    return found
