@@ -1,0 +1,103 @@
+"""What is typed: `!/set(tool-loop-mode=break, tool-loop-ttl="120")`, `!/unset(tool-loop-ttl)`, `!/status`, `!/help`.
+
+Names in any case, quotes of either kind or none, any number of commands in a text. What stands in code, in a fenced
+block or in a quoted line is no command.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+NAMES: Final = ("set", "unset", "status", "help")
+
+_QUOTED: Final = re.compile(
+    r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)|^[ \t]*>.*$|`[^`\n]+`", re.DOTALL | re.MULTILINE
+)
+_ARGUMENTS: Final = r"""\(((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*)\)"""
+_ARGUMENT: Final = re.compile(r"""\s*([^=,"'\s]+)\s*(?:=\s*("[^"]*"|'[^']*'|[^,"']*?))?\s*(?:,|\Z)""")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command as it was typed: its name in lower case, and its arguments, values None where none was given.
+
+    `broken`: what stands between the parentheses cannot be read.
+    """
+
+    name: str
+    arguments: tuple[tuple[str, str | None], ...] = ()
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A text's commands, and the text without them."""
+
+    commands: tuple[Command, ...]
+    rest: str
+
+    @property
+    def only_commands(self) -> bool:
+        """Whether nothing else was typed."""
+        return bool(self.commands) and not self.rest.strip()
+
+
+def read(text: str, prefix: str) -> Typed:
+    """The commands of a text. `prefix` is what each of them begins with."""
+    if prefix not in text:
+        return Typed((), text)
+    commands: list[Command] = []
+    rest: list[str] = []
+    at = 0
+    for match in _pattern(prefix, text):
+        commands.append(_command(match))
+        rest.append(text[at : match.start()])
+        at = match.end()
+    if not commands:
+        return Typed((), text)
+    rest.append(text[at:])
+    return Typed(tuple(commands), _joined(rest))
+
+
+def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
+    """The commands that stand outside of quotes. A known name needs no parentheses; an unknown one is a slip with them,
+    and plain text without."""
+    quoted = [match.span() for match in _QUOTED.finditer(text)]
+    known = "|".join(NAMES)
+    command = re.compile(
+        rf"(?<![^\s)]){re.escape(prefix)}"
+        rf"(?:(?P<name>{known})(?![\w-])(?:[ \t]*{_ARGUMENTS})?|(?P<slip>[\w-]+)[ \t]*{_ARGUMENTS})",
+        re.IGNORECASE,
+    )
+    for match in command.finditer(text):
+        if not any(begin <= match.start() < end for begin, end in quoted):
+            yield match
+
+
+def _command(match: re.Match[str]) -> Command:
+    name = (match["name"] or match["slip"]).lower()
+    inside = (match[2] if match["name"] else match[4]) or ""
+    arguments: list[tuple[str, str | None]] = []
+    at = 0
+    while at < len(inside) and not inside[at:].isspace():
+        found = _ARGUMENT.match(inside, at)
+        if found is None:
+            return Command(name, broken=True)
+        value = found[2]
+        arguments.append((found[1].lower(), value.strip().strip("\"'") if value is not None else None))
+        at = found.end()
+    return Command(name, tuple(arguments))
+
+
+def _joined(pieces: list[str]) -> str:
+    """The text around the commands: a line that held nothing else goes, and no blanks are doubled."""
+    text = pieces[0]
+    for piece in pieces[1:]:
+        left, right = text.rstrip(" \t"), piece.lstrip(" \t")
+        alone = (not left or left.endswith("\n")) and (not right or right.startswith("\n"))
+        if alone:
+            text = left + right.removeprefix("\n")
+        else:
+            text = left + (" " if left and right and not left[-1].isspace() and not right[0].isspace() else "") + right
+    return text

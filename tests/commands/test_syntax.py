@@ -1,0 +1,107 @@
+"""What is a command in a text, and what is left of the text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse.commands import Command, read
+
+SET = Command("set", (("tool-loop-mode", "break"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("!/set(tool-loop-detection=true)", [("tool-loop-detection", "true")]),
+        ("!/set(tool-loop-max-repeats=4)", [("tool-loop-max-repeats", "4")]),
+        ("!/set(tool-loop-ttl=120)", [("tool-loop-ttl", "120")]),
+        ("!/set(tool-loop-mode=chance_then_break)", [("tool-loop-mode", "chance_then_break")]),
+        ("!/set(tool_loop_detection_enabled=true)", [("tool_loop_detection_enabled", "true")]),
+        ('!/set(tool_loop_mode="chance_then_block")', [("tool_loop_mode", "chance_then_block")]),
+        ("!/set(tool_loop_mode='chance')", [("tool_loop_mode", "chance")]),
+        ("!/SET(Tool-Loop-Mode=break)", [("tool-loop-mode", "break")]),
+        ("!/set ( tool-loop-mode = break , tool-loop-ttl = 9 )", [("tool-loop-mode", "break"), ("tool-loop-ttl", "9")]),
+        ("!/set(a=)", [("a", "")]),
+        ("!/set()", []),
+        ("!/set", []),
+    ],
+)
+def test_set(text: str, arguments: list[tuple[str, str]]) -> None:
+    """Both spellings, quotes or none, any case, blanks, several keys."""
+    typed = read(text, "!/")
+    assert typed.commands == (Command("set", tuple(arguments)),)
+    assert typed.only_commands
+    assert typed.rest == ""
+
+
+def test_unset_status_help() -> None:
+    """Keys without values, and names without parentheses."""
+    typed = read("!/unset(tool-loop-ttl, tool-loop-mode) !/status !/help()", "!/")
+    assert typed.commands == (
+        Command("unset", (("tool-loop-ttl", None), ("tool-loop-mode", None))),
+        Command("status"),
+        Command("help"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("Please !/set(tool-loop-mode=break) go on.", "Please go on."),
+        ("!/set(tool-loop-mode=break) Go on.", "Go on."),
+        ("Go on. !/set(tool-loop-mode=break)", "Go on."),
+        ("One.\n!/set(tool-loop-mode=break)\nTwo.", "One.\nTwo."),
+        ("One.\n\n  !/set(tool-loop-mode=break)  \n\nTwo.", "One.\n\n\nTwo."),
+        ("!/set(tool-loop-mode=break)\nTwo.", "Two."),
+        ("One,!/set(tool-loop-mode=break)", None),
+    ],
+)
+def test_the_text_around_stays(text: str, rest: str | None) -> None:
+    """A line that held nothing else goes, and no blank is doubled."""
+    typed = read(text, "!/")
+    assert typed.commands == (() if rest is None else (SET,))
+    assert typed.rest == (text if rest is None else rest)
+    assert not typed.only_commands
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> !/set(tool-loop-mode=break)",
+        "`!/set(tool-loop-mode=break)`",
+        "```\n!/set(tool-loop-mode=break)\n```",
+        "~~~ sh\n!/set(tool-loop-mode=break)\n~~~~\nbye",
+        "```\n!/set(tool-loop-mode=break)",
+        "http://x!/set(tool-loop-mode=break)",
+        "!/settle this",
+        "!/status-quo",
+        "!/ set(tool-loop-mode=break)",
+        "!/frobnicate",
+        "",
+    ],
+)
+def test_what_is_no_command(text: str) -> None:
+    """Quoted lines, code, words, and what goes on without a space."""
+    assert read(text, "!/").commands == ()
+    assert read(text, "!/").rest == text
+
+
+def test_a_slip_is_told() -> None:
+    """An unknown name with parentheses, and parentheses that cannot be read."""
+    assert read("!/sett(tool-loop-mode=break)", "!/").commands[0].name == "sett"
+    assert read("!/set(=x)", "!/").commands[0].broken
+
+
+def test_another_prefix() -> None:
+    """Whatever it is, it is no pattern."""
+    assert read("$.set(tool-loop-mode=break)", "$.").commands == (SET,)
+    assert read("$.set(tool-loop-mode=break)", "!/").commands == ()
+
+
+@given(st.text(alphabet="!/set(a=b)\n `>\"', ", max_size=60))
+def test_nothing_is_made_up(text: str) -> None:
+    """What is left was in the text, in its order, and has no command in it that the text did not quote."""
+    typed = read(text, "!/")
+    rest = iter(text)
+    assert all(char in rest for char in typed.rest)
+    assert typed.commands or typed.rest == text
