@@ -1,4 +1,4 @@
-"""The command line: `callfuse serve`, `callfuse demo`, `callfuse --version`."""
+"""The command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse config`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from callfuse import __version__
+from callfuse.cli.config import app as config_app
 from callfuse.config import Config, load_config
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import LOG_LEVELS, RIGHT_UPSTREAM, ServeSettings
@@ -18,6 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(config_app, name="config")
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,7 +49,9 @@ def serve(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Settings in YAML; the file that CALLFUSE_CONFIG names where not given."),
+        typer.Option(
+            metavar="FILE", help="Settings, YAML or TOML; the file that CALLFUSE_CONFIG names where not given."
+        ),
     ] = None,
     host: Annotated[
         str | None, typer.Option(help=f"The address to listen on, 0.0.0.0 for every one; {_else('host')}")
@@ -82,7 +86,7 @@ def serve(
 def _settled(file: Path | None, options: Mapping[str, object]) -> Config:
     """The configuration of every source; `ConfigError` also where it names nothing to stand in front of."""
     config = load_config(file, options=options)
-    if config.serve.upstream is None:
+    if config.serve.upstream is None and not config.serve.routes:
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
         raise ConfigError(f"serve.upstream = null (not given): give {places}; {RIGHT_UPSTREAM}")
     return config
@@ -99,3 +103,56 @@ def demo(
     from callfuse.cli.demo import run_demo
 
     raise typer.Exit(run_demo(stubborn=stubborn, plain=plain))
+
+
+@app.command()
+def replay(
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Recorded runs; - for standard input.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Settings, YAML or TOML; the file that CALLFUSE_CONFIG names where not given."
+        ),
+    ] = None,
+    source: Annotated[str, typer.Option(metavar="NAME", help="Call all of them this, whatever they say.")] = "",
+    rule: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only these findings; may be repeated.")
+    ] = None,
+    show: Annotated[int, typer.Option(metavar="N", min=0, help="Print N findings with the calls around them.")] = 0,
+    json: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as JSON; - for standard output.")] = "",
+    csv: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as CSV; - for standard output.")] = "",
+    html: Annotated[str, typer.Option(metavar="PATH", help="Write one page with a picture of each run.")] = "",
+) -> None:
+    """Show what would have fired on recorded runs: tables by source and rule, single findings, a page of pictures.
+
+    FILES are JSON Lines or JSON, plain, .gz or .xz: runs as lists of calls, histories or request bodies of OpenAI,
+    Anthropic, Gemini and others, logs of LiteLLM, OpenTelemetry GenAI exports.
+    """
+    from callfuse.cli.replay import Wanted, run_replay
+
+    reports = tuple((kind, path) for kind, path in (("json", json), ("csv", csv), ("html", html)) if path)
+    raise typer.Exit(run_replay(files, Wanted(config, source, tuple(rule or ()), show, reports)))
+
+
+@app.command()
+def tune(
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Recorded runs; - for standard input.")],
+    max_false_positive: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of new successful runs at most this share is acted on.")
+    ] = 0.05,
+    write: Annotated[
+        str, typer.Option(metavar="FILE", help="Write the settings as YAML, a file for each source; - for stdout.")
+    ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings of which the limits move; else those that CALLFUSE_CONFIG names."),
+    ] = None,
+    source: Annotated[str, typer.Option(metavar="NAME", help="Call all of them this, whatever they say.")] = "",
+) -> None:
+    """Set the limits by your own successful runs, so that at most a given share of such runs is acted on.
+
+    FILES are what `callfuse replay` reads, and say of each run whether it succeeded. Each source is tuned by itself.
+    """
+    from callfuse.cli.tune import Wanted, run_tune
+
+    raise typer.Exit(run_tune(files, Wanted(max_false_positive, write, config, source)))

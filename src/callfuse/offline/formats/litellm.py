@@ -1,0 +1,61 @@
+"""LiteLLM's logs: the standard logging payload of its callbacks, and rows of its spend log.
+
+The request stands under `messages` (a list, or JSON text), or in newer spend logs as the body under
+`proxy_server_request`; the answer under `response`. A trace id is made anew for each request where the client names no
+session, and the spend log has it as `session_id`: so no id here tells which records are of one conversation.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from callfuse.jsontext import NotJSON, dumps, loads
+from callfuse.offline.formats.format import Conversation, Label, text_at
+from callfuse.offline.formats.messages import HISTORIES, answer_of, key_of, request_of
+from callfuse.offline.run import BadRecord
+
+
+def accepts(record: Any) -> bool:
+    """Whether it is such a payload, or holds one as a callback is given it."""
+    record = _payload(record)
+    return isinstance(record, dict) and "call_type" in record and ("messages" in record or "response" in record)
+
+
+def read(record: Any, text: bytes) -> Iterator[Conversation]:
+    """The conversation."""
+    record = _payload(record)
+    id_ = text_at(record, "session_id") or text_at(record, "trace_id")
+    id_ = id_ or text_at(record, "id") or text_at(record, "request_id")
+    label = Label(id_, model=text_at(record, "model"))
+    body = _body(record)
+    yield Conversation(label, request_of(body, dumps(body)), answer_of(_value(record.get("response"))))
+
+
+def _payload(record: Any) -> Any:
+    return record.get("standard_logging_object", record) if isinstance(record, dict) else record
+
+
+def _body(record: dict[str, Any]) -> dict[str, Any]:
+    """The request's body; raises BadRecord where the log holds none."""
+    sent = _value(record.get("proxy_server_request"))
+    if isinstance(sent, dict):
+        sent = sent.get("body", sent)
+    if isinstance(sent, dict) and any(sent.get(key) for key in HISTORIES):
+        return sent
+    messages = _value(record.get("messages"))
+    if isinstance(messages, list):
+        return {key_of(messages): messages}
+    if isinstance(messages, str) and messages:
+        return {"input": messages}
+    if isinstance(messages, dict) and any(messages.get(key) for key in HISTORIES):
+        return messages
+    raise BadRecord("has no messages: LiteLLM keeps them where `store_prompts_in_spend_logs` is on")
+
+
+def _value(field: Any) -> Any:
+    """What a field holds, which may be written as JSON text."""
+    if isinstance(field, str):
+        try:
+            return loads(field)
+        except NotJSON:
+            return field
+    return field

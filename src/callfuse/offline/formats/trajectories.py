@@ -1,0 +1,97 @@
+"""Runs as lists of calls: `{"id", "source", "model", "success", "calls": [...]}`, one run a record.
+
+A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls of one number are one round),
+`user_turn` (the user message that it came of), `result`, `is_error`, `id`. A result may have been cut: then
+`result_norm_sha1`, a digest of all of it without times and digits, says which results are equal.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from callfuse.calls.outcomes import Outcome, OutcomeKind
+from callfuse.config.wording import shown
+from callfuse.model import Result, Round, ToolCall
+from callfuse.offline.formats.format import label_of
+from callfuse.offline.run import BadRecord, Run, kind_of
+
+
+class RecordedCall(ToolCall):
+    """A call whose result was cut when it was recorded; `digest` is that of all of it."""
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, id_: str, name: str, arguments: Any, result: Result, digest: bytes) -> None:
+        super().__init__(id_, name, arguments, result)
+        self._digest = digest
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What came back: as the cut text shows it, and equal where all of it was."""
+        if self._outcome is None and (seen := super().outcome) is not None:
+            failed = b"error" if seen.kind is OutcomeKind.ERROR else b""
+            self._outcome = replace(seen, digest=self._digest + failed)
+        return self._outcome
+
+
+def accepts(record: Any) -> bool:
+    """Whether it has calls."""
+    return isinstance(record, dict) and isinstance(record.get("calls"), list)
+
+
+def read(record: Any, text: bytes) -> Iterator[Run]:
+    """The run."""
+    label = label_of(record)
+    calls = record["calls"]
+    for at, call in enumerate(calls):
+        _check(at, call)
+    turns = []
+    number = 0
+    for _, of_turn in groupby(calls, _user_turn):
+        rounds = []
+        for position, (_, of_round) in enumerate(groupby(enumerate(of_turn), _round)):
+            listed = [call for _, call in of_round]
+            rounds.append(Round(tuple(_call(call, number + at) for at, call in enumerate(listed, 1)), position))
+            number += len(listed)
+        turns.append(rounds)
+    yield Run(label.id, label.source, label.model, label.success, turns)
+
+
+def _check(at: int, call: Any) -> None:
+    """Raise BadRecord where this is no call."""
+    if not isinstance(call, dict):
+        raise BadRecord(f"calls[{at}] is {kind_of(call)}; use an object")
+    if not isinstance(call.get("name"), str):
+        raise BadRecord(f"calls[{at}].name = {shown(call.get('name'))}: use a text")
+    for key in ("turn", "user_turn"):
+        value = call.get(key)
+        if not isinstance(value, int | None):
+            raise BadRecord(f"calls[{at}].{key} = {shown(value)}: use a whole number")
+    if not isinstance(call.get("is_error"), bool | None):
+        raise BadRecord(f"calls[{at}].is_error = {shown(call['is_error'])}: use true, false or null")
+    if not isinstance(call.get("result_norm_sha1"), str | None):
+        raise BadRecord(f"calls[{at}].result_norm_sha1 = {shown(call['result_norm_sha1'])}: use a text")
+
+
+def _user_turn(call: dict[str, Any]) -> Any:
+    return call.get("user_turn")
+
+
+def _round(numbered: tuple[int, dict[str, Any]]) -> tuple[str, int]:
+    """What the calls of one round have in common: `turn`, or nothing but themselves."""
+    at, call = numbered
+    turn = call.get("turn")
+    return ("call", at) if turn is None else ("turn", turn)
+
+
+def _call(call: dict[str, Any], number: int) -> ToolCall:
+    """A call with its result; one without an id goes by its number in the run."""
+    id_ = str(call.get("id") or f"#{number}")
+    name, arguments = call["name"], call.get("arguments", "")
+    content = call.get("result")
+    # A false `is_error` is the recorder's opinion; a guard on the wire would go by the text.
+    failed = call.get("is_error") or None
+    if digest := call.get("result_norm_sha1"):
+        return RecordedCall(id_, name, arguments, Result(content, failed), digest.encode())
+    return ToolCall(id_, name, arguments, None if content is None else Result(content, failed))

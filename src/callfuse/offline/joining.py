@@ -1,0 +1,97 @@
+"""Records of one conversation as one run: each request repeats the history, and its calls are to count once.
+
+A conversation takes the place of an earlier one that it continues: the same session where there is one, the same
+system prompt and first user message, and all calls of the earlier one, by ids and arguments, before its own. One whose
+calls all stand in another already is left out. Anything else is a run of its own: so is what comes after a client has
+compacted its history, and a branch.
+
+What is not yet known to be over is kept, up to `limit_bytes` of JSON; beyond that the one that has waited longest
+counts as it is. Should it be continued after all, its calls count again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from callfuse.dialects.base import Request
+from callfuse.dialects.history import digest_of
+from callfuse.model import NOWHERE, Round
+from callfuse.offline.formats.format import Conversation
+from callfuse.offline.run import Run
+
+LIMIT_BYTES: Final = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A run that may go on: the digests of all its beginnings, and the size of its record."""
+
+    run: Run
+    beginnings: list[bytes]
+    size: int
+
+
+class Joining:
+    """Takes conversations as they come, gives runs as they are over."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._limit = limit_bytes
+        self._size = 0
+        self._open: OrderedDict[bytes, _Open] = OrderedDict()
+        self._whole: dict[bytes, bytes] = {}
+        """Of each beginning the whole that it is of."""
+
+    def take(self, run: Run, parts: list[bytes], size: int) -> Iterator[Run]:
+        """Note a run as far as it is known, with its beginnings and the size of its request; the runs that have no more
+        room leave."""
+        whole = parts[-1]
+        if self._whole.get(whole, whole) != whole:
+            return
+        earlier = next((one for one in reversed(parts) if one in self._whole), None)
+        if earlier is not None and self._whole[earlier] == earlier:
+            self._remove(earlier)
+        self._open[whole] = _Open(run, parts, size)
+        self._whole |= dict.fromkeys(parts, whole)
+        self._size += size
+        while self._size > self._limit and len(self._open) > 1:
+            yield self._remove(next(iter(self._open)))
+
+    def rest(self) -> Iterator[Run]:
+        """All that are left."""
+        while self._open:
+            yield self._remove(next(iter(self._open)))
+
+    def _remove(self, whole: bytes) -> Run:
+        one = self._open.pop(whole)
+        self._size -= one.size
+        for beginning in one.beginnings:
+            if self._whole.get(beginning) == whole:
+                del self._whole[beginning]
+        return one.run
+
+
+def run_of(conversation: Conversation) -> Run:
+    """The run that a conversation is as it stands."""
+    label, request, answer = conversation
+    turns: list[list[Round]] = [[Round(answer, NOWHERE)]] if answer else [[]]
+    for round_ in request.rounds():  # newest first
+        if round_ is None:
+            turns.append([])
+        else:
+            turns[-1].append(round_)
+    turns = [rounds[::-1] for rounds in reversed(turns) if rounds]
+    return Run(label.id, label.source, label.model or request.model, label.success, turns)
+
+
+def beginnings(run: Run, request: Request, session: str) -> list[bytes]:
+    """Digests of a conversation before its first round, after it, and so on to its end."""
+    digest = digest_of((session.encode("utf-8", "replace"), *request.opening()))
+    digests = [digest]
+    for rounds in run.turns:
+        for round_ in rounds:
+            calls = (part for call in round_.calls for part in (call.id.encode("utf-8", "replace"), call.signature))
+            digest = blake2b(b"\x00".join((digest, *calls)), digest_size=16).digest()
+            digests.append(digest)
+    return digests

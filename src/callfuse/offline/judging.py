@@ -1,0 +1,75 @@
+"""What would have been found in a recorded run, call by call, as the guard would have judged it on the wire.
+
+A replay cannot know what the model would have done instead: the recorded calls go on as they did, each is judged by
+what came before it, and a verdict moves the ladder as on the wire. Times are unknown, so no pause ends a streak.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from callfuse.detect import Engine
+from callfuse.model import Finding, Kind, Round, Timeline, ToolCall
+from callfuse.offline.run import Run
+from callfuse.policy.ladder import Verdict, decide, would_withhold
+from callfuse.policy.settings import LoopSettings, Rung
+
+
+class Judged(NamedTuple):
+    """One call of a run: where it stands, and what was found of it.
+
+    `suspect`: before its arguments were known it could have been found to loop; `held`: it would then have been held.
+    """
+
+    turn: int
+    round: int
+    call: ToolCall
+    finding: Finding | None = None
+    verdict: Verdict | None = None
+    suspect: bool = False
+    held: bool = False
+
+    def kinds(self) -> tuple[Kind, ...]:
+        """Every kind that hit."""
+        return () if self.finding is None else self.finding.kinds or (self.finding.kind,)
+
+    def is_of(self, rules: Collection[str]) -> bool:
+        """Whether one of these rules hit."""
+        return any(kind in rules for kind in self.kinds())
+
+
+def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
+    """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
+    for turn, rounds in enumerate(run.turns):
+        for at in range(len(rounds)):
+            found = list(_pending(turn, at, rounds, settings))
+            known = Engine(Timeline(_newest_first(rounds, at + 1)), settings).hindsight()
+            if known and found[-1].finding is None:
+                told = Verdict(found[-1].call, known, Rung.WARN, 1, first=known.count == known.threshold)
+                found[-1] = found[-1]._replace(finding=known, verdict=told)
+            yield from found
+
+
+def _pending(turn: int, at: int, rounds: Sequence[Round], settings: LoopSettings) -> Iterator[Judged]:
+    """The calls of a round as they are judged when they come."""
+    round_ = rounds[at]
+    timeline = Timeline(_newest_first(rounds, at))
+    engine = Engine(timeline, settings)
+    if engine.is_healthy():
+        for call in round_.calls:
+            yield Judged(turn, at, call)
+        return
+    found = {id(call): (call, finding) for call, finding in engine.judge_round(round_.calls)}
+    for call in round_.calls:
+        ladder = settings.for_tool(call.full_name).settings.ladder
+        possible = engine.possible(call.name)
+        held = bool(possible) and would_withhold(timeline, possible, ladder)
+        pair = found.get(id(call))
+        verdict = decide(timeline, [pair], ladder)[0] if pair else None
+        call.place = verdict.place if verdict else 0
+        finding = verdict.finding if verdict else None
+        yield Judged(turn, at, call, finding, verdict, bool(possible), held)
+
+
+def _newest_first(rounds: Sequence[Round], before: int) -> Iterator[Round]:
+    """The rounds before this one; none of them is copied."""
+    return (rounds[at] for at in range(before - 1, -1, -1))

@@ -1,0 +1,186 @@
+"""Reports say what was counted, whoever reads them, and nothing in a record can steer the reader's program."""
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from callfuse.model import Result, Round, ToolCall
+from callfuse.offline.console import report
+from callfuse.offline.page import as_html
+from callfuse.offline.picture import MAX_CELLS
+from callfuse.offline.run import Fault, Run
+from callfuse.offline.showing import LONGEST, short
+from callfuse.offline.table import ALL, table
+from callfuse.offline.tally import ANY
+from callfuse.offline.values import as_csv, as_json
+from tests.offline.test_judging import run_of
+from tests.offline.test_tally import THREE, replayed
+
+HOSTILE = '"><img src=x onerror=alert(1)>\x1b[31m[red]\u202e$rows\x00</b>\ud800'
+"""What a model, or whoever wrote the log, could put into a name."""
+
+
+def hostile_run() -> Run:
+    """A run whose every text is hostile."""
+    calls = [ToolCall(HOSTILE, HOSTILE, HOSTILE, Result(HOSTILE)) for _ in range(4)]
+    return Run(HOSTILE, HOSTILE, HOSTILE, False, [[Round((call,), at) for at, call in enumerate(calls)]])
+
+
+class Page(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def cells(self) -> list[dict[str, str | None]]:
+        """The cells of the pictures; those of the key have no title."""
+        return [attributes for tag, attributes in self.elements if tag == "b" and "title" in attributes]
+
+
+def printed(replay: Any, width: int = 200) -> str:
+    """The report as a pipe gets it."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False)
+    for part in report(replay, width):
+        console.print(part)
+    return out.getvalue()
+
+
+def test_the_table() -> None:
+    """A row for each source and rule, and for all sources together."""
+    other = run_of([["a"]], success=True)
+    other = Run(other.id, "t", other.model, other.success, other.turns)
+    texts = table(replayed([run_of(THREE, success=False), run_of([["a"]], success=False), other]))
+    rows = [dict(zip(texts.headings, cells, strict=True)) for cells in texts.rows]
+    assert [(row["source"], row["rule"]) for row in rows] == [
+        ("s", ANY), ("", "repeat"), ("t", ANY), (ALL, ANY), ("", "repeat"),
+    ]  # fmt: skip
+    assert (rows[0]["failed runs"], rows[0]["fired failed"], rows[0]["calls saved"]) == ("2", "1 (50.0%)", "1 (25.0%)")
+    assert (rows[2]["ok runs"], rows[2]["fired ok"], rows[2]["fired failed"]) == ("1", "0 (0.0%)", "-")
+    assert [at in texts.marked for at in range(5)] == [True, False, True, True, False]
+
+
+def test_columns_are_those_of_outcomes_that_there_are() -> None:
+    """Unlabelled logs have neither successes nor failures, and nothing is claimed of them."""
+    texts = table(replayed([run_of(THREE)]))
+    assert texts.headings == ["source", "rule", "unknown runs", "fired unknown", "soft", "hard"]
+    assert texts.rows[0] == ["s", ANY, "1", "1 (100.0%)", "1", "0"]
+    assert table(replayed([])).rows == []
+
+
+def test_the_report_in_a_pipe() -> None:
+    """Figures and findings as plain lines, no escape codes, nothing cut."""
+    text = printed(replayed([run_of(THREE, success=False)]))
+    assert "\x1b" not in text
+    assert "repeat 3 of look (soft, from 3): steer" in text
+    marked = [line for line in text.splitlines() if line.lstrip().startswith(">")]
+    assert marked == ['  >    3 2a  look "a"  -> a']
+
+
+def test_a_narrow_terminal_gets_shares() -> None:
+    """Eighty columns are enough for the table."""
+    lines = printed(replayed([run_of(THREE, success=False)]), 80).splitlines()
+    row = next(line for line in lines if line.startswith("s "))
+    assert row.split() == ["s", "any", "rule", "1", "100.0%", "1", "0", "33.3%", "33.3%"]
+
+
+def test_json_and_csv_have_the_same_figures() -> None:
+    """Numbers, not texts, for programs."""
+    replay = replayed([run_of(THREE, success=False), Fault("f", 1, "bad")])
+    whole = json.loads(as_json(replay))
+    rows = list(csv.DictReader(io.StringIO(as_csv(replay).decode())))
+    assert [{key: str(value) for key, value in row.items()} for row in whole["rows"]] == rows
+    assert {row["rule"]: row["fired_failed"] for row in whole["rows"]} == {ANY: 1, "repeat": 1}
+    assert whole["tool_call_loop"]["max_repeats"] == 3
+    assert whole["findings"][0]["calls"][2] == {
+        "number": 3, "id": "2a", "tool": "look", "arguments": '"a"', "result": "a", "found": True,
+    }  # fmt: skip
+    assert whole["faults"] == {"count": 1, "first": [{"file": "f", "line": 1, "what": "bad"}]}
+    assert whole["held"][0]["suspect"] == 1
+
+
+def test_the_page_draws_each_call() -> None:
+    """A cell a call: the same call in the same colour, what was found marked with its count, turns and rounds apart."""
+    page = Page(as_html(replayed([run_of([["a", "b"], ["c"], ["c"], ["c"]], [["d"]], success=False)])))
+    cells = page.cells()
+    assert [cell.get("class") for cell in cells] == [None, None, "again", "again", "again soft", None]
+    assert len({cell["style"] for cell in cells if "style" in cell}) == 1
+    assert cells[4]["title"] == '5  look\n"c"\n-> c\nrepeat, count 3'
+    kinds = [attributes.get("class") for tag, attributes in page.elements if tag == "div"]
+    assert (kinds.count("turn"), kinds.count("round")) == (2, 5)
+    assert "repeat 3 of look (soft, from 3): steer, at call 5" in page.text
+
+
+def test_the_page_needs_nothing_else() -> None:
+    """No script, no link, no address of anything; the browser is told to allow none."""
+    page = Page(as_html(replayed([run_of(THREE, success=False)])))
+    names = {tag for tag, _ in page.elements}
+    assert not names & {"script", "link", "img", "iframe", "object", "svg", "form", "a"}
+    assert not [attributes for _, attributes in page.elements if {"src", "href"} & set(attributes)]
+    policy = [attributes["content"] for tag, attributes in page.elements if "http-equiv" in attributes]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_a_long_run_is_cut_and_says_so() -> None:
+    """A page stays readable whatever the run."""
+    run = run_of([["a"]] * (MAX_CELLS + 7), success=False)
+    page = Page(as_html(replayed([run])))
+    assert len(page.cells()) == MAX_CELLS
+    assert "and 7 more" in page.text
+
+
+def test_hostile_texts_stay_texts_on_the_page() -> None:
+    """No element and no attribute comes from a record, and no placeholder is filled in twice."""
+    tame = Page(as_html(replayed([run_of([["a"]] * 4, success=False)])))
+    page = Page(as_html(replayed([hostile_run(), Fault(HOSTILE, 0, HOSTILE)])))
+    known = {(tag, *sorted(attributes)) for tag, attributes in tame.elements} | {("code",), ("ul",), ("li",)}
+    assert {(tag, *sorted(attributes)) for tag, attributes in page.elements} <= known
+    assert "<img src=x onerror=alert(1)>" in page.text
+    assert page.text.count("$rows") == HOSTILE.count("$rows") * page.text.count("onerror")
+    assert not set(page.text) & set("\x1b\x00\u202e\ud800")
+
+
+def test_hostile_texts_do_not_steer_a_terminal() -> None:
+    """Control codes are gone, and what looks like markup is printed."""
+    text = printed(replayed([hostile_run()]))
+    assert not set(text) & set("\x1b\x00\u202e\ud800")
+    assert "[red]" in text
+
+
+def test_hostile_texts_in_values() -> None:
+    """JSON and CSV stay what they are, and a spreadsheet runs no formula."""
+    run = run_of(THREE, success=False)
+    replay = replayed([hostile_run(), Run(run.id, "=1+1", run.model, run.success, run.turns)])
+    assert {row["source"] for row in json.loads(as_json(replay))["rows"]} == {HOSTILE, "=1+1"}
+    sources = {row["source"] for row in csv.DictReader(io.StringIO(as_csv(replay).decode()))}
+    assert "'=1+1" in sources
+    assert len(sources) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        (" a\n\tb  c ", "a b c"),
+        ("x" * 1000, "x" * (LONGEST - 3) + "..."),
+        ("a\x1b[0mb\u202ec", "a\N{REPLACEMENT CHARACTER}[0mb\N{REPLACEMENT CHARACTER}c"),
+        ("", ""),
+    ],
+)
+def test_short(text: str, shown: str) -> None:
+    """One line, of printable characters, of a bounded length."""
+    assert short(text) == shown

@@ -1,0 +1,179 @@
+"""A source with its line: its settings, what they promise, its file, and what is said of it."""
+
+from fractions import Fraction
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from callfuse.config import load_config
+from callfuse.offline.judging import judged
+from callfuse.offline.run import Run
+from callfuse.offline.tuning.report import report
+from callfuse.offline.tuning.sources import Source, Tuning
+from callfuse.offline.tuning.tuned import CannotTuneError, Tuned, tuned
+from callfuse.policy.settings import LoopSettings
+from tests.offline.tuning import run_of
+
+FIVE = Fraction("0.05")
+
+
+def steady(calls: int, *, success: bool = True) -> Run:
+    """A run in which every call brings something new."""
+    return run_of([f"a{at}" for at in range(calls)], success=success)
+
+
+GOOD = [steady(calls) for calls in range(1, 39)]
+LOOPS = [run_of(["a", "b", *["c"] * 9], success=False)] * 3
+
+
+def source_of(*runs: Run, base: LoopSettings | None = None) -> tuple[Source, Tuning]:
+    """The source of these runs."""
+    tuning = Tuning(base or LoopSettings())
+    for run in runs:
+        tuning.take(run)
+    return tuning.sources["lab"], tuning
+
+
+def tuned_by(*runs: Run, alpha: Fraction = FIVE, **base: Any) -> Tuned:
+    """The source of these runs with its line."""
+    source, tuning = source_of(*runs, base=LoopSettings.model_validate(base))
+    return tuned("lab", source, tuning.scale, alpha)
+
+
+def said(*runs: Run, alpha: Fraction = FIVE) -> str:
+    """The report on one source."""
+    source, tuning = source_of(*runs)
+    console = Console(width=400, file=None)
+    with console.capture() as capture:
+        try:
+            result: Tuned | CannotTuneError = tuned("lab", source, tuning.scale, alpha)
+        except CannotTuneError as error:
+            result = error
+        for part in report([("lab", source, result)]):
+            console.print(part)
+    return capture.get()
+
+
+@pytest.mark.parametrize("runs", [19, 20, 38, 39, 40, 100])
+def test_no_more_good_runs_are_acted_on_than_promised(runs: int) -> None:
+    """Of those that set the line floor((n + 1) alpha) - 1 are beyond it: one less, for the new one to come."""
+    good = [steady(calls) for calls in range(1, runs + 1)]
+    found = tuned_by(*good)
+    acted = sum(any(one.finding for one in judged(run, found.settings)) for run in good)
+    assert acted == (runs + 1) // 20 - 1
+    assert found.settings.max_weighted_calls == runs - acted
+    assert f"at most 5% are acted on ({acted + 1} of {runs + 1})" in found.promise
+
+
+def test_detectors_come_before_length() -> None:
+    """Good runs that repeat nothing leave all of the share to the number of calls, and limits as low as they go."""
+    settings = tuned_by(*GOOD).settings
+    assert (settings.max_repeats, settings.detectors.no_news, settings.detectors.cycle) == (2, 2, 2)
+
+
+def test_good_runs_that_repeat_raise_the_limits() -> None:
+    """Where more of them repeat than may be acted on, the limits let that pass, and length does not matter."""
+    lengths = count(1)
+    often = [run_of([*["a"] * 5, *[f"b{at}" for at in range(next(lengths))]]) for _ in range(10)]
+    settings = tuned_by(*GOOD[:28], *often).settings
+    assert (settings.max_repeats, settings.max_weighted_calls, settings.no_repeats_after) == (6, 0, 0)
+    assert not any(one.finding for run in often for one in judged(run, settings))
+
+
+def test_runs_with_one_repeat_are_told_apart_by_length() -> None:
+    """A call that comes twice is let through up to where one comes in good runs."""
+    pairs = [run_of([*[f"b{at}" for at in range(before)], "a", "a"]) for before in range(10)]
+    settings = tuned_by(*GOOD[:28], *pairs).settings
+    assert (settings.max_repeats, settings.no_repeats_after, settings.max_weighted_calls) == (3, 11, 0)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        {},
+        {"mode": ["warn", "block"], "window": 7, "per_tool": {"wait_*": {"poller": True, "max_calls": 50}}},
+        {"max_repeats": 0, "detectors": {"cycle": False, "stagnation": 90}, "similarity_threshold": 1.0},
+        {"error_messages": {"block": "stop:\n  {finding}"}, "pollers": ["é*"], "enabled": False},
+    ],
+)
+def test_the_file_is_the_settings(base: dict[str, Any], tmp_path: Path) -> None:
+    """What was written is what is loaded, whatever ships later: every limit of the scale stands in the file."""
+    found = tuned_by(*GOOD, **base)
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(found.as_yaml(), encoding="utf-8")
+    loaded = load_config(file, env={}).tool_call_loop
+    assert loaded == found.settings
+    assert loaded.enabled
+    assert f"# {found.promise}\n" in found.as_yaml()
+    for key in (
+        "no_news: 2",
+        "same_error: 4",
+        "unknown_tool: false",
+        "max_repeats_changing: 6",
+        "max_weighted_calls: 38",
+    ):
+        assert key in found.as_yaml()
+
+
+def test_a_name_stays_in_its_comment(tmp_path: Path) -> None:
+    """No source can write settings."""
+    source, tuning = source_of(*GOOD)
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(tuned("x\ntool_call_loop: {enabled: false}", source, tuning.scale, FIVE).as_yaml())
+    assert load_config(file, env={}).tool_call_loop.enabled
+
+
+@pytest.mark.parametrize(
+    ("runs", "alpha", "why"),
+    [
+        ([run_of(["a"], success=None)], FIVE, "no run says whether it succeeded"),
+        (LOOPS, FIVE, "19 successful runs are needed for 5%, there are 0"),
+        (GOOD[:18], FIVE, "19 successful runs are needed for 5%, there are 18"),
+        (GOOD, Fraction("0.025"), "39 successful runs are needed for 2.5%, there are 38"),
+    ],
+)
+def test_too_few(runs: list[Run], alpha: Fraction, why: str) -> None:
+    """It says how many there must be."""
+    with pytest.raises(CannotTuneError) as caught:
+        tuned_by(*runs, alpha=alpha)
+    assert str(caught.value) == why
+
+
+def test_settings_that_act_whatever_the_limits() -> None:
+    """No limit of the scale can make up for one that stays."""
+    with pytest.raises(
+        CannotTuneError, match=r"36 of 38 successful runs are acted on whatever the limits, .*max_calls"
+    ):
+        tuned_by(*GOOD, max_calls=2)
+
+
+@pytest.mark.parametrize(
+    ("runs", "line"),
+    [
+        (
+            [*GOOD, *LOOPS],
+            "max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 38, no_news: 2, cycle: 2, same",
+        ),
+        (GOOD[:19], "Not tried: that takes 38 successful runs"),
+        (GOOD, "What it saves is unknown: no run failed."),
+        ([*GOOD, steady(3, success=False)], "It saves nothing in the failed runs."),
+        ([*GOOD, steady(90, success=False)], "It saves no more than a limit on the number of calls: max_calls: 38"),
+        ([*GOOD, run_of(["a"], success=None)], "1 of its runs do not say"),
+        (GOOD[:3], "Not tuned: 19 successful runs are needed for 5%, there are 3."),
+    ],
+)
+def test_what_is_said(runs: list[Run], line: str) -> None:
+    """What is promised, what it rests on, and where it does not help."""
+    assert line in said(*runs)
+
+
+def test_the_table() -> None:
+    """Shares on unseen runs, beside those of length alone; dashes where nobody knows."""
+    head, row, *_ = said(*GOOD, *LOOPS).splitlines()
+    assert head.split("  ")[0] == "source"
+    assert row.split() == ["lab", "38", "3", "5.0%", "72.7%", "5.0%", "0.0%"]
+    assert said(*GOOD[:20], *LOOPS).splitlines()[1].split() == ["lab", "20", "3", "-", "-", "-", "-"]
+    assert said(*GOOD).splitlines()[1].split() == ["lab", "38", "0", "5.0%", "-", "5.0%", "-"]
