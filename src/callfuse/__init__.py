@@ -2,7 +2,30 @@
 
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.errors import CallFuseError, ConfigError
+from callfuse.inprocess import (
+    GuardedTools,
+    LoopDetection,
+    LoopDetector,
+    ToolCallTracker,
+    ToolLoopError,
+    ToolResult,
+    with_loop_hint,
+)
+from callfuse.model import ToolCall
 
 __version__ = "0.1.0"
 
-__all__ = ["CallFuseError", "CallFuseMiddleware", "ConfigError", "__version__"]
+__all__ = [
+    "CallFuseError",
+    "CallFuseMiddleware",
+    "ConfigError",
+    "GuardedTools",
+    "LoopDetection",
+    "LoopDetector",
+    "ToolCall",
+    "ToolCallTracker",
+    "ToolLoopError",
+    "ToolResult",
+    "__version__",
+    "with_loop_hint",
+]

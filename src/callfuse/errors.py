@@ -2,6 +2,7 @@
 
     CallFuseError
       ConfigError        a setting is unknown, does not parse or is out of range; raised at start only
+      ToolLoopError      a looping call of an in-process agent was blocked, and raising was asked for (`inprocess`)
 
 On the wire callfuse raises nothing: it fails open, logs and counts.
 """

@@ -82,7 +82,20 @@ def test_public_names_exist() -> None:
 
 def test_the_root_s_names() -> None:
     """The whole of what `import callfuse` promises."""
-    assert callfuse.__all__ == ["CallFuseError", "CallFuseMiddleware", "ConfigError", "__version__"]
+    assert callfuse.__all__ == [
+        "CallFuseError",
+        "CallFuseMiddleware",
+        "ConfigError",
+        "GuardedTools",
+        "LoopDetection",
+        "LoopDetector",
+        "ToolCall",
+        "ToolCallTracker",
+        "ToolLoopError",
+        "ToolResult",
+        "__version__",
+        "with_loop_hint",
+    ]
 
 
 def test_the_changelog_is_in_order() -> None:
