@@ -8,7 +8,7 @@ from callfuse.sessions.ledger import KeptRound, LaneState, MemoryLedger
 
 def lane(number: int) -> Lane:
     """A lane of its own."""
-    return Lane(b"credential", f"session-{number}", b"", named=True)
+    return Lane(b"credential", f"session-{number}", b"", "x-callfuse-session-id")
 
 
 def state(position: int = 1) -> LaneState:

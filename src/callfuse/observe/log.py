@@ -20,13 +20,17 @@ _LINE: Final = (
 )
 
 
-def finding(verdict: Verdict, *, session: str, model: str, backend: str, dialect: str) -> None:
-    """One finding and what was done about it."""
+def finding(
+    verdict: Verdict, *, session: str, model: str, backend: str, dialect: str, source: str = "", lane: str = ""
+) -> None:
+    """One finding and what was done about it. `source` is where the session's id was found."""
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
     model = _plain(model)
     fields: dict[str, object] = {
         "session_id": session,
+        "session_source": source,
+        "lane": lane,
         "tool": _plain(found.tool),
         "count": found.count,
         "max_repeats": found.threshold,
