@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.testing import violations
-from tests.support.config import ACTING
+from tests.support.config import ACTING, ONLY_REPEATS
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, Session, ask, every_dialect, in_session, meet, reply, streamed_and_whole
 from tests.support.model import History, Round, User
@@ -29,7 +29,7 @@ def test_the_rest_reads_as_if_the_loop_had_never_been(kit: DialectKit, data: st.
     gone = frozenset((at, call.id) for at in range(len(answer.choices)) for call in loops(history, answer.calls(at)))
     ladder = data.draw(st.sampled_from(ACTING))
     request = ask(kit, history, stream=True, n=len(answer.choices))
-    met = meet(request, [script.cut(data.draw(chunkings(script.body)))], ladder)
+    met = meet(request, [script.cut(data.draw(chunkings(script.body)))], ladder, **ONLY_REPEATS)
     wanted = stream_of(kit, answer.without(gone))
     if len(answer.choices) > 1:
         # Choices wait apart from each other, so that only the order within each of them is fixed.
@@ -48,7 +48,7 @@ def test_whole_answers_keep_their_survivors(kit: DialectKit, data: st.DataObject
     answer = data.draw(answers(kit, data.draw(st.sampled_from(MIXED))))
     gone = frozenset((at, call.id) for at in range(len(answer.choices)) for call in loops(history, answer.calls(at)))
     request = ask(kit, history, stream=False, n=len(answer.choices))
-    met = meet(request, [reply(kit, answer, stream=False)], data.draw(st.sampled_from(ACTING)))
+    met = meet(request, [reply(kit, answer, stream=False)], data.draw(st.sampled_from(ACTING)), **ONLY_REPEATS)
     assert json.loads(met.body) == json.loads(kit.whole(answer.without(gone)))
     assert len(met.app.heard) == 1
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.asgi import Watch, drive
-from tests.support.config import ACTING, LADDERS, guard
+from tests.support.config import ACTING, LADDERS, ONLY_REPEATS, guard
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect, framewise, ids_of, meet, reply
 from tests.support.model import Answer, Call, Frame
@@ -72,7 +72,9 @@ def test_only_the_call_that_could_loop_waits(kit: DialectKit, data: st.DataObjec
         at for at, item in enumerate(answer.choices[0]) if isinstance(item, Call) and may_loop(history, item.name)
     )
     assert held, "the calls of the looping tool are suspects"
-    met = meet(ask(kit, history, stream=True), [framewise(kit, answer)], data.draw(st.sampled_from(ACTING)))
+    met = meet(
+        ask(kit, history, stream=True), [framewise(kit, answer)], data.draw(st.sampled_from(ACTING)), **ONLY_REPEATS
+    )
     for turn, needed in enumerate(prompt(kit, answer, held)):
         assert len(met.client.body_by(turn)) >= needed
 
@@ -84,7 +86,7 @@ def test_what_cannot_fire_is_not_held_and_what_acts_was(kit: DialectKit, data: s
     history = data.draw(tangled())
     which = data.draw(st.lists(st.sampled_from([*KNOWN, fresh(0), fresh(20)]), min_size=1, max_size=3))
     answer = data.draw(answers(kit, which, plain=True, many=False))
-    met = meet(ask(kit, history, stream=True), [framewise(kit, answer)])
+    met = meet(ask(kit, history, stream=True), [framewise(kit, answer)], **ONLY_REPEATS)
     for gone in ids_of(loops(history, answer.calls())):
         assert gone not in met.body
     if not any(may_loop(history, call.name) for call in answer.calls()):

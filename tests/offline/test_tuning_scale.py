@@ -137,3 +137,9 @@ def test_settings_that_always_act() -> None:
     run = run_of(["a", "b", "c"])
     steps = Scale(LoopSettings(max_calls=2)).steps(run, warned=False)
     assert steps[-1] == (ALWAYS, 2)
+
+
+def test_arguments_that_do_not_matter() -> None:
+    """Calls that differ in nothing else are the same."""
+    base = LoopSettings.model_validate({"per_tool": {"a": {"ignore": ["n"]}}})
+    assert Scale(base).steps(run_of(["a1=x", "a2=x", "a3=x"]), warned=True)[-1].score == (12, 0)

@@ -12,16 +12,37 @@ LADDERS: dict[str, str | list[str]] = {
     "block": "block",
     "chance_then_block": "chance_then_block",
     "steer twice": ["steer", "steer", "block"],
+    "force_text": ["force_text", "block"],
+    "escalate": ["escalate", "block"],
+    "every rung": ["steer", "force_text", "escalate", "block"],
+    "there and back": ["escalate", "steer", "block"],
+    "steer": ["steer"],
+    "text at last": ["warn", "force_text"],
+    "another at last": ["steer", "escalate"],
     "graduated": "graduated",
 }
-QUIET = ("observe", "warn", "graduated")
+ENDLESS = ("steer", "text at last", "another at last")
+"""The ladders that have no block."""
+ONLY_REPEATS: dict[str, Any] = {
+    "detectors": {"no_news": False, "cycle": False, "same_error": False, "unknown_tool": False}
+}
+"""Where an oracle counts equal calls in a row and nothing else."""
+QUIET = ("observe", "warn", "text at last", "graduated")
 """The ladders whose first rung leaves the response alone."""
 ACTING = tuple(name for name in LADDERS if name not in QUIET)
+OTHER_MODEL = "other-test"
+"""The model that `escalate` asks."""
+
+
+def tool_call_loop(mode: str | list[str], **more: Any) -> dict[str, Any]:
+    """The block of the settings; a ladder that escalates has a model to escalate to."""
+    other = {"escalate_model": OTHER_MODEL} if "escalate" in mode else {}
+    return {"mode": mode, **other, **more}
 
 
 def settings(ladder: str = "block", **more: Any) -> dict[str, Any]:
     """A configuration in the shape of the file."""
-    return {"tool_call_loop": {"mode": LADDERS[ladder], **more}}
+    return {"tool_call_loop": tool_call_loop(LADDERS[ladder], **more)}
 
 
 def guard(app: App, ladder: str = "block", *, on_loop: Callable[[Any], Any] | None = None, **more: Any) -> App:

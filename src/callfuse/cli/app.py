@@ -1,5 +1,6 @@
 """The command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse config`."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 from callfuse import __version__
 from callfuse.cli.config import app as config_app
 from callfuse.config import Config, load_config
+from callfuse.config.environment import CONFIG_FILE
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import LOG_LEVELS, RIGHT_UPSTREAM, ServeSettings
 
@@ -69,7 +71,8 @@ def serve(
     Give the agent http://HOST:PORT as its base URL in place of the vendor's, with the path that it had (such as /v1).
     Keys, models and answers pass unchanged; only a call that would go on with a loop is held back.
 
-    Options win over environment variables (CALLFUSE_SERVE_PORT, TOOL_LOOP_MODE, ...), and those over the file.
+    Options win over environment variables (CALLFUSE_SERVE_PORT, TOOL_LOOP_MODE, ...), and those over the file, which is
+    read again when it changes and on SIGHUP.
     """
     options = {"upstream": upstream, "host": host, "port": port, "workers": workers, "log_level": log_level}
     try:
@@ -78,9 +81,11 @@ def serve(
         typer.echo("callfuse: cannot start with these settings:", err=True)
         typer.echo("\n".join(f"  {line}" for line in str(error).splitlines()), err=True)
         raise typer.Exit(2) from None
+    from callfuse.cli.reload import Origin
     from callfuse.cli.serve import run
 
-    raise typer.Exit(run(settled))
+    file = str(config) if config else os.environ.get(CONFIG_FILE, "").strip()
+    raise typer.Exit(run(settled, Origin.of(file, options)))
 
 
 def _settled(file: Path | None, options: Mapping[str, object]) -> Config:

@@ -14,10 +14,11 @@ from callfuse.detect.no_news import NoNews
 from callfuse.detect.pollers import is_poller
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.returning import Returning
-from callfuse.detect.same_error import same_error
+from callfuse.detect.same_error import may_go_on, same_errors
 from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.unknown_tool import UnknownTool
+from callfuse.detect.weighted_budget import WeightedBudget, weighed
 from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
@@ -32,6 +33,7 @@ DETECTORS: tuple[Detector, ...] = (
     Stagnation(),
     Budget(),
     ToolBudget(),
+    WeightedBudget(),
 )
 """In the order in which they explain themselves best."""
 
@@ -41,7 +43,8 @@ class Engine:
 
     def __init__(self, timeline: Timeline, settings: LoopSettings) -> None:
         self.timeline = timeline
-        self.settings = settings
+        is_late = settings.no_repeats_after and weighed(timeline, settings) > settings.no_repeats_after
+        self.settings = settings.late if is_late else settings
         self._possible: dict[str, list[Finding]] = {}
         self._known: set[Signature] | None = None
         self._judged: dict[Signature, list[Finding]] = {}
@@ -124,14 +127,17 @@ class Engine:
 
     def hindsight(self) -> Finding | None:
         """What only the newest round's results show: the same error again. Judged once they are known."""
-        newest = self.timeline.at(0)
-        soft = self.settings.detectors.same_error
-        if newest is None or not soft or not self.settings.for_tool(newest.calls[0].full_name).settings.enabled:
-            return None
-        evidence = same_error(self.timeline, self.settings)
-        if evidence is None or evidence.count < soft:
-            return None
-        return self._finding(Kind.SAME_ERROR, evidence.calls[0], evidence, (soft, 0), ends_on_news=False)
+        timeline = self.timeline
+        return next(self.hindsights(), None) if may_go_on(timeline.at(0), timeline.at(1)) else None
+
+    def hindsights(self) -> Iterator[Finding | None]:
+        """As `hindsight`, for each round as if it were the newest, the newest first."""
+        for evidence in same_errors(self.timeline, self.settings):
+            soft = self.settings.for_tool(evidence.calls[0].full_name).settings.detectors.same_error if evidence else 0
+            if evidence is None or evidence.count < soft:
+                yield None
+            else:
+                yield self._finding(Kind.SAME_ERROR, evidence.calls[0], evidence, (soft, 0), ends_on_news=False)
 
     def _findings(self, call: ToolCall) -> list[Finding]:
         if not call.name:

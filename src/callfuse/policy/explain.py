@@ -13,7 +13,7 @@ _SEEN: Final = {
     Kind.UNKNOWN_TOOL: "call {count} in a row of a tool that does not exist, here {tool}",
     Kind.SIMILAR: "call {count} of {tool} in a row with nearly the same arguments ({confidence:.0%} alike) and result",
     Kind.STAGNATION: "call {count} in a row that brings the same result, whatever is called",
-    Kind.BUDGET: "call {count}, beyond the limit of calls for one request",
+    Kind.BUDGET: "one call more than one request may take ({count} counted)",
 }
 _TRY: Final = {
     Kind.REPEAT: "Try other arguments or another tool, or go on with what is already known.",

@@ -1,5 +1,6 @@
 """The kinds of values that settings are made of: ladders, counts, times, texts with placeholders, on-or-off limits."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from string import Formatter
 from typing import Annotated, Any
@@ -22,12 +23,19 @@ class Rung(StrEnum):
     OBSERVE = "observe"
     WARN = "warn"
     STEER = "steer"
+    FORCE_TEXT = "force_text"
+    ESCALATE = "escalate"
     BLOCK = "block"
+
+    @property
+    def asks(self) -> bool:
+        """Whether the call is withheld and a model is asked again."""
+        return self in (Rung.STEER, Rung.FORCE_TEXT, Rung.ESCALATE)
 
     @property
     def withholds(self) -> bool:
         """Whether the call is kept from the client."""
-        return self in (Rung.STEER, Rung.BLOCK)
+        return self.asks or self is Rung.BLOCK
 
 
 Ladder = tuple[Rung, ...]
@@ -54,6 +62,9 @@ PLACEHOLDERS = (
     "finding",
     "suggestion",
 )
+
+SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+"""Words for on and off, in lower case."""
 
 
 def ladder(value: Any) -> Any:
@@ -100,23 +111,32 @@ def _template(value: str) -> str:
     return value
 
 
-def limit(unit: str, default: int) -> BeforeValidator:
-    """A detector's soft limit may be off, on (`default`), a number, or the number under the name of its unit."""
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Reads a detector's soft limit: off, on (`default`), a number, or the number under the name of its unit."""
 
-    def read(value: Any) -> Any:
+    unit: str
+    default: int
+
+    def __call__(self, value: Any) -> Any:
+        """The number; 0 is off."""
         if isinstance(value, str):  # from the environment
-            value = {"true": True, "false": False}.get(value.lower(), int(value) if value.isdigit() else value)
+            word = value.strip().lower()
+            value = SWITCHES.get(word, int(word) if word.isdecimal() else value)
         if isinstance(value, bool):
-            return default if value else 0
+            return self.default if value else 0
         if isinstance(value, dict):
-            if unknown := [key for key in value if key != unit]:
-                raise ValueError(f"unknown key {unknown[0]!r}; use {{{unit}: number}}")
-            value = value.get(unit, default)
+            if unknown := [key for key in value if key != self.unit]:
+                raise ValueError(f"unknown key {unknown[0]!r}; use {{{self.unit}: number}}")
+            value = value.get(self.unit, self.default)
         if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or value >= 2):
             return value
-        raise ValueError(f"use false, true, or {{{unit}: a whole number from 2}}")
+        raise ValueError(f"use false, true, or {{{self.unit}: a whole number from 2}}")
 
-    return BeforeValidator(read)
+
+def limit(unit: str, default: int) -> BeforeValidator:
+    """A detector's soft limit."""
+    return BeforeValidator(Limit(unit, default))
 
 
 Whole = Annotated[int, BeforeValidator(_number)]

@@ -33,23 +33,24 @@ class Verdict:
         return self.rung is not None and self.rung.withholds
 
 
-def usable(ladder: Ladder, *, may_change: bool, may_ask: bool, may_withhold: bool = True) -> Ladder:
+def usable(
+    ladder: Ladder, *, may_change: bool, may_ask: bool, may_escalate: bool = True, may_withhold: bool = True
+) -> Ladder:
     """The ladder without what this exchange forbids.
 
-    Where the request must not be changed (it is signed), a warning is only observed; where the model cannot be asked
-    again, a steer becomes the rung after it. Where a call that is withheld could never be made good for, all is only
-    observed.
+    Where the request must not be changed (it is signed), a warning is only observed; where no model can be asked
+    again, or there is no other to escalate to, such a rung becomes the one after it. Where a call that is withheld
+    could never be made good for, all is only observed.
     """
     if not may_withhold:
         return (Rung.OBSERVE,) * len(ladder)
     rungs: list[Rung] = []
     after = Rung.BLOCK
     for rung in reversed(ladder):
-        if rung is Rung.STEER and not (may_ask and may_change):
-            rungs.append(after)
-        else:
+        may = may_ask and may_change and (may_escalate or rung is not Rung.ESCALATE)
+        if may or not rung.asks:
             after = Rung.OBSERVE if rung is Rung.WARN and not may_change else rung
-            rungs.append(after)
+        rungs.append(after)
     return tuple(reversed(rungs))
 
 

@@ -1,30 +1,56 @@
-"""The sections of the `tool_call_loop` block: texts, likeness, detectors, and what differs for a tool or a model."""
+"""The sections of the `tool_call_loop` block: texts, likeness, detectors, commands, what differs by tool or model."""
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from callfuse.policy.fields import Ladder, Repeats, Seconds, Strict, Template, Whole, limit
 from callfuse.policy.fields import ladder as to_ladder
 
 Threshold = Annotated[float, Field(gt=0, le=1)]
 Calls = Annotated[Whole, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
+
+COMMAND_KEYS = ("tool-loop-detection", "tool-loop-max-repeats", "tool-loop-ttl", "tool-loop-mode")
+"""What users call the settings that they may change in a message."""
+
+
+def _prefix(value: str) -> str:
+    if not value or any(char.isspace() for char in value):
+        raise ValueError("use text without white space, as in !/")
+    return value
+
+
+def _command_keys(values: tuple[str, ...]) -> tuple[str, ...]:
+    keys = tuple(value.replace("_", "-") for value in values)
+    if bad := [value for value, key in zip(values, keys, strict=True) if key not in COMMAND_KEYS]:
+        raise ValueError(f"{bad[0]!r} is no key of a command; use {', '.join(COMMAND_KEYS)}")
+    return keys
+
+
+CommandKeys = Annotated[tuple[str, ...], AfterValidator(_command_keys)]
 
 
 class ErrorMessages(Strict):
-    """Every text that callfuse writes into a conversation; None keeps the built-in one."""
+    """Every text that callfuse writes into a conversation; the built-in one where none is given."""
 
     block: Template | None = None
+    """What the client reads in place of a blocked call."""
     warning: Template | None = None
+    """What stands below the result of a repeated call."""
     guidance: Template | None = None
+    """What the model reads as the result of a withheld call."""
 
 
 class Similarity(Strict):
     """How alike two sets of arguments are."""
 
     algorithm: Literal["levenshtein", "jaccard"] = "levenshtein"
+    """By edits of characters, or by the words that both have."""
     normalize_whitespace: bool = True
+    """Runs of white space count as one blank."""
     ignore_case: bool = True
+    """Capitals count as small letters."""
 
 
 class Detectors(Strict):
@@ -52,6 +78,19 @@ class SomeDetectors(Strict):
     stagnation: Annotated[int, limit("calls", 6)] | None = None
 
 
+class Commands(Strict):
+    """Commands that users type into their messages: `!/set(tool-loop-mode=warn)`. `commands: off` turns them off."""
+
+    enabled: bool = True
+    """Off means: what looks like a command is text like any other."""
+    prefix: Annotated[str, AfterValidator(_prefix)] = "!/"
+    """What each command begins with."""
+    keys: CommandKeys = COMMAND_KEYS
+    """Those that users may set; `_` may stand for `-`."""
+    locked: CommandKeys = ()
+    """Those that only operators set: a user who tries is told so."""
+
+
 class TierSettings(Strict):
     """What a model, a tool or a session may have of its own; None leaves the value of the tier below."""
 
@@ -68,6 +107,7 @@ class TierSettings(Strict):
 class ModelSettings(TierSettings):
     """What is different for the models of a name."""
 
+    escalate_model: Name | None = None
     max_calls: Calls | None = None
     max_calls_of_tool: Calls | None = None
     poll_factor: Annotated[Whole, Field(ge=1)] | None = None

@@ -5,25 +5,31 @@ what then holds for one tool.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Ladder, Repeats, Rung, Seconds, Strict, Whole
 from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.sections import (
     Calls,
+    Commands,
     Detectors,
     ErrorMessages,
     ModelSettings,
+    Name,
     Similarity,
     Threshold,
     ToolSettings,
 )
-from callfuse.policy.tiers import Overrides, Tier, matches, matching, merged
+from callfuse.policy.tiers import Overrides, Tier, given, matches, matching, merged
 
 __all__ = [
     "MODES",
+    "NO_OTHER_MODEL",
     "PLACEHOLDERS",
     "ErrorMessages",
     "ForTool",
@@ -49,6 +55,7 @@ POLLERS = (
 NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 NO_OVERRIDES: Final = Overrides()
+NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
 
 
 class ForTool(NamedTuple):
@@ -60,6 +67,17 @@ class ForTool(NamedTuple):
     ignore: frozenset[str]
 
 
+@dataclass(slots=True)
+class WorkedOut:
+    """What follows from settings, kept: pydantic reaches its own private attributes ten times as slowly."""
+
+    session: Overrides = NO_OVERRIDES
+    tools: dict[str, ForTool] = field(default_factory=dict)
+    models: "dict[str, LoopSettings]" = field(default_factory=dict)
+    wants_returns: bool | None = None
+    late: "LoopSettings | None" = None
+
+
 class LoopSettings(Strict):
     """The `tool_call_loop` block. Times are seconds, sizes are bytes."""
 
@@ -67,6 +85,8 @@ class LoopSettings(Strict):
     """Off means: not one byte is parsed."""
     mode: Annotated[Ladder, BeforeValidator(to_ladder)] = MODES["chance_then_block"]
     """The ladder: the n-th finding of a streak takes rung n, a hard finding the last."""
+    escalate_model: Name | None = None
+    """The other model that the rung `escalate` asks, as its vendor names it."""
     max_repeats: Repeats = 3
     """Calls with the pending one, with equal outcomes, from which a repeat is a finding; hard at twice that."""
     max_repeats_changing: Repeats = 6
@@ -76,12 +96,16 @@ class LoopSettings(Strict):
     window: Annotated[Whole, Field(ge=2, le=100)] = 10
     """Rounds in which a call counts as known."""
     similarity_threshold: Threshold | None = None
-    """How alike (0 to 1) consecutive calls of a tool must be to count as one; None is off."""
+    """How alike (0 to 1) consecutive calls of a tool must be to count as one; off where not given."""
     similarity: Similarity = Similarity()
     max_calls: Calls = 0
     """Calls in a timeline, whatever they are; 0 is off."""
     max_calls_of_tool: Calls = 0
     """Calls of any one tool in a timeline; 0 is off."""
+    max_weighted_calls: Calls = 0
+    """Calls in a timeline, those that brought what an earlier one had brought counted ten times; 0 is off."""
+    no_repeats_after: Calls = 0
+    """After so many calls, counted in the same way, `max_repeats` is 2; 0 is off."""
     detectors: Detectors = Detectors()
     pollers: tuple[str, ...] = POLLERS
     """Globs over the names of tools, in any case, that wait for something outside."""
@@ -94,71 +118,109 @@ class LoopSettings(Strict):
     models: dict[str, ModelSettings] = Field(default_factory=dict)
     """By globs over backend and model as one text, as in `openai:gpt-4o*`."""
     error_messages: ErrorMessages = ErrorMessages()
+    commands: Commands = Commands()
     finish_reason: Literal["stop", "error"] = "stop"
     """What a block ends with: an ordinary stop, or `error` where a client asks for it."""
     usage: Literal["last", "sum"] = "last"
     """Input tokens of a steered answer: the last answer's, or the sum of both. Output is always the sum."""
     heartbeat_s: Seconds = 15
+    """Silence while a call is held after which a client gets a sign of life."""
     max_hold_s: Seconds = 120
+    """The longest hold; what is held then is let go."""
     steer_timeout_s: Seconds = 60
+    """Until the first byte of the answer of a model that is asked again; then the next rung is taken."""
     callback_timeout_s: Seconds = 5
+    """For the `on_loop` callback; then the ladder's own rung stands."""
     max_held_bytes: Bytes = 4 * 1024 * 1024
+    """Bytes of one answer that are held at most; with more all of them are let go."""
     max_request_bytes: Bytes = 64 * 1024 * 1024
+    """The longest request that is read; a longer one passes unguarded."""
     max_response_bytes: Bytes = 64 * 1024 * 1024
     """The longest answer that is guarded, whole or streamed; a longer one is let go."""
     max_sessions: Annotated[Whole, Field(gt=0)] = 10_000
     """Lanes kept in memory; the one unused for longest goes first."""
     max_rounds: Annotated[Whole, Field(ge=10)] = 128
     """Rounds kept for a lane; the oldest goes first."""
+    header_overrides: bool = False
+    """Callers may change settings for one exchange by headers, `x-callfuse-mode: warn`. Only where all are trusted."""
     fail_closed: bool = False
     """A call that could not be judged is replaced by a block message instead of being let through."""
 
-    _tools: dict[str, ForTool] = PrivateAttr(default_factory=dict)
-    _models: "dict[str, LoopSettings]" = PrivateAttr(default_factory=dict)
-    _wants_returns: bool | None = PrivateAttr(default=None)
-    _session: Overrides = PrivateAttr(default=NO_OVERRIDES)
+    @cached_property
+    def worked_out(self) -> "WorkedOut":
+        """What follows from these settings."""
+        return WorkedOut()
+
+    @model_validator(mode="after")
+    def _names_another_model(self) -> Self:
+        """A ladder that escalates needs a model to escalate to, for all or for some."""
+        if self.escalate_model or any(one.escalate_model for one in self.models.values()):
+            return self
+        ladders: dict[tuple[str, ...], Ladder | None] = {("mode",): self.mode}
+        ladders |= {("per_tool", name, "mode"): one.mode for name, one in self.per_tool.items()}
+        ladders |= {("models", name, "mode"): one.mode for name, one in self.models.items()}
+        missing = PydanticCustomError("escalate_model", "{error}", {"error": NO_OTHER_MODEL})
+        wrong = [
+            InitErrorDetails(type=missing, loc=place, input=ladder)
+            for place, ladder in ladders.items()
+            if Rung.ESCALATE in (ladder or ())
+        ]
+        if wrong:
+            raise ValidationError.from_exception_data("escalate_model", wrong, hide_input=True)
+        return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's; the copy works out anew what holds for a tool."""
         copy = super().model_copy(update=update, deep=deep)
-        copy._tools = {}
-        copy._models = {}
-        copy._wants_returns = None
+        for name in ("worked_out", "_single_tools"):
+            vars(copy).pop(name, None)
         return copy
 
     @property
     def wants_returns(self) -> bool:
         """Whether nothing but an unknown tool can be found before a call of the newest round is one of those before."""
-        if self._wants_returns is None:
+        known = self.worked_out
+        if known.wants_returns is None:
             every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
             twos = any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
             others = any(one.similarity_threshold or one.max_calls for one in every)
             stagnant = any(one.detectors is not None and one.detectors.stagnation for one in every)
-            own = any({"max_repeats", "similarity_threshold"} & one.keys() for one in self._session.tools.values())
-            self._wants_returns = not (twos or others or stagnant or own or self.max_calls_of_tool)
-        return self._wants_returns
+            own = any({"max_repeats", "similarity_threshold"} & one.keys() for one in known.session.tools.values())
+            budget = self.max_calls_of_tool or self.max_weighted_calls
+            known.wants_returns = not (twos or others or stagnant or own or budget)
+        return known.wants_returns
+
+    @property
+    def late(self) -> "LoopSettings":
+        """What holds in a timeline that is long enough for `no_repeats_after`."""
+        known = self.worked_out
+        if known.late is None:
+            known.late = self.model_copy(update={"max_repeats": min(self.max_repeats, 2), "no_repeats_after": 0})
+        return known.late
 
     def for_exchange(self, model: str, session: Overrides = NO_OVERRIDES) -> "LoopSettings":
         """What holds for one exchange: `model` is backend and model as one text, as in `openai:gpt-4o`."""
         if not (self.models or session):
             return self
-        known = None if session else self._models.get(model)
+        models = self.worked_out.models
+        known = None if session else models.get(model)
         if known is None:
             known = self.model_copy(update=merged(self, self.tiers(model, session)))
-            known._session = session
+            known.worked_out.session = session
             if not session:
-                if len(self._models) >= NAMES_KEPT:
-                    self._models.clear()
-                self._models[model] = known
+                if len(models) >= NAMES_KEPT:
+                    models.clear()
+                models[model] = known
         return known
 
     def for_tool(self, name: str) -> ForTool:
         """What holds for the tool of this name (with its namespace before a dot, where it has one)."""
-        known = self._tools.get(name)
+        tools = self.worked_out.tools
+        known = tools.get(name)
         if known is None:
-            if len(self._tools) >= NAMES_KEPT:
-                self._tools.clear()
-            known = self._tools[name] = self._worked_out(name)
+            if len(tools) >= NAMES_KEPT:
+                tools.clear()
+            known = tools[name] = self._for_tool(name)
         return known
 
     def tiers(self, model: str = "", session: Overrides = NO_OVERRIDES, tool: str | None = None) -> list[Tier]:
@@ -173,8 +235,8 @@ class LoopSettings(Strict):
                 tiers.append(Tier(f"session, tool {pattern}", _of_tool(session.tools[pattern])))
         return tiers
 
-    def _worked_out(self, name: str) -> ForTool:
-        values = merged(self, self.tiers("", self._session, name))
+    def _for_tool(self, name: str) -> ForTool:
+        values = merged(self, self.tiers("", self.worked_out.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
         ignore = frozenset(values.pop("ignore", ()))
@@ -186,9 +248,38 @@ class LoopSettings(Strict):
         )
 
     @property
+    def may_judge(self) -> bool:
+        """Whether anything can be judged at all: else not one byte is parsed."""
+        return self.enabled or self.header_overrides or any(one.enabled for one in self.models.values())
+
+    @property
     def ladder(self) -> Ladder:
         """The rungs in order."""
         return self.mode
+
+    @property
+    def observes(self) -> bool:
+        """Whether nothing is ever done about a finding but to tell of it."""
+        return all(rung is Rung.OBSERVE for rung in self.ladder)
+
+    @property
+    def warns(self) -> bool:
+        """Whether the ladder of any tool has a warning."""
+        return Rung.WARN in self.ladder or any(Rung.WARN in ladder for ladder in self._of_tools("mode"))
+
+    @property
+    def ignores(self) -> bool:
+        """Whether any tool has arguments that do not tell its calls apart."""
+        return any(self._of_tools("ignore"))
+
+    def _of_tools(self, key: str) -> list[Any]:
+        """What is set under a key for single tools."""
+        return [one[key] for one in self._single_tools if key in one]
+
+    @cached_property
+    def _single_tools(self) -> list[Mapping[str, Any]]:
+        """What is set for single tools."""
+        return [*map(given, self.per_tool.values()), *self.worked_out.session.tools.values()]
 
 
 def _of_tool(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,11 @@ GUIDANCE = (
     "{previous_result}\nPause and reflect: why would it bring anything else now? {suggestion} Then either make one "
     "corrected call, or answer in plain text with what you know and what is missing."
 )
+TEXT_ONLY = (
+    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
+    "{previous_result}\nNo tool can be called now. Pause and reflect, then answer in plain text with what you know, "
+    "what is missing, and why it could not be found."
+)
 
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
@@ -33,9 +38,13 @@ def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str
     return _fill(settings.error_messages.warning or WARNING, call, finding, model)
 
 
-def guidance(verdict: Verdict, settings: LoopSettings, model: str) -> str:
-    """The result that a withheld call gets when the model is asked again, or when its siblings' results come."""
-    return _fill(settings.error_messages.guidance or GUIDANCE, verdict.call, verdict.finding, model)
+def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, text_only: bool = False) -> str:
+    """The result that a withheld call gets when the model is asked again, or when its siblings' results come.
+
+    `text_only`: the model cannot call a tool in its next answer.
+    """
+    template = settings.error_messages.guidance or (TEXT_ONLY if text_only else GUIDANCE)
+    return _fill(template, verdict.call, verdict.finding, model)
 
 
 def unjudged(tool: str) -> str:

@@ -21,6 +21,7 @@ from callfuse.detect.streak import COUNTED
 from callfuse.detect.weighted_budget import weighed
 from callfuse.model import Round, Timeline
 from callfuse.offline.run import Run
+from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
 
 
@@ -88,6 +89,7 @@ class Scale:
 
         `warned`: what is only told with a result counts, too.
         """
+        ignoring(run.calls(), self._base)
         steps: list[Step] = []
         calls = 0
         for rounds in run.turns:

@@ -1,0 +1,106 @@
+"""`callfuse tune`: settings from a user's own successful runs. Needs `callfuse[serve]`.
+
+Files and options go in; a report, configuration files and an exit code come out: 0, or 2 for wrong options or settings
+and where no source has runs enough. What could not be read is told on stderr, and changes no exit code.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from callfuse.cli.runs import ended, progress, tell, wrong
+from callfuse.config import load_config
+from callfuse.errors import ConfigError
+from callfuse.offline.files import STDIN
+from callfuse.offline.reading import Reading
+from callfuse.offline.tuning.report import Result, report
+from callfuse.offline.tuning.sources import Tuning
+from callfuse.offline.tuning.tuned import CannotTuneError, Tuned, tuned
+
+COMMAND = "tune"
+
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for; `write` is the file for the settings, `-` standard output, empty for none."""
+
+    alpha: float = 0.05
+    write: str = ""
+    config: Path | None = None
+    source: str = ""
+
+
+def run_tune(files: Sequence[str], wanted: Wanted) -> int:
+    """Tune, and write what is wanted."""
+    return ended(COMMAND, lambda: _run(files, wanted))
+
+
+def _run(files: Sequence[str], wanted: Wanted) -> int:
+    if not 0 < wanted.alpha < 1:
+        return wrong(COMMAND, f"--max-false-positive {wanted.alpha:g}: use a share between 0 and 1, as in 0.05")
+    try:
+        settings = load_config(wanted.config).tool_call_loop
+    except ConfigError as error:
+        return wrong(COMMAND, f"cannot tune these settings:\n{error}")
+    if settings.models:
+        what = "limits of single models cannot be tuned; take them out, and tune with the runs of one model at a time"
+        return wrong(COMMAND, f"tool_call_loop.models: {what}")
+    tuning, reading = Tuning(settings), Reading(files, source=wanted.source)
+    with progress(files, reading, "scoring") as step:
+        for one in reading:
+            tuning.take(one)
+            step()
+    tell(COMMAND, tuning.faults, tuning.fault_count)
+    if not tuning.sources:
+        return wrong(COMMAND, f"no recorded run with a call in {', '.join(files)}")
+    results = list(_results(tuning, Fraction(str(wanted.alpha))))
+    done = [result for _, _, result in results if isinstance(result, Tuned)]
+    if not done:
+        lines = [f"{name}: {result}" for name, _, result in results]
+        return wrong(COMMAND, "\n".join(["nothing can be tuned:", *lines]))
+    if wanted.write == STDIN and len(done) > 1:
+        names = ", ".join(one.name for one in done)
+        return wrong(COMMAND, f"only one source can go to standard output, and there are {names}")
+    _print(results, wanted, done)
+    return 0
+
+
+def _results(tuning: Tuning, alpha: Fraction) -> list[Result]:
+    results: list[Result] = []
+    for name, source in tuning.sources.items():
+        try:
+            results.append((name, source, tuned(name, source, tuning.scale, alpha)))
+        except CannotTuneError as error:
+            results.append((name, source, error))
+    return results
+
+
+def _print(results: Sequence[Result], wanted: Wanted, done: Sequence[Tuned]) -> None:
+    """The settings to where they are wanted, and the report where they do not take its place."""
+    if wanted.write == STDIN:
+        sys.stdout.write(done[0].as_yaml())
+        sys.stdout.flush()
+        return
+    from callfuse.offline.console import console
+
+    out = console()
+    for part in report(results):
+        out.print(part)
+    paths = _paths(Path(wanted.write), done) if wanted.write else []
+    for path, one in zip(paths, done, strict=False):
+        path.write_text(one.as_yaml(), encoding="utf-8")
+        out.print(f"written: {path}")
+
+
+def _paths(path: Path, done: Sequence[Tuned]) -> list[Path]:
+    """A file for each source; where there are several, with its name in the file's."""
+    if len(done) == 1:
+        return [path]
+    slugs = [_ODD.sub("-", one.name)[:80] for one in done]
+    names = [slug if slug not in slugs[:at] else f"{slug}-{at + 1}" for at, slug in enumerate(slugs)]
+    return [path.with_name(f"{path.stem}-{name}{path.suffix}") for name in names]

@@ -1,0 +1,198 @@
+"""`callfuse tune` as it is typed: what stands on which stream, exit codes, files, in a pipe."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from callfuse.config import load_config
+from tests.cli.processes import CLEAN, PLAIN, callfuse
+from tests.offline.reading import written
+from tests.offline.tuning import record_of
+
+
+def good(source: str = "lab", runs: int = 40) -> list[object]:
+    """Successful runs of one call, two calls, ..., each with something new."""
+    return [record_of(*[f"a{at}" for at in range(calls)], source=source) for calls in range(1, runs + 1)]
+
+
+LOOP = record_of("a", *["b"] * 9, success=False)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """A file with forty good runs and one that loops."""
+    return written(tmp_path / "log.jsonl", *good(), LOOP)
+
+
+def test_help_names_the_options() -> None:
+    """Asking for help reads nothing."""
+    text = callfuse("tune", "--help").stdout
+    for word in ("FILES", "--max-false-positive", "--write", "--config", "--source", "0.05"):
+        assert word in text
+
+
+def test_the_report_in_a_pipe(log: str) -> None:
+    """Plain lines on stdout, nothing on stderr, exit code 0: figures, the promise and what it rests on, the limits."""
+    ended = callfuse("tune", log)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "\x1b" not in ended.stdout
+    head, row, *rest = ended.stdout.splitlines()
+    assert head.split()[:3] == ["source", "good", "runs"]
+    assert row.split() == ["lab", "40", "1", "4.8%", "80.0%", "4.8%", "0.0%"]
+    promise = "at most 5% are acted on (2 of 41), on average over sets of 40 runs as this one."
+    assert any(promise in line for line in rest)
+    assert rest[-1].strip().startswith("max_repeats: 2, ")
+
+
+def test_the_file_is_ready(log: str, tmp_path: Path) -> None:
+    """It loads; the report says where it is."""
+    file = tmp_path / "callfuse.yaml"
+    ended = callfuse("tune", log, "--max-false-positive", "0.1", "--write", str(file))
+    assert ended.stdout.endswith(f"written: {file}\n")
+    assert load_config(file, env={}).tool_call_loop.max_weighted_calls == 37
+    assert callfuse("replay", log, "--config", str(file)).returncode == 0
+
+
+def test_the_settings_may_go_to_stdout(log: str, tmp_path: Path) -> None:
+    """Then nothing else does: they can be piped into a file."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(callfuse("tune", log, "--write", "-").stdout)
+    assert load_config(file, env={}).tool_call_loop.max_weighted_calls == 39
+
+
+def test_each_source_by_itself(tmp_path: Path) -> None:
+    """A line and a file for each, but where there are too few; one name for all makes them one."""
+    log = written(tmp_path / "log.jsonl", *good("x/y"), *good("x y", 20), *good("few", 5), LOOP)
+    ended = callfuse("tune", log, "--write", str(tmp_path / "tuned.yaml"))
+    assert ended.returncode == 0
+    assert "Not tuned: 19 successful runs are needed for 5%, there are 5." in ended.stdout
+    files = {path.name: load_config(path, env={}).tool_call_loop for path in tmp_path.glob("*.yaml")}
+    limits = {name: settings.max_weighted_calls for name, settings in files.items()}
+    assert limits == {"tuned-x-y.yaml": 39, "tuned-x-y-2.yaml": 20}
+    refused = callfuse("tune", log, "--write", "-")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "only one source can go to standard output, and there are x/y, x y" in refused.stderr
+    pooled = callfuse("tune", log, "--source", "all")
+    assert pooled.stdout.splitlines()[1].split()[:3] == ["all", "65", "1"]
+
+
+def test_standard_input() -> None:
+    """A dash reads a pipe."""
+    content = "\n".join(json.dumps(one) for one in good())
+    command = [sys.executable, "-m", "callfuse", "tune", "-"]
+    ended = subprocess.run(
+        command, input=content, capture_output=True, text=True, env=CLEAN | PLAIN, timeout=60, check=True
+    )
+    assert ended.stdout.splitlines()[1].startswith("lab ")
+
+
+def test_what_is_set_stays(log: str, tmp_path: Path) -> None:
+    """The settings of a file, with other limits."""
+    base, file = tmp_path / "base.yaml", tmp_path / "tuned.yaml"
+    base.write_text("tool_call_loop: {mode: observe, window: 6, max_repeats: 9}\n")
+    callfuse("tune", log, "--config", str(base), "--write", str(file))
+    settings = load_config(file, env={}).tool_call_loop
+    assert (settings.mode, settings.window, settings.max_repeats) == (("observe",), 6, 2)
+
+
+def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
+    """On stderr, by file and line."""
+    with Path(log).open("a") as file:
+        file.write("nonsense\n")
+    ended = callfuse("tune", log)
+    assert ended.returncode == 0
+    first, second = ended.stderr.splitlines()
+    assert first == "callfuse tune: 1 faults in what was to be read:"
+    assert second.startswith(f"  {log}, line 42: is no JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([record_of("a", success=None)], "lab: no run says whether it succeeded"),
+        (good(runs=18), "lab: 19 successful runs are needed for 5%, there are 18"),
+        ([LOOP], "lab: 19 successful runs are needed for 5%, there are 0"),
+        ([record_of()], "no recorded run with a call in "),
+    ],
+)
+def test_too_little_to_tune_exits_with_2(runs: list[object], expected: str, tmp_path: Path) -> None:
+    """It says what is missing, and how many there must be; nothing is written."""
+    file = tmp_path / "callfuse.yaml"
+    ended = callfuse("tune", written(tmp_path / "log.jsonl", *runs), "--write", str(file))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert expected in ended.stderr
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "FILES"),
+        (["gone.jsonl"], "no recorded run with a call in gone.jsonl"),
+        (["x", "--max-false-positive", "0"], "--max-false-positive 0: use a share between 0 and 1, as in 0.05"),
+        (["x", "--max-false-positive", "nan"], "--max-false-positive nan: use a share between 0 and 1"),
+        (["x", "--max-false-positive", "5%"], "--max-false-positive"),
+        (["x", "--config", "gone.yaml"], "gone.yaml: cannot read this file: No such file or directory"),
+    ],
+)
+def test_wrong_use_exits_with_2(arguments: list[str], expected: str) -> None:
+    """It says what is wrong, without a traceback and with nothing on stdout."""
+    ended = callfuse("tune", *arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert expected in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_limits_of_models_are_refused(log: str, tmp_path: Path) -> None:
+    """A recorded run does not always tell its model, so nothing could be promised."""
+    base = tmp_path / "base.yaml"
+    base.write_text("tool_call_loop: {models: {'openai:*': {max_repeats: 4}}}\n")
+    ended = callfuse("tune", log, "--config", str(base))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("callfuse tune: tool_call_loop.models: ")
+
+
+def test_a_file_that_cannot_be_written(log: str, tmp_path: Path) -> None:
+    """It is named."""
+    ended = callfuse("tune", log, "--write", str(tmp_path / "gone" / "callfuse.yaml"))
+    assert ended.returncode == 2
+    assert ended.stderr.endswith("callfuse.yaml: No such file or directory\n")
+
+
+def test_a_reader_that_goes_away(log: str) -> None:
+    """`callfuse tune ... | head -1` ends without a traceback."""
+    command = f"{sys.executable} -m callfuse tune {log} --write - | head -c 3"
+    ended = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, env=CLEAN | PLAIN, timeout=60, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("# c", "")
+
+
+def test_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
+    """Much to read shows its progress on stderr where that is a terminal, and leaves the report alone."""
+    padded = [one | {"note": "x" * 250_000} for one in good() if isinstance(one, dict)]
+    path = written(tmp_path / "log.jsonl", *padded)
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "callfuse", "tune", path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=CLEAN | {"TERM": "xterm"}) as process:
+        os.close(follower)
+        seen = b""
+        while chunk := _read(leader):
+            seen += chunk
+        out, _ = process.communicate(timeout=60)
+    os.close(leader)
+    assert b"scoring" in seen
+    assert out.startswith(b"source")
+
+
+def _read(descriptor: int) -> bytes:
+    """What a terminal was written; nothing once it is closed."""
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""
