@@ -11,7 +11,7 @@ def test_help_names_the_commands() -> None:
     """`--help` says what there is and exits with 0."""
     shown = callfuse("--help")
     assert shown.returncode == 0
-    assert all(word in shown.stdout for word in ("serve", "demo", "--version", "tool-call loops"))
+    assert all(word in shown.stdout for word in ("serve", "demo", "config", "--version", "tool-call loops"))
 
 
 def test_help_of_serve_names_options_and_defaults() -> None:

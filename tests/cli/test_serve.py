@@ -214,3 +214,16 @@ def test_a_host_without_an_address_is_one_line(vendor: str) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("callfuse: cannot listen on no such host, port 8100: ")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_routes_alone_are_enough(vendor: str) -> None:
+    """The greeting names them without credentials; what lies beside them is served nowhere."""
+    upstream = vendor.replace("http://", "http://user:s3cret@")
+    with serving(CALLFUSE_SERVE_ROUTES=f"/one={upstream}/base,/other={vendor}") as served:
+        shown = vendor.replace("http://", "http://***@")
+        assert f" guards /one -> {shown}/base, /other -> {vendor} (" in served.greeting
+        assert served.get("/one/v1") == b"/base/v1 and its end"
+        assert served.get("/other") == b"/ and its end"
+        with served.asked("/v1") as answer:
+            assert (answer.status, answer.headers["x-should-retry"]) == (404, "false")
+            assert b"nothing is served at /v1; paths begin with /one or /other" in answer.read()

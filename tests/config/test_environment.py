@@ -35,7 +35,7 @@ def test_switches_take_the_usual_words(text: str, enabled: bool) -> None:
     [
         {"TOOL_LOOP_MAX_REPEATS": "", "CALLFUSE_CONFIG": " ", "CALLFUSE_SERVE_UPSTREAM": ""},
         {"CALLFUSE_CAPTURES": "/somewhere"},
-        {"TOOL_LOOP_COLOUR": "red", "PATH": "/bin", "_CALLFUSE_WORKER_CONFIG": "{}"},
+        {"TOOL_LOOP_COLOUR": "red", "TOOL_LOOP_MODEL": "gpt-5", "PATH": "/bin", "_CALLFUSE_WORKER_CONFIG": "{}"},
         {
             "CALLFUSE_SERVICE_HOST": "10.0.0.1",
             "CALLFUSE_SERVICE_PORT": "8100",
@@ -58,6 +58,10 @@ def test_names_that_change_nothing(env: dict[str, str]) -> None:
     ("name", "right"),
     [
         ("CALLFUSE_HEARTBEAT", "did you mean CALLFUSE_HEARTBEAT_S?"),
+        ("CALLFUSE_COMMANDS", "did you mean CALLFUSE_COMMANDS_ENABLED?"),
+        ("CALLFUSE_DETECTORS_CYCEL", "did you mean CALLFUSE_DETECTORS_CYCLE?"),
+        ("TOOL_LOOP_MAX_REPEAT", "did you mean TOOL_LOOP_MAX_REPEATS?"),
+        ("TOOL_LOOP_TTL_SECOND", "did you mean TOOL_LOOP_TTL_SECONDS?"),
         ("CALLFUSE_MAX_REPEATS", "did you mean TOOL_LOOP_MAX_REPEATS?"),
         ("CALLFUSE_MODE", "did you mean TOOL_LOOP_MODE?"),
         ("CALLFUSE_UPSTREAM", "did you mean CALLFUSE_SERVE_UPSTREAM?"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from callfuse.config import Config, load_config
+from callfuse.config.files import parse
 from callfuse.errors import ConfigError
 
 
@@ -104,8 +105,16 @@ def test_duplicates_are_all_found(tmp_path: Path) -> None:
 def test_a_file_that_holds_itself_is_refused(tmp_path: Path) -> None:
     """An alias to the mapping that it stands in ends as an unknown key and not in a recursion."""
     assert problems("serve: &again\n  host: h\n  within: *again\n", tmp_path) == [
-        "serve.within (callfuse.yaml, line 3): unknown key; the keys here are upstream, host, port, workers, log_level,"
-        " connect_timeout_s, first_byte_timeout_s, idle_timeout_s, shutdown_timeout_s, max_connections"
+        "serve.within (callfuse.yaml, line 3): unknown key; the keys here are upstream, routes, host, port, workers,"
+        " log_level, connect_timeout_s, first_byte_timeout_s, idle_timeout_s, shutdown_timeout_s, max_connections"
+    ]
+
+
+@pytest.mark.parametrize("name", ["deep.yaml", "deep.toml"])
+def test_a_file_that_is_too_deep_is_refused(name: str) -> None:
+    """Not with a traceback."""
+    assert parse(f"a{' =' if name.endswith('toml') else ':'} " + "[" * 9999, name).problems == [
+        f"{name}: brackets within brackets, too many to be read"
     ]
 
 
@@ -118,3 +127,75 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         assert str(caught.value) == f"{missing}: cannot read this file: No such file or directory"
     with pytest.raises(ConfigError, match=r": cannot read this file: Is a directory$"):
         load_config(tmp_path, {})
+
+
+def test_a_threshold_may_stand_with_the_rest_of_similarity(tmp_path: Path) -> None:
+    """`similarity.threshold` is `similarity_threshold`, in errors too; both of them in one file are one too many."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text("tool_call_loop:\n  similarity: {threshold: 0.85, algorithm: jaccard}\n")
+    loop = load_config(file, {}).tool_call_loop
+    assert (loop.similarity_threshold, loop.similarity.algorithm) == (0.85, "jaccard")
+    assert load_config(file, {"CALLFUSE_SIMILARITY_THRESHOLD": "0.7"}).tool_call_loop.similarity_threshold == 0.7
+    assert problems("tool_call_loop:\n  similarity:\n    threshold: 9\n", tmp_path) == [
+        "tool_call_loop.similarity_threshold = 9 (callfuse.yaml, line 3): use a number above 0 to 1"
+    ]
+    twice = "tool_call_loop:\n  similarity_threshold: 0.9\n  similarity:\n    threshold: 0.8\n"
+    assert problems(twice, tmp_path) == [
+        "tool_call_loop.similarity_threshold: given twice (callfuse.yaml, line 2; callfuse.yaml, line 4); keep one"
+    ]
+
+
+IN_YAML = """\
+tool_call_loop:
+  enabled: true
+  max_repeats: 4
+  ttl_seconds: 600
+  mode: "chance_then_block"
+  similarity_threshold: 0.95
+  similarity:
+    algorithm: "jaccard"
+    normalize_whitespace: false
+    ignore_case: false
+  error_messages:
+    block: "Stopped."
+    warning: "Again?"
+  per_tool:
+    search_web:
+      max_repeats: 2
+"""
+IN_TOML = """\
+[tool_call_loop]
+enabled = true
+max_repeats = 4
+ttl_seconds = 600
+mode = "chance_then_block"
+similarity_threshold = 0.95
+
+[tool_call_loop.similarity]
+algorithm = "jaccard"
+normalize_whitespace = false
+ignore_case = false
+
+[tool_call_loop.error_messages]
+block = "Stopped."
+warning = "Again?"
+
+[tool_call_loop.per_tool.search_web]
+max_repeats = 2
+"""
+
+
+def test_the_block_is_taken_as_it_stands_elsewhere(tmp_path: Path) -> None:
+    """Seed 001's keys and spellings, the same in both formats; and seed 000's modes."""
+    yaml, toml = tmp_path / "c.yaml", tmp_path / "c.toml"
+    yaml.write_text(IN_YAML)
+    toml.write_text(IN_TOML)
+    config = load_config(yaml, {})
+    assert config == load_config(toml, {})
+    loop = config.tool_call_loop
+    assert (loop.enabled, loop.max_repeats, loop.ttl_seconds, loop.similarity_threshold) == (True, 4, 600, 0.95)
+    assert (loop.ladder, loop.for_tool("search_web").settings.max_repeats) == (("steer", "block"), 2)
+    assert (loop.similarity.algorithm, loop.similarity.ignore_case) == ("jaccard", False)
+    assert (loop.error_messages.block, loop.error_messages.warning) == ("Stopped.", "Again?")
+    for mode in ("break", "chance", "chance_then_break", "block", "warn"):
+        assert load_config({"tool_call_loop": {"mode": mode}}, {}).tool_call_loop.ladder

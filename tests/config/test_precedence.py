@@ -1,5 +1,6 @@
 """Which source wins: keyword over environment over file, key by key, and command line options over all."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,27 @@ from callfuse.config import Config, load_config
 from callfuse.config.environment import variables
 from callfuse.config.model import KeyPath, leaves
 from callfuse.policy.settings import MODES
+from callfuse.proxy.settings import ServeSettings
 
 # For each key that has three other valid values in one text form: what the file, the environment and the keyword say.
 VALUES: dict[str, tuple[Any, Any, Any]] = {
-    "enabled": (False, "true", False),
     "mode": ("observe", "warn", "block"),
     "finish_reason": ("error", "stop", "error"),
     "usage": ("sum", "last", "sum"),
     "similarity_threshold": (0.5, "0.6", 0.7),
     "algorithm": ("jaccard", "levenshtein", "jaccard"),
-    "normalize_whitespace": (False, "true", False),
-    "ignore_case": (False, "true", False),
     "pollers": (["wait_a"], "wait_b,wait_c", ["wait_d"]),
     "state_changing": (["write_a"], "write_b,write_c", ["write_d"]),
-    "fail_closed": (True, "false", True),
+    "escalate_model": ("model-a", "model-b", "model-c"),
+    "prefix": ("//", "!!", "#"),
+    "keys": (["tool-loop-mode"], "tool-loop-ttl,tool_loop_mode", ["tool_loop_ttl"]),
+    "locked": (["tool-loop-mode"], "tool-loop-ttl", ["tool_loop_ttl"]),
     "upstream": ("http://file.example", "http://env.example", "http://keyword.example"),
+    "routes": (
+        [{"path": "/a/", "upstream": "http://file.example", "backend": "vllm"}],
+        "/b=http://one.example,/c=http://two.example",
+        ["/d=http://keyword.example"],
+    ),
     "host": ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
     "log_level": ("debug", "warning", "error"),
     "block": ("from the file", "from the environment", "from the keyword"),
@@ -31,6 +38,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "guidance": ("from the file", "from the environment", "from the keyword"),
 }
 NUMBERS = (21, "22", 23)
+SWITCHES = {path for path, field in leaves() if field.annotation is bool}
 
 
 def nested(path: KeyPath, value: Any) -> dict[str, Any]:
@@ -53,10 +61,15 @@ def meant(path: KeyPath, value: Any) -> Any:
     """What a raw value of a source stands for."""
     if path[-1] == "mode":
         return MODES[value]
-    if isinstance(value, str) and path[-1] in ("enabled", "fail_closed", "normalize_whitespace", "ignore_case"):
-        return value == "true"
+    if path in SWITCHES:
+        return value in (True, "true")
     if path[-1] in ("pollers", "state_changing"):
         return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+    if path[-1] == "routes":
+        return ServeSettings.model_validate({"routes": value.split(",") if isinstance(value, str) else value}).routes
+    if path[-1] in ("keys", "locked"):
+        names = value.split(",") if isinstance(value, str) else value
+        return tuple(name.replace("_", "-") for name in names)
     if isinstance(value, str) and path[-1] == "similarity_threshold":
         return float(value)
     return float(value) if str(value).isdigit() else value
@@ -66,14 +79,14 @@ def yaml_file(folder: Path, path: KeyPath, value: Any) -> Path:
     """A file that sets one key."""
     file = folder / "callfuse.yaml"
     lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(path)]
-    file.write_text("\n".join(lines) + f" {str(value).lower() if isinstance(value, bool) else value}\n")
+    file.write_text("\n".join(lines) + f" {json.dumps(value)}\n")
     return file
 
 
 @pytest.mark.parametrize(("variable", "path"), variables().items())
 def test_each_source_overrides_the_ones_below_it(variable: str, path: KeyPath, tmp_path: Path) -> None:
     """For every variable: file alone, environment over file, keyword over both."""
-    in_file, in_env, in_keyword = VALUES.get(path[-1], NUMBERS)
+    in_file, in_env, in_keyword = (False, "true", False) if path in SWITCHES else VALUES.get(path[-1], NUMBERS)
     file = yaml_file(tmp_path, path, in_file)
     env = {"CALLFUSE_CONFIG": str(file)}
     assert held(load_config(env=env), path) == meant(path, in_file)

@@ -1,22 +1,28 @@
 """What is wrong is named with its key, its value, its source and what is right; all of it at once."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from callfuse.commands.run import KEYS
 from callfuse.config import load_config
 from callfuse.config.model import leaves
 from callfuse.config.wording import allowed
 from callfuse.errors import ConfigError
+from callfuse.policy.sections import COMMAND_KEYS
 from callfuse.proxy.settings import ServeSettings
 
+RUNGS = "observe, warn, steer, force_text, escalate, block"
 MODES_RIGHT = (
     "use one of observe, warn, block, break, chance_then_block, chance_then_break, chance, graduated, "
-    "or a list of rungs (observe, warn, steer, block)"
+    f"or a list of rungs ({RUNGS})"
 )
 PLACEHOLDERS_RIGHT = "use {tool_name}, {arguments}, {count}, {max_repeats}, {window}, {previous_result}, {model}"
 REPEATS_RIGHT = "use 0 (off) or a whole number from 2"
+PATH_RIGHT = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
 UPSTREAM_RIGHT = "use http:// or https:// with a host, as in https://api.openai.com"
 NO_SWITCH = "use a number (YAML reads on, off, yes and no as true and false)"
 
@@ -32,7 +38,7 @@ LOOP = [
     ("enabled", "maybe", "'maybe'", "use true or false"),
     ("mode", "blok", "'blok'", MODES_RIGHT),
     ("mode", False, "false", f"{MODES_RIGHT}; `enabled: false` turns callfuse off"),
-    ("mode", ["warn", "stop"], "['warn', 'stop']", "'stop' is no rung; use observe, warn, steer, block"),
+    ("mode", ["warn", "stop"], "['warn', 'stop']", f"'stop' is no rung; use {RUNGS}"),
     ("mode", [], "[]", MODES_RIGHT),
     ("max_repeats", 1, "1", REPEATS_RIGHT),
     ("max_repeats", -3, "-3", REPEATS_RIGHT),
@@ -62,6 +68,18 @@ LOOP = [
         "; write {{ and }} for braces, and use the placeholders {tool_name}",
     ),
     ("error_messages.guidance", "", "''", "use text that is not empty"),
+    ("commands.prefix", "", "''", "use text without white space, as in !/"),
+    ("commands.prefix", "! ", "'! '", "use text without white space, as in !/"),
+    ("commands.enabled", 3, "3", "use true or false"),
+    (
+        "commands.keys",
+        ["tool_loop_mode", "tool-lop"],
+        "['tool_loop_mode', 'tool-lop']",
+        "'tool-lop' is no key of a command; use tool-loop-detection, tool-loop-max-repeats, tool-loop-ttl, tool-loop-m",
+    ),
+    ("commands.locked", "tool-loop-mode", "'tool-loop-mode'", "use a list of texts"),
+    ("commands.locked", [3], "[3]", "use a list of texts"),
+    ("commands", "!/", "'!/'", "use a mapping with keys of its own (enabled, prefix, keys, locked), or true or false"),
     ("error_messages", "Stop!", "'Stop!'", "use a mapping with keys of its own (block, warning, guidance)"),
 ]
 SERVE = [
@@ -74,6 +92,15 @@ SERVE = [
     ("upstream", "http://a b", "'http://a b'", "it has white space or control characters in it; "),
     ("upstream", "https://h/?key=k3y", "'https://h/?***'", "leave out what begins with ? or #"),
     ("upstream", 8000, "8000", "use text that is not empty"),
+    ("routes", 3, "3", "use a list of mappings (path, upstream, backend)"),
+    ("routes", {"path": "/a"}, "a mapping", "use a list of mappings (path, upstream, backend)"),
+    ("routes", "/a", "'/a'", "use PATH=URL, as in /anthropic=https://api.anthropic.com, or a list of mappings"),
+    (
+        "routes",
+        ["/a=http://h", "/a/=http://g"],
+        "['/a=http://h', '/a/=http://g']",
+        "the path /a is given twice; keep one",
+    ),
     ("port", 65536, "65536", "use a whole number from 0 to 65535"),
     ("workers", 0, "0", "use a whole number from 1"),
     ("host", "", "''", "use text that is not empty"),
@@ -108,12 +135,65 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
         ({"tool_call_loop": {"error_messages": {"blok": "x"}}}, "tool_call_loop.error_messages.blok (keyword): unknown"
          " key; did you mean tool_call_loop.error_messages.block?"),
         ({"store": "redis://u:s3cret@h"}, "store (keyword): unknown key; the keys here are tool_call_loop, serve"),
+        ({"similarity": {}}, "similarity (keyword): unknown key; did you mean tool_call_loop.similarity?"),
+        ({"upsteam": "s3cret"}, "upsteam (keyword): unknown key; did you mean serve.upstream?"),
+        ({"tool_call_loop": {"detectors": {"no_new": 4}}}, "tool_call_loop.detectors.no_new (keyword): unknown key; did"
+         " you mean tool_call_loop.detectors.no_news?"),
+        ({"tool_call_loop": {"commands": {"lock": []}}}, "tool_call_loop.commands.lock (keyword): unknown key; did you"
+         " mean tool_call_loop.commands.locked?"),
+        ({"tool_call_loop": {"models": {"openai:*": {"tool_loop_detection_max_repeats": 4}}}}, "tool_call_loop.models."
+         "openai:*.tool_loop_detection_max_repeats (keyword): unknown key; did you mean"
+         " tool_call_loop.models.openai:*.max_repeats?"),
+        ({"tool_call_loop": {"models": {"openai:*": {"detectors": {"cicle": 3}}}}}, "tool_call_loop.models.openai:*."
+         "detectors.cicle (keyword): unknown key; did you mean tool_call_loop.models.openai:*.detectors.cycle?"),
         ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are tool_call_loop, serve"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:
     """The nearest key is named with its full path, and the value, which may be anything, is not printed."""
     assert complaint(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("route", "problem"),
+    [
+        ({"path": "a"}, f"[1].path = 'a' ({{}}): {PATH_RIGHT}"),
+        ({"path": "/"}, f"[1].path = '/' ({{}}): {PATH_RIGHT}"),
+        ({"path": "//h"}, f"[1].path = '//h' ({{}}): {PATH_RIGHT}"),
+        ({"path": "/a/../b"}, f"[1].path = '/a/../b' ({{}}): {PATH_RIGHT}"),
+        ({"path": "/a?b"}, f"[1].path = '/a?b' ({{}}): {PATH_RIGHT}"),
+        ({"path": "/a%2f"}, f"[1].path = '/a%2f' ({{}}): {PATH_RIGHT}"),
+        ({"path": None}, "[1].path = null ({}): use text that is not empty"),
+        ({"upstream": "https://me:s3cret@"}, f"[1].upstream = 'https://***@' ({{}}): {UPSTREAM_RIGHT}"),
+        ({"backend": "open ai"}, "[1].backend = 'open ai' ({}): use a name without : or white space, as in anthropic"),
+        ({"backend": "a:b"}, "[1].backend = 'a:b' ({}): use a name without : or white space, as in anthropic"),
+        ({"bakend": "a"}, "[1].bakend ({}): unknown key; did you mean serve.routes[1].backend?"),
+    ],
+)
+def test_a_wrong_route_is_named(route: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    """With its place in the list, and in a file with its own line."""
+    routes = [{"path": "/x", "upstream": "http://h"}, {"path": "/a", "upstream": "http://h", **route}]
+    assert complaint({"serve": {"routes": routes}}) == "serve.routes" + problem.format("keyword")
+    file = tmp_path / "c.yaml"
+    lines = [
+        f"    {'-' if key == 'path' else ' '} {key}: {json.dumps(value)}"
+        for one in routes
+        for key, value in one.items()
+    ]
+    file.write_text("\n".join(["serve:", "  routes:", *lines]))
+    place = next(number for number, line in enumerate(lines, 3) if number > 4 and f" {next(iter(route))}:" in line)
+    assert complaint(file) == "serve.routes" + problem.format(f"{file}, line {place}")
+
+
+def test_a_route_needs_an_upstream() -> None:
+    """What is missing is named like what is wrong."""
+    assert complaint({"serve": {"routes": [{"path": "/a"}]}}) == (
+        "serve.routes[0].upstream = null (keyword): use text that is not empty"
+    )
+    message = complaint(CALLFUSE_SERVE_ROUTES="/a=http://h,/b=ftp://h")
+    assert message.startswith(
+        "serve.routes[1].upstream = '/b=ftp://h' (environment variable CALLFUSE_SERVE_ROUTES): use http"
+    )
 
 
 def test_a_variable_that_does_not_parse_is_named() -> None:
@@ -125,8 +205,7 @@ def test_a_variable_that_does_not_parse_is_named() -> None:
         "tool_call_loop.ttl_seconds = 'soon' (environment variable TOOL_LOOP_TTL_SECONDS): use a number above 0"
     )
     assert complaint(TOOL_LOOP_MODE="warn,stop") == (
-        "tool_call_loop.mode = ['warn', 'stop'] (environment variable TOOL_LOOP_MODE): "
-        "'stop' is no rung; use observe, warn, steer, block"
+        f"tool_call_loop.mode = ['warn', 'stop'] (environment variable TOOL_LOOP_MODE): 'stop' is no rung; use {RUNGS}"
     )
 
 
@@ -194,6 +273,31 @@ def test_an_upstream_stands_as_it_was_written(upstream: str) -> None:
     assert load_config({"serve": {"upstream": upstream}}, {}).serve.upstream == upstream
 
 
+NO_OTHER_MODEL = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
+LADDER = ["steer", "escalate", "block"]
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        ({"mode": LADDER}, ["mode"]),
+        ({"per_tool": {"search": {"mode": LADDER}, "read": {"mode": "block"}}}, ["per_tool.search.mode"]),
+        ({"models": {"openai:*": {"mode": LADDER}}, "mode": LADDER}, ["mode", "models.openai:*.mode"]),
+    ],
+)
+def test_whoever_escalates_names_the_other_model(given: dict[str, Any], keys: list[str]) -> None:
+    """For all, or for some models; each ladder that escalates is named where nobody is."""
+    shown = "['steer', 'escalate', 'block'] (keyword)"
+    lines = [f"tool_call_loop.{key} = {shown}: {NO_OTHER_MODEL}" for key in keys]
+    assert sorted(complaint({"tool_call_loop": given}).splitlines()) == sorted(lines)
+    named = load_config({"tool_call_loop": given | {"escalate_model": "gpt-x"}}, {}).tool_call_loop
+    assert named.escalate_model == "gpt-x"
+    for_some = {"anthropic:*": {"escalate_model": "claude-x"}} | given.get("models", {})
+    found = load_config({"tool_call_loop": given | {"models": for_some}}, {}).tool_call_loop
+    assert found.for_exchange("anthropic:claude-a").escalate_model == "claude-x"
+    assert found.for_exchange("openai:gpt-a").escalate_model is None
+
+
 def test_a_long_value_is_cut() -> None:
     """A message stays readable whatever was pasted into a key."""
     assert len(complaint({"tool_call_loop": {"finish_reason": "x" * 100_000}})) < 250
@@ -243,3 +347,15 @@ def test_settings_of_detectors_and_tools(given: dict[str, Any], problem: str) ->
     with pytest.raises(ConfigError) as error:
         load_config({"tool_call_loop": given}, {})
     assert str(error.value) == problem
+
+
+def test_a_section_with_a_switch_takes_one() -> None:
+    """`commands: off` is short for `commands: {enabled: false}`, and gives way like any value."""
+    assert not load_config({"tool_call_loop": {"commands": False}}, {}).tool_call_loop.commands.enabled
+    assert not load_config({"tool_call_loop": False}, {}).tool_call_loop.enabled
+    assert complaint({"serve": False}).startswith("serve = false (keyword): use a mapping with keys of its own (upst")
+
+
+def test_the_keys_of_commands_are_those_that_commands_know() -> None:
+    """The allow list speaks of the commands that there are."""
+    assert tuple(KEYS) == COMMAND_KEYS

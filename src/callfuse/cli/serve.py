@@ -6,12 +6,14 @@ listening at once, let open streams end within `shutdown_timeout_s`, and exit wi
 
 import gc
 import inspect
+import json
 import logging
 import math
 import os
 import signal
 import socket
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import uvicorn
@@ -19,6 +21,7 @@ from uvicorn.supervisors import Multiprocess
 
 from callfuse import CallFuseMiddleware, __version__
 from callfuse.cli.logs import log_config
+from callfuse.cli.reload import HANGUP, Origin, Reloading
 from callfuse.config import Config, without_credentials
 from callfuse.dialects import error_body
 from callfuse.policy.settings import MODES, LoopSettings
@@ -28,7 +31,7 @@ from callfuse.proxy.settings import ServeSettings
 logger = logging.getLogger("callfuse.serve")
 
 WORKER_CONFIG = "_CALLFUSE_WORKER_CONFIG"
-"""The variable that hands the resolved configuration to worker processes, for as long as they live."""
+"""The variable that hands the resolved configuration and its origin to worker processes, for as long as they live."""
 
 # Clients keep idle connections for seconds to minutes. Where the server closes first, one in many reuses fails.
 KEEP_ALIVE_S = 75
@@ -37,9 +40,11 @@ COLLECTED_AFTER = 50_000
 """New objects until the next search for cyclic garbage."""
 
 
-def guarded(config: Config) -> CallFuseMiddleware:
-    """The app that is served: the proxy behind the fuse."""
-    return CallFuseMiddleware(ReverseProxy(config.serve, error_body), config)
+def guarded(config: Config, origin: Origin | None) -> CallFuseMiddleware | Reloading:
+    """The app that is served: the proxy behind the fuse, whose settings follow their file where they have one."""
+    proxy = ReverseProxy(config.serve, error_body)
+    fuse = CallFuseMiddleware(proxy, config)
+    return Reloading(fuse, proxy, config, origin) if origin else fuse
 
 
 def calm_collector() -> None:
@@ -53,16 +58,18 @@ def calm_collector() -> None:
     gc.set_threshold(COLLECTED_AFTER, 20, 20)
 
 
-def create_app() -> CallFuseMiddleware:
+def create_app() -> CallFuseMiddleware | Reloading:
     """The app of a worker process, from the configuration that its parent resolved."""
     calm_collector()
-    return guarded(Config.model_validate_json(os.environ[WORKER_CONFIG]))
+    given = json.loads(os.environ[WORKER_CONFIG])
+    origin = Origin(**given["origin"]) if given["origin"] else None
+    return guarded(Config.model_validate(given["config"]), origin)
 
 
-def run(config: Config) -> int:
-    """Serve until a signal comes; the exit code."""
+def run(config: Config, origin: Origin | None = None) -> int:
+    """Serve until a signal comes; the exit code. `origin` is where the configuration may be read again."""
     settings = config.serve
-    app = guarded(config)
+    app = guarded(config, origin)
     calm_collector()
     try:
         listener = _listener(settings)
@@ -72,12 +79,15 @@ def run(config: Config) -> int:
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
+    if origin and HANGUP is not None:
+        signal.signal(HANGUP, signal.SIG_IGN)  # until someone listens; what it could say has just been read
     with listener:
         print(greeting(config, listener.getsockname()[1]), file=sys.stderr, flush=True)
         if settings.workers == 1:
             _Server(uvicorn.Config(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
         else:
-            os.environ[WORKER_CONFIG] = config.model_dump_json()
+            given = {"config": config.model_dump(mode="json"), "origin": asdict(origin) if origin else None}
+            os.environ[WORKER_CONFIG] = json.dumps(given)
             _run_workers(settings, listener)
     return 0
 
@@ -87,14 +97,17 @@ def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
     # Older releases of uvicorn want to be told what a worker runs.
     tell = "target" in inspect.signature(Multiprocess).parameters
     target = {"target": uvicorn.Server(workers).run} if tell else {}
-    Multiprocess(workers, sockets=[listener], **target).run()
+    _Workers(workers, sockets=[listener], **target).run()
 
 
 def greeting(config: Config, port: int) -> str:
     """Where it listens and what it guards, in a line."""
     host = f"[{config.serve.host}]" if ":" in config.serve.host else config.serve.host
-    upstream = without_credentials(config.serve.upstream or "")
-    return f"callfuse {__version__} on http://{host}:{port} guards {upstream} ({_fuse(config.tool_call_loop)})"
+    serve = config.serve
+    upstreams = [serve.upstream] if serve.upstream else []
+    upstreams += [f"{route.path} -> {route.upstream}" for route in serve.routes]
+    guarded = ", ".join(map(without_credentials, upstreams))
+    return f"callfuse {__version__} on http://{host}:{port} guards {guarded} ({_fuse(config.tool_call_loop)})"
 
 
 def _fuse(settings: LoopSettings) -> str:
@@ -139,6 +152,14 @@ def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
 def _end(*_: object) -> None:
     """Before uvicorn takes the signals, and when it raises them once more at its end: exit as asked."""
     raise SystemExit(0)
+
+
+class _Workers(Multiprocess):
+    def handle_hup(self) -> None:
+        """Where uvicorn would begin all workers anew: each reads its settings again."""
+        for worker in self.processes:
+            if worker.pid is not None and HANGUP is not None:
+                os.kill(worker.pid, HANGUP)
 
 
 class _Server(uvicorn.Server):

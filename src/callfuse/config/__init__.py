@@ -7,6 +7,7 @@ the value (never a credential), where it was given, and what would be right.
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,11 +15,20 @@ from pydantic import ValidationError
 from callfuse.config.environment import CONFIG_FILE, from_environment
 from callfuse.config.files import read_file
 from callfuse.config.layers import Given, Layer, layer_of
-from callfuse.config.model import Config, KeyPath, dotted, field_at
-from callfuse.config.wording import allowed, shown, without_credentials
+from callfuse.config.model import Config, KeyPath, dotted, field_at, item_name, item_of
+from callfuse.config.wording import right, shown, without_credentials
 from callfuse.errors import ConfigError
 
-__all__ = ["Config", "Source", "load_config", "without_credentials"]
+__all__ = ["Config", "Resolved", "Source", "load_config", "resolve", "without_credentials"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A configuration, and each value that some source has given; the others are the defaults."""
+
+    config: Config
+    given: Mapping[KeyPath, Given]
+
 
 Source = Config | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -35,8 +45,16 @@ def load_config(
     `Config`, which stands as it is. `env` is `os.environ` where not given. `options` are keys of the `serve` block
     from the command line; one that is None was not given.
     """
-    if isinstance(source, Config):
-        return source
+    return source if isinstance(source, Config) else resolve(source, env, options=options).config
+
+
+def resolve(
+    source: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    options: Mapping[str, object] | None = None,
+) -> Resolved:
+    """As `load_config`, with the source of each value."""
     layers = _layers(source, os.environ if env is None else env, options or {})
     given = {path: value for layer in layers for path, value in layer.given.items()}
     problems = [problem for layer in layers for problem in layer.problems]
@@ -46,7 +64,7 @@ def load_config(
         problems += _in_words(error, given)
     if problems:
         raise ConfigError("\n".join(problems))
-    return config
+    return Resolved(config, given)
 
 
 def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object]) -> list[Layer]:
@@ -79,9 +97,23 @@ def _in_words(error: ValidationError, given: Mapping[KeyPath, Given]) -> list[st
     """A line for each value that did not pass."""
     problems: dict[KeyPath, str] = {}
     for wrong in error.errors(include_url=False):
-        path = next(path for path in given if path == wrong["loc"][: len(path)])
-        own_words = wrong.get("ctx", {}).get("error")
-        right = str(own_words) if own_words else f"use {allowed(field_at(path))}"
-        value = given[path]
-        problems.setdefault(path, f"{dotted(path)} = {shown(value.value)} ({value.source}): {right}")
+        place = tuple(item_name(name) if isinstance(name, int) else name for name in wrong["loc"])
+        top = next(path for path in given if path == place[: len(path)])
+        is_list = item_of(field_at(top).annotation) is not None
+        if is_list and wrong["type"] == "extra_forbidden":
+            continue  # the layers have said so
+        path = place if is_list else top
+        value = shown(_at(given[top].value, path[len(top) :]))
+        source = given[top].source if path == top else given[top].within(path)
+        problems.setdefault(path, f"{dotted(path)} = {value} ({source}): {right(wrong, field_at(path))}")
     return list(problems.values())
+
+
+def _at(value: Any, path: KeyPath) -> object:
+    """What stands at a path below a value; None where it is missing."""
+    for name in path:
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif isinstance(value, list | tuple):
+            value = value[int(name[1:-1])]
+    return value

@@ -3,21 +3,23 @@
 Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four best known keys,
 `CALLFUSE_SERVE_<KEY>` for the `serve` block, and `CALLFUSE_<KEY>` for the rest (`CALLFUSE_ERROR_MESSAGES_BLOCK` for
 a key within a key). A list is written with commas. An empty variable counts as not set, as compose files and shells
-produce them. A `CALLFUSE_*` variable that nobody reads is a problem.
+produce them. A `CALLFUSE_*` variable that nobody reads is a problem, and so is a mistyped one of the four; other
+`TOOL_LOOP_*` variables may be anybody's.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
-from callfuse.config.layers import Given, Layer
+from callfuse.config.layers import Layer
 from callfuse.config.model import KeyPath, leaves
 from callfuse.config.wording import nearest
 
 CONFIG_FILE = "CALLFUSE_CONFIG"
 
 _PREFIX = "CALLFUSE_"
+_SHORT_PREFIX = "TOOL_LOOP_"
 _SHORT_NAMES: dict[KeyPath, str] = {
     ("tool_call_loop", "enabled"): "TOOL_LOOP_DETECTION_ENABLED",
     ("tool_call_loop", "max_repeats"): "TOOL_LOOP_MAX_REPEATS",
@@ -42,17 +44,25 @@ def variables() -> dict[str, KeyPath]:
 def from_environment(env: Mapping[str, str]) -> Layer:
     """The environment's layer."""
     layer = Layer()
-    lists = {path for path, field in leaves() if get_origin(field.annotation) in (tuple, list)}
+    lists = {path: get_args(field.annotation) for path, field in leaves() if get_origin(field.annotation) is tuple}
     for name, text in env.items():
         if not text.strip() or _is_service_link(name, text):
             continue
         if (path := variables().get(name)) is not None:
-            value = _split(text) if path in lists and "," in text else text.strip()
-            layer.given[path] = Given(value, f"environment variable {name}")
+            # A ladder may be the name of a mode; any other list may have one entry, which needs no comma.
+            is_list = path in lists and ("," in text or lists[path][0] is str)
+            value = _split(text) if is_list else text.strip()
+            layer.put(path, value, _told(name))
         elif name.startswith(_PREFIX) and name not in _NOT_SETTINGS:
             # Without its value: that of a name that nobody knows may be a token.
             layer.problems.append(f"{name}: unknown environment variable; {_meant(name)}")
+        elif name.startswith(_SHORT_PREFIX) and (near := _slip(name)):
+            layer.problems.append(f"{name}: unknown environment variable; did you mean {near}?")
     return layer
+
+
+def _told(name: str) -> Callable[[KeyPath], str]:
+    return lambda _: f"environment variable {name}"
 
 
 def _regular_name(path: KeyPath) -> str:
@@ -67,6 +77,13 @@ def _split(text: str) -> list[Any]:
 def _is_service_link(name: str, text: str) -> bool:
     addressed = name.endswith(("_PORT", "_TCP", "_UDP", "_SCTP")) and _SERVICE_ADDRESS.match(text)
     return bool(addressed or _SERVICE_LINK.fullmatch(name))
+
+
+def _slip(name: str) -> str | None:
+    """The one of the four that this name is a slip of."""
+    four = {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
+    near = nearest(name.removeprefix(_SHORT_PREFIX), list(four), slip=True)
+    return four[near] if near else None
 
 
 def _meant(name: str) -> str:

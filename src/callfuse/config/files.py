@@ -1,21 +1,17 @@
-"""The YAML file: a path goes in, a layer comes out whose every value knows its line.
-
-Stricter than YAML itself in one point: a key given twice is a problem, where PyYAML would silently keep the last.
-"""
+"""The file, YAML or by its suffix TOML: a path goes in, a layer comes out whose every value knows its line."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
+from callfuse.config import toml_text, yaml_text
 from callfuse.config.layers import Layer, layer_of
-from callfuse.config.model import KeyPath, dotted
+from callfuse.config.model import KeyPath
 from callfuse.config.wording import shown
 
 
 def read_file(path: str | os.PathLike[str]) -> Layer:
-    """The file's layer. A file that cannot be read or is no YAML mapping is a layer of one problem."""
+    """The file's layer. A file that cannot be read or holds no mapping is a layer of one problem."""
     name = os.fspath(path)
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8-sig")
@@ -29,54 +25,19 @@ def read_file(path: str | os.PathLike[str]) -> Layer:
 def parse(text: str, name: str) -> Layer:
     """The layer of the text of a file called `name`."""
     try:
-        loader = yaml.SafeLoader(text)
-    except yaml.reader.ReaderError as error:
-        return Layer(problems=[f"{_place(name, text, error)}: YAML has no such character: {error.character!r}"])
-    try:
-        root = loader.get_single_node()
-        keys = list(_keys(root))  # before the construction, which rewrites nodes that merge others with `<<`
-        value = loader.construct_document(root) if root is not None else None
-    except yaml.MarkedYAMLError as error:
-        return Layer(problems=[_syntax(name, error)])
-    finally:
-        loader.dispose()
-    if value is None:
-        return Layer()
-    if not isinstance(value, dict):
-        return Layer(problems=[f"{name}: holds {shown(value)}; use a mapping with keys such as tool_call_loop"])
-    lines: dict[KeyPath, int] = {}
-    twice: list[str] = []
-    for path, line in keys:
-        if path in lines:
-            twice.append(f"{dotted(path)} ({name}): given twice, in lines {lines[path]} and {line}; keep one")
-        lines[path] = line
+        found = (toml_text if name.lower().endswith(".toml") else yaml_text).parse(text, name)
+    except RecursionError:
+        return Layer(problems=[f"{name}: brackets within brackets, too many to be read"])
+    if found.value is None:
+        return Layer(problems=found.problems)
+    if not isinstance(found.value, Mapping):
+        return Layer(problems=[f"{name}: holds {shown(found.value)}; use a mapping with keys such as tool_call_loop"])
 
     def source(path: KeyPath) -> str:
-        return f"{name}, line {lines[path]}" if path in lines else name
+        return f"{name}, line {found.lines[path]}" if path in found.lines else name
 
-    layer = layer_of(value, source)
-    return Layer(layer.given, twice + layer.problems)
-
-
-def _keys(node: yaml.Node | None, path: KeyPath = (), above: Sequence[yaml.Node] = ()) -> Iterator[tuple[KeyPath, int]]:
-    """Every plain key below the node as it stands in the text, with its line."""
-    if not isinstance(node, yaml.MappingNode) or node in above:  # an alias may name a node that it stands in
-        return
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            yield (*path, key.value), key.start_mark.line + 1
-            yield from _keys(value, (*path, key.value), (*above, node))
-
-
-def _syntax(name: str, error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return f"{name}{place}: this is no YAML: {error.problem or error.context}"
-
-
-def _place(name: str, text: str, error: yaml.reader.ReaderError) -> str:
-    before = text[: error.position]
-    return f"{name}, line {before.count(chr(10)) + 1}, column {error.position - before.rfind(chr(10))}"
+    layer = layer_of(found.value, source)
+    return Layer(layer.given, found.problems + layer.problems)
 
 
 def _reason(error: ValueError) -> str:

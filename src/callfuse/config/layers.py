@@ -4,21 +4,37 @@ Layers are laid over each other leaf by leaf, so a source says only what it chan
 keys: an unknown one, or a value where further keys belong, is a problem of its layer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from callfuse.config.model import Config, KeyPath, dotted, entry_of, is_section, leaves
+from callfuse.config.model import Config, KeyPath, dotted, entry_of, item_name, item_of, keys, section_of
 from callfuse.config.wording import nearest, shown
+
+OTHER_SPELLINGS: dict[KeyPath, KeyPath] = {
+    ("tool_call_loop", "similarity", "threshold"): ("tool_call_loop", "similarity_threshold"),
+}
+"""Keys that may also stand in another place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What a file's text holds (None: nothing), the line of each of its keys, and what is wrong with it."""
+
+    value: object = None
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as its source gave it, and the source in words: `callfuse.yaml, line 4`."""
+    """A value as its source gave it, and where: the key's place in words (`callfuse.yaml, line 4`), and that of the
+    keys within it."""
 
     value: object
     source: str
+    within: Callable[[KeyPath], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +43,14 @@ class Layer:
 
     given: dict[KeyPath, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+
+    def put(self, path: KeyPath, value: object, source: Callable[[KeyPath], str], at: KeyPath | None = None) -> None:
+        """Keep the value of a key, which stands at another place than its own where `at` says so."""
+        at = at or path
+        if path in self.given:
+            places = f"{self.given[path].source}; {source(at)}"
+            self.problems.append(f"{dotted(path)}: given twice ({places}); keep one")
+        self.given[path] = Given(value, source(at), source)
 
 
 def layer_of(mapping: Mapping[object, object], source: Callable[[KeyPath], str]) -> Layer:
@@ -45,22 +69,46 @@ def _read(
 ) -> None:
     for key, value in mapping.items():
         path = (*above, str(key))
-        if not isinstance(key, str) or key not in model.model_fields:
+        if path in OTHER_SPELLINGS:
+            layer.put(OTHER_SPELLINGS[path], value, source, at=path)
+        elif not isinstance(key, str) or key not in model.model_fields:
             # The value stays out of it: under a key that nobody knows it may be anything, a token included.
             layer.problems.append(f"{dotted(path)} ({source(path)}): unknown key; {_meant(model, path)}")
-            continue
-        section = model.model_fields[key].annotation
-        if entry := entry_of(section):
-            _read_entries(entry, value, path, source, layer)
-        elif not is_section(section):
-            layer.given[path] = Given(value, source(path))
-        elif isinstance(value, Mapping):
-            _read(section, value, path, source, layer)
-        elif value is not None:  # a section whose every line is commented out reads as null
-            keys = ", ".join(section.model_fields)
-            layer.problems.append(
-                f"{dotted(path)} = {shown(value)} ({source(path)}): use a mapping with keys of its own ({keys})"
-            )
+        else:
+            _read_value(model.model_fields[key].annotation, value, path, source, layer)
+
+
+def _read_value(
+    annotation: object, value: object, path: KeyPath, source: Callable[[KeyPath], str], layer: Layer
+) -> None:
+    section = section_of(annotation)
+    if entry := entry_of(annotation):
+        _read_entries(entry, value, path, source, layer)
+    elif section is None:
+        layer.put(path, value, source)
+        if (item := item_of(annotation)) and isinstance(value, list | tuple):
+            _read_items(item, value, path, source, layer)
+    elif isinstance(value, Mapping):
+        _read(section, value, path, source, layer)
+    elif isinstance(value, bool) and "enabled" in section.model_fields:  # `commands: off`
+        layer.put((*path, "enabled"), value, source, at=path)
+    elif value is not None:  # a section whose every line is commented out reads as null
+        below = ", ".join(section.model_fields)
+        switch = ", or true or false" if "enabled" in section.model_fields else ""
+        layer.problems.append(
+            f"{dotted(path)} = {shown(value)} ({source(path)}): use a mapping with keys of its own ({below}){switch}"
+        )
+
+
+def _read_items(
+    item: type[BaseModel], values: Sequence[object], path: KeyPath, source: Callable[[KeyPath], str], layer: Layer
+) -> None:
+    """The keys of mappings in a list. The list is one value: no source changes a part of another's."""
+    judged = Layer()
+    for at, value in enumerate(values):
+        if isinstance(value, Mapping):
+            _read(item, value, (*path, item_name(at)), source, judged)
+    layer.problems.extend(judged.problems)
 
 
 def _read_entries(
@@ -72,19 +120,22 @@ def _read_entries(
             layer.problems.append(f"{dotted(path)} = {shown(value)} ({source(path)}): use a mapping of names")
         return
     for name, own in value.items():
+        place = (*path, str(name))
         if isinstance(own, Mapping):
-            _read(entry, own, (*path, str(name)), source, layer)
+            _read(entry, own, place, source, layer)
         else:
-            keys = ", ".join(entry.model_fields)
-            place = (*path, str(name))
-            layer.problems.append(f"{dotted(place)} = {shown(own)} ({source(place)}): use a mapping ({keys})")
+            below = ", ".join(entry.model_fields)
+            layer.problems.append(f"{dotted(place)} = {shown(own)} ({source(place)}): use a mapping ({below})")
 
 
 def _meant(model: type[BaseModel], path: KeyPath) -> str:
-    """The nearest key: one of the same name in another section, else the most alike beside it, else all of them."""
-    elsewhere = [dotted(leaf) for leaf, _ in leaves() if leaf[-1] == path[-1]]
-    if elsewhere:
-        return f"did you mean {elsewhere[0]}?"
+    """The nearest key: one of the same name in another section, else the most alike beside it, else the most alike
+    anywhere, else all of them."""
+    places = {leaf[-1]: leaf for leaf, _ in reversed(list(keys()))}
+    if path[-1] in places:
+        return f"did you mean {dotted(places[path[-1]])}?"
     if near := nearest(path[-1], list(model.model_fields)):
         return f"did you mean {dotted((*path[:-1], near))}?"
+    if near := nearest(path[-1], list(places), slip=True):
+        return f"did you mean {dotted(places[near])}?"
     return f"the keys here are {', '.join(model.model_fields)}"

@@ -6,7 +6,8 @@ to a settings class is known to all of them by existing.
 """
 
 from collections.abc import Iterator
-from typing import TypeGuard, get_args, get_origin
+from types import UnionType
+from typing import get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -17,6 +18,11 @@ from callfuse.proxy.settings import ServeSettings
 KeyPath = tuple[str, ...]
 
 
+def item_name(at: int) -> str:
+    """The name of an item of a list in a path."""
+    return f"[{at}]"
+
+
 class Config(Strict):
     """Everything that is set at start, one field a top-level block of the file."""
 
@@ -24,42 +30,64 @@ class Config(Strict):
     serve: ServeSettings = ServeSettings()
 
 
-def is_section(annotation: object) -> TypeGuard[type[BaseModel]]:
-    """Whether a field of this type holds keys of its own."""
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def section_of(annotation: object) -> type[BaseModel] | None:
+    """The class of the keys that a field of this type (or None) holds; None where it holds a value."""
+    for arm in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
+        if isinstance(arm, type) and issubclass(arm, BaseModel):
+            return arm
+    return None
 
 
 def entry_of(annotation: object) -> type[BaseModel] | None:
     """What each entry of a field holds whose keys are names of the user's (tools, models); else None."""
-    arguments = get_args(annotation)
-    return arguments[1] if get_origin(annotation) is dict and is_section(arguments[1]) else None
+    return section_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
-def leaves(model: type[BaseModel] = Config, above: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Every leaf below `model`, in the order of the classes; none below names of the user's."""
+def item_of(annotation: object) -> type[BaseModel] | None:
+    """What each item of a field holds that is a list of mappings; else None."""
+    return section_of(get_args(annotation)[0]) if get_origin(annotation) is tuple else None
+
+
+def keys(model: type[BaseModel] = Config, above: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
+    """Every key below `model`, in the order of the classes; none below names of the user's."""
     for name, field in model.model_fields.items():
         path = (*above, name)
-        if is_section(field.annotation):
-            yield from leaves(field.annotation, path)
-        elif entry_of(field.annotation) is None:
+        yield path, field
+        if section := section_of(field.annotation):
+            yield from keys(section, path)
+
+
+def leaves() -> Iterator[tuple[KeyPath, FieldInfo]]:
+    """Every leaf of the configuration, in the order of the classes; none below names of the user's."""
+    for path, field in keys():
+        if not (section_of(field.annotation) or entry_of(field.annotation)):
             yield path, field
 
 
+def differences(one: BaseModel, other: BaseModel, above: KeyPath = ()) -> Iterator[KeyPath]:
+    """The keys with other values, in two configurations; a section of names counts as one."""
+    for name, field in type(one).model_fields.items():
+        mine, own = getattr(one, name), getattr(other, name)
+        if section_of(field.annotation):
+            yield from differences(mine, own, (*above, name))
+        elif mine != own:
+            yield (*above, name)
+
+
 def field_at(path: KeyPath) -> FieldInfo:
-    """The field of a leaf, below names of the user's, too."""
+    """The field of a leaf, below names of the user's and places in a list, too."""
     model: type[BaseModel] = Config
     steps = iter(path)
     for name in steps:
         field = model.model_fields[name]
-        entry = entry_of(field.annotation)
-        if entry is not None:
-            model = entry
+        if below := entry_of(field.annotation) or item_of(field.annotation):
+            model = below
             next(steps, None)
-        elif is_section(field.annotation):
-            model = field.annotation
+        else:
+            model = section_of(field.annotation) or model
     return field
 
 
 def dotted(path: KeyPath) -> str:
-    """A key as people write it: `tool_call_loop.max_repeats`."""
-    return ".".join(path)
+    """A key as people write it: `tool_call_loop.max_repeats`, `serve.routes[0].path`."""
+    return "".join(name if name.startswith("[") else f".{name}" for name in path).removeprefix(".")

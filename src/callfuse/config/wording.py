@@ -12,12 +12,14 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 from rapidfuzz import fuzz, process
 
-from callfuse.config.model import is_section
+from callfuse.config.model import item_of, section_of
 
 LONGEST_SHOWN = 120
 """Characters of a value in a message."""
 NEAR = 75
-"""From how alike (of 100) a name is taken for a slip of another."""
+"""From how alike (of 100) a name is taken for another."""
+SLIP = 90
+"""From how alike (of 100) a name is nothing but another with a slip of the fingers."""
 
 _USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
 _QUERY = re.compile(r"(://[^\s?#]*[?#])\S+")
@@ -53,6 +55,12 @@ def allowed(field: FieldInfo) -> str:
     return _allowed(field.annotation, list(field.metadata))
 
 
+def right(problem: Mapping[str, Any], field: FieldInfo) -> str:
+    """What would be right in place of what a validator (pydantic's error) refused."""
+    own_words = problem.get("ctx", {}).get("error")
+    return str(own_words) if own_words else f"use {allowed(field)}"
+
+
 def _allowed(annotation: Any, metadata: list[Any]) -> str:
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -63,8 +71,10 @@ def _allowed(annotation: Any, metadata: list[Any]) -> str:
         return " or ".join(_allowed(arm, metadata) for arm in get_args(annotation) if arm is not type(None))
     if origin is Literal:
         return f"one of {', '.join(str(choice) for choice in get_args(annotation))}"
-    if is_section(annotation):
+    if section_of(annotation):
         return "a mapping of keys"
+    if item := item_of(annotation):
+        return f"a list of mappings ({', '.join(item.model_fields)})"
     if origin is tuple and get_args(annotation)[0] is str:
         return "a list of texts"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text that is not empty"}
@@ -79,7 +89,9 @@ def _range(metadata: list[Any]) -> str:
     return "".join(f" {bound}" for bound in (low, high) if bound)
 
 
-def nearest(name: str, names: Collection[str]) -> str | None:
-    """The one of `names` that someone who wrote `name` most likely meant; None where none is near."""
-    found = process.extractOne(name, names, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=NEAR)
+def nearest(name: str, names: Collection[str], *, slip: bool = False) -> str | None:
+    """The one of `names` that someone who wrote `name` most likely meant (`slip`: meant and mistyped); None where none
+    is near."""
+    scorer, near = (fuzz.ratio, SLIP) if slip else (fuzz.WRatio, NEAR)
+    found = process.extractOne(name, names, scorer=scorer, processor=str.lower, score_cutoff=near)
     return found[0] if found else None

@@ -14,7 +14,7 @@ import orjson
 FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """Whatever asking the upstream may raise. Timeouts are OSErrors; a ValueError is a request that cannot be written."""
 
-BAD_REQUEST, BAD_GATEWAY, GATEWAY_TIMEOUT = 400, 502, 504
+BAD_REQUEST, NOT_FOUND, BAD_GATEWAY, GATEWAY_TIMEOUT = 400, 404, 502, 504
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,6 @@ def _why(error: BaseException) -> str:
 
 def openai_error(_path: str, status: int, message: str) -> tuple[bytes, str]:
     """The error envelope of the OpenAI APIs, which most clients can read."""
-    kind = "invalid_request_error" if status == BAD_REQUEST else "upstream_error"
+    kind = "invalid_request_error" if status < 500 else "upstream_error"
     code = {BAD_GATEWAY: "upstream_unreachable", GATEWAY_TIMEOUT: "upstream_timeout"}.get(status)
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}), "application/json"

@@ -1,6 +1,7 @@
 """The settings of the `serve` block, validated. Times are seconds."""
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -8,6 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from callfuse.policy.fields import Seconds, Strict, Whole
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+RIGHT_PATH: Final = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
+RIGHT_BACKEND: Final = "use a name without : or white space, as in anthropic"
 RIGHT_UPSTREAM = "use http:// or https:// with a host, as in https://api.openai.com"
 
 
@@ -29,9 +32,62 @@ def _upstream(value: str) -> str:
     return value
 
 
-def _lower(value: Any) -> Any:
+def lower(value: Any) -> Any:
     """Log levels are written in capitals as often as not."""
     return value.lower() if isinstance(value, str) else value
+
+
+def _path(value: str) -> str:
+    """A path prefix, without the slash at its end."""
+    path = value.rstrip("/")
+    segments = path.split("/")
+    if not path or segments[0] or "" in segments[1:] or {".", ".."} & set(segments) or re.search(r"[?#%\\\s]", path):
+        raise ValueError(RIGHT_PATH)
+    return path
+
+
+def _backend(value: str) -> str:
+    if not re.fullmatch(r"[^\s:]+", value):
+        raise ValueError(RIGHT_BACKEND)
+    return value
+
+
+def to_routes(value: Any) -> Any:
+    """Routes may be written as texts, `/anthropic=https://api.anthropic.com`, as in a variable."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        return value
+    return [_route(one) if isinstance(one, str) else one for one in value]
+
+
+def _route(text: str) -> dict[str, str]:
+    path, mark, upstream = text.partition("=")
+    if not mark:
+        raise ValueError("use PATH=URL, as in /anthropic=https://api.anthropic.com, or a list of mappings")
+    return {"path": path, "upstream": upstream}
+
+
+class Route(Strict):
+    """One more vendor, below a path of its own."""
+
+    path: Annotated[str, AfterValidator(_path)]
+    """Requests below this path go there, with this path cut off; of several that match, the longest decides."""
+    upstream: Annotated[str, AfterValidator(_upstream)]
+    """As `serve.upstream`."""
+    backend: Annotated[str, AfterValidator(_backend)] | None = None
+    """Its name in `backend:model`, where that is not the vendor's whose format is spoken."""
+
+    def holds(self, path: str) -> bool:
+        """Whether a path lies below this route's, by whole segments."""
+        return path.startswith(self.path) and path[len(self.path) : len(self.path) + 1] in ("", "/")
+
+
+def _different(values: tuple[Route, ...]) -> tuple[Route, ...]:
+    paths = [one.path for one in values]
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"the path {twice[0]} is given twice; keep one")
+    return values
 
 
 class ServeSettings(Strict):
@@ -39,13 +95,17 @@ class ServeSettings(Strict):
 
     upstream: Annotated[str, AfterValidator(_upstream)] | None = None
     """The vendor's base URL, without query. May hold `user:password@`, which is never printed."""
+    routes: Annotated[tuple[Route, ...], BeforeValidator(to_routes), AfterValidator(_different)] = ()
+    """More vendors by path: a list of path, upstream and, if wanted, backend, or of texts PATH=URL. Without
+    `serve.upstream` every other path is answered with 404."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """The address to listen on; 0.0.0.0 for every one."""
     port: Annotated[Whole, Field(ge=0, le=65535)] = 8100
     """0 takes any free port and prints which."""
     workers: Annotated[Whole, Field(ge=1)] = 1
     """Processes. Each keeps its own sessions in memory."""
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = "info"
+    """From which level on callfuse logs; at debug each request has a line."""
     connect_timeout_s: Seconds = 10
     """Until the connection to the upstream stands."""
     first_byte_timeout_s: Seconds = 600
@@ -55,4 +115,15 @@ class ServeSettings(Strict):
     shutdown_timeout_s: Seconds = 30
     """How long open streams may go on after the signal to stop."""
     max_connections: Annotated[Whole, Field(ge=0)] = 1000
-    """Connections to the upstream at a time, in each worker; 0 is without limit."""
+    """Connections to an upstream at a time, in each worker; 0 is without limit."""
+
+    def route_of(self, path: str) -> Route | None:
+        """The route of a path; None where it goes to `upstream`."""
+        if not self.routes:
+            return None
+        return max((one for one in self.routes if one.holds(path)), key=lambda one: len(one.path), default=None)
+
+    def backend_of(self, path: str) -> str | None:
+        """The name that a route gives the vendor behind a path."""
+        route = self.route_of(path)
+        return route.backend if route else None

@@ -1,6 +1,6 @@
 """Where a request goes.
 
-In: the upstream's base URL, once, and then the scope of each request. Out: the URL to ask. The path and the query of
+In: an upstream's base URL, once, and then the scope of each request. Out: the URL to ask. The path and the query of
 the client stand in it byte for byte, behind the base URL's own path. Its host is the upstream's, whatever the path is.
 """
 
@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from yarl import URL
 
-from callfuse.errors import ConfigError
 from callfuse.proxy.asgi import Scope
 
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -19,7 +18,7 @@ _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The one server behind the proxy."""
+    """A server behind the proxy."""
 
     origin: str
     """Scheme, host and port: all of the upstream that is ever printed."""
@@ -29,10 +28,8 @@ class Upstream:
     """The base URL's `user:password@` as a header's value, for requests that bring none."""
 
     @classmethod
-    def parse(cls, base_url: str | None) -> "Upstream":
+    def parse(cls, base_url: str) -> "Upstream":
         """Read a base URL. `ServeSettings` has checked its form."""
-        if base_url is None:
-            raise ConfigError("serve.upstream is not set; use the vendor's base URL, as in https://api.openai.com")
         url = URL(base_url)
         credentials = None
         if url.user is not None or url.password is not None:
@@ -44,16 +41,18 @@ class Upstream:
         """Whether it is spoken to over TLS."""
         return self.origin.startswith("https:")
 
-    def url(self, scope: Scope) -> URL:
-        """The URL for a request: `encoded`, so that nothing is quoted, unquoted or normalised on the way."""
-        target = self.prefix + _path(scope)
+    def url(self, scope: Scope, route: str = "") -> URL:
+        """The URL for a request, whose path begins with that of its route: `encoded`, so that nothing is quoted,
+        unquoted or normalised on the way."""
+        path = path_of(scope).removeprefix(route)
+        target = self.prefix + (path if path.startswith("/") else "/" + path)
         if query := scope.get("query_string", b""):
             target += "?" + _text(query)
         # A `#` that a server lets through belongs to the target; in a URL it would begin a fragment and be left out.
         return URL(self.origin + target.replace("#", "%23"), encoded=True)
 
 
-def _path(scope: Scope) -> str:
+def path_of(scope: Scope) -> str:
     """The path as the client wrote it, below the place where the app is mounted. It always begins with a slash."""
     raw: Any = scope.get("raw_path")
     path = _text(raw.partition(b"?")[0]) if raw else quote(scope["path"], safe="/:@!$&'()*+,;=~")

@@ -1,0 +1,50 @@
+"""Settings that a trusted caller sends with a request, in headers: `x-callfuse-mode: warn`.
+
+They are callfuse's own, so they never go further; and they hold only where `header_overrides` allows it, for the one
+exchange.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from callfuse.asgi.headers import without
+from callfuse.asgi.types import Scope
+from callfuse.config.model import section_of
+from callfuse.config.wording import right, shown
+from callfuse.policy.sections import ModelSettings
+from callfuse.policy.tiers import Overrides
+
+KEYS: Final = {
+    f"x-callfuse-{key.replace('_', '-')}".encode(): key
+    for key, field in ModelSettings.model_fields.items()
+    if section_of(field.annotation) is None
+}
+"""Each header and the key that it sets."""
+NAMES: Final = frozenset(KEYS)
+
+
+def given(found: Mapping[bytes, bytes]) -> tuple[Overrides, dict[str, str]]:
+    """What the headers of a request set; and, by header, what is wrong with those that set nothing."""
+    values: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    for name in sorted(NAMES & found.keys()):
+        key, text = KEYS[name], found[name].decode("latin-1").strip()
+        parts = [part.strip() for part in text.split(",")]
+        try:
+            section = ModelSettings.model_validate({key: parts if key == "mode" and len(parts) > 1 else text})
+        except ValidationError as error:
+            words = right(error.errors()[0], ModelSettings.model_fields[key])
+            wrong[name.decode()] = f"{shown(text)}: {words}"
+        else:
+            values[key] = getattr(section, key)
+    return Overrides(values), wrong
+
+
+def stripped(scope: Scope) -> Scope:
+    """The scope without these headers; the same one where it has none of them."""
+    pairs = scope.get("headers") or ()
+    if NAMES.isdisjoint(name.lower() for name, _ in pairs):
+        return scope
+    return {**scope, "headers": without(pairs, NAMES)}

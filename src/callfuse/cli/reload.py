@@ -1,0 +1,123 @@
+"""Settings that are read again while `callfuse serve` runs: on SIGHUP, and when their file has changed.
+
+Good ones hold for the exchanges that begin from then on; bad ones are refused with an error in the log, and the old
+ones stay. Every worker process does this by itself.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from callfuse import CallFuseMiddleware, ConfigError
+from callfuse.config import Config, load_config
+from callfuse.config.model import KeyPath, differences, dotted
+from callfuse.proxy.app import ReverseProxy
+from callfuse.proxy.asgi import Receive, Scope, Send
+
+logger = logging.getLogger("callfuse.serve")
+
+POLL_S = 2.0
+"""Between two looks at the file."""
+
+FIXED: Final = frozenset(
+    {
+        ("tool_call_loop", "max_sessions"),
+        *(("serve", key) for key in ("host", "port", "workers", "log_level", "shutdown_timeout_s")),
+    }
+)
+"""Keys that hold as they were at the start."""
+RELOADED: Final = ("tool_call_loop", "serve")
+"""The blocks whose other keys may change."""
+
+HANGUP: Final = getattr(signal, "SIGHUP", None)
+"""Windows has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the settings were made of: a file, the options of the command line, and the environment, which stays."""
+
+    file: str
+    options: Mapping[str, object]
+    version: str | None
+
+    @classmethod
+    def of(cls, file: str | None, options: Mapping[str, object]) -> "Origin | None":
+        """None where there is no file that could change."""
+        return cls(file, options, version_of(file)) if file else None
+
+    def load(self) -> Config:
+        """The settings as they are now. Raises ConfigError."""
+        return load_config(self.file, options=self.options)
+
+
+def version_of(file: str) -> str | None:
+    """What changes with the file: time, size and number; None where it cannot be looked at."""
+    with suppress(OSError):
+        found = os.stat(os.path.expanduser(file))  # noqa: PTH116, PTH111 - a Path would be made for each look
+        return f"{found.st_mtime_ns} {found.st_size} {found.st_ino}"
+    return None
+
+
+class Reloading:
+    """The guarded proxy as an app whose settings follow their file for as long as its lifespan lasts."""
+
+    def __init__(self, app: CallFuseMiddleware, proxy: ReverseProxy, config: Config, origin: Origin) -> None:
+        self._app = app
+        self._proxy = proxy
+        self._config = config
+        self._origin = origin
+        self._version = origin.version
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """One ASGI connection."""
+        return (self._live if scope["type"] == "lifespan" else self._app)(scope, receive, send)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        watching = loop.create_task(self._watch())
+        if HANGUP is not None:
+            loop.add_signal_handler(HANGUP, self.reload)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            if version_of(self._origin.file) not in (None, self._version):
+                self.reload()
+            await asyncio.sleep(POLL_S)
+
+    def reload(self) -> None:
+        """Read the settings again, and use them if they are right."""
+        self._version = version_of(self._origin.file)  # before the file is read: what is written meanwhile is news
+        try:
+            config = self._origin.load()
+            self._proxy.configure(config.serve)
+            self._app.configure(config)
+        except ConfigError as error:
+            wrong = "\n".join(f"  {line}" for line in str(error).splitlines())
+            logger.error("%s is not used, the settings stay as they are:\n%s", self._origin.file, wrong)  # noqa: TRY400
+            return
+        except Exception:  # whatever goes wrong, the server and its next look at the file go on
+            logger.exception("%s is not used, the settings stay as they are", self._origin.file)
+            return
+        changed, self._config = list(differences(self._config, config)), config
+        now = [path for path in changed if not _is_fixed(path)]
+        logger.info("%s is read again; new from now on: %s", self._origin.file, _listed(now) or "nothing")
+        if later := [path for path in changed if _is_fixed(path)]:
+            logger.warning("only from the next start on: %s", _listed(later))
+
+
+def _is_fixed(path: KeyPath) -> bool:
+    return path in FIXED or path[0] not in RELOADED
+
+
+def _listed(paths: list[KeyPath]) -> str:
+    return ", ".join(map(dotted, paths))

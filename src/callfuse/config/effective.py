@@ -1,0 +1,74 @@
+"""What holds for a model and a tool, and which tier and source each value is from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from callfuse.config import Resolved
+from callfuse.config.model import KeyPath, dotted
+from callfuse.config.reference import plain, reference
+from callfuse.config.wording import without_credentials
+from callfuse.policy.tiers import origin
+
+DEFAULT, SERVER = "default", "server"
+OF_A_TOOL = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
+"""What is settled for each tool, and the key of the block that decides where the tool's own entry does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting as it holds. `source` is empty for a default."""
+
+    key: str
+    value: Any
+    tier: str
+    source: str
+
+
+def effective(resolved: Resolved, model: str = "", tool: str | None = None) -> Iterator[Row]:
+    """Every setting; `model` is backend and model as one text, as in `openai:gpt-4o`."""
+    block = resolved.config.tool_call_loop
+    tiers = block.tiers(model, tool=tool)
+    settings = block.for_exchange(model)
+    of_tool = None if tool is None else settings.for_tool(tool)
+    config = resolved.config.model_copy(update={"tool_call_loop": of_tool.settings if of_tool else settings})
+    for key in reference():
+        if key.section or key.path[-1] in ("per_tool", "models"):
+            continue
+        tier = origin(".".join(key.path[1:]), tiers) if key.path[0] == "tool_call_loop" else None
+        yield _row(resolved, key.path, value_at(config, key.path), tier)
+    if of_tool:
+        for name, otherwise in OF_A_TOOL.items():
+            value = getattr(of_tool, name)
+            tier = origin(name, tiers)
+            row = _row(resolved, ("tool_call_loop", name if tier else otherwise), value, tier)
+            yield replace(row, key=f"tool_call_loop.{name}", value=sorted(value) if name == "ignore" else value)
+
+
+def value_at(value: Any, path: KeyPath) -> Any:
+    """The value under a path, as a file would write it and without credentials."""
+    for name in path:
+        value = value[name] if isinstance(value, dict) else getattr(value, name)
+    return shown_plain(value)
+
+
+def shown_plain(value: Any) -> Any:
+    """As a file would write it, without the credentials of a URL."""
+    value = plain(value)
+    if isinstance(value, list):
+        return [shown_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: shown_plain(below) for key, below in value.items()}
+    return without_credentials(value) if isinstance(value, str) and "://" in value else value
+
+
+def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> Row:
+    place = path
+    if tier:
+        section, _, name = tier.partition(" ")
+        below = path[1:]
+        if section == "per_tool" and below == ("max_calls_of_tool",):
+            below = ("max_calls",)
+        place = ("tool_call_loop", section, name, *below)
+    given = resolved.given.get(place)
+    return Row(dotted(path), value, tier or (SERVER if given else DEFAULT), given.source if given else "")

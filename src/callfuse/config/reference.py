@@ -1,0 +1,88 @@
+"""Every key of the configuration, explained: what `config init`, the JSON schema and the page of settings are made of.
+
+The words are those that stand below each field in its class.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from callfuse.config.environment import variables
+from callfuse.config.model import Config, KeyPath, keys, section_of
+from callfuse.policy.sections import Detectors
+from callfuse.policy.settings import MODES, LoopSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: its field, what it is for, and the variable that sets it ("" for a section, and for names)."""
+
+    path: KeyPath
+    field: FieldInfo
+    text: str
+    variable: str
+
+    @property
+    def section(self) -> type[BaseModel] | None:
+        """The class of its own keys, where it has some."""
+        return section_of(self.field.annotation)
+
+    @property
+    def default(self) -> Any:
+        """Its default as a file would write it."""
+        return plain(self.field.get_default(call_default_factory=True))
+
+
+def reference() -> Iterator[Key]:
+    """Every key, sections included, in the order of the classes; none below names of the user's."""
+    names = {path: variable for variable, path in variables().items()}
+    models: dict[KeyPath, type[BaseModel]] = {(): Config}
+    for path, field in keys():
+        text = described(models[path[:-1]]).get(path[-1], "")
+        if section := section_of(field.annotation):
+            models[path] = section
+            text = text or inspect.cleandoc(section.__doc__ or "")
+        yield Key(path, field, text, names.get(path, ""))
+
+
+@cache
+def described(model: type[BaseModel]) -> dict[str, str]:
+    """The words below each field of a class. A tier's keys mean what those of the block mean."""
+    words: dict[str, str] = {}
+    if model not in (LoopSettings, Detectors):
+        words |= described(LoopSettings) | described(Detectors)
+    for one in reversed(model.__mro__):
+        if issubclass(one, BaseModel) and one is not BaseModel:
+            words |= dict(_below_fields(one))
+    return {key: words[key] for key in model.model_fields if key in words}
+
+
+def _below_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    for field, below in pairwise(body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                yield name, inspect.cleandoc(text)
+
+
+def plain(value: Any) -> Any:
+    """A value as a file would write it: a ladder by its mode's name, where it has one."""
+    for mode, ladder in MODES.items():
+        if value == ladder:
+            return mode
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(below) for key, below in value.items()}
+    if isinstance(value, BaseModel):
+        return {key: plain(below) for key, below in value if below is not None}
+    return str(value) if isinstance(value, str) else value

@@ -1,0 +1,103 @@
+"""The JSON schema of the file, for editors: it takes whatever the settings take, as far as a schema can say it.
+
+YAML of today reads `on` and `off` as words, where callfuse reads switches, so both are switches here.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from callfuse.config.model import Config, entry_of, item_of, section_of
+from callfuse.config.reference import described
+from callfuse.policy import fields
+from callfuse.proxy import settings as serve
+
+JSONSchema = dict[str, Any]
+
+NULL: JSONSchema = {"type": "null"}
+NUMBER: JSONSchema = {"type": "string", "pattern": r"^\s*[-+0-9_.eE]+\s*$"}
+"""A number in quotes."""
+BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+WORDS = ("true", "t", "on", "yes", "y", "1", "false", "f", "off", "no", "n", "0")
+SPELLINGS = sorted({spelt for word in WORDS for spelt in (word, word.upper(), word.capitalize())})
+SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *SPELLINGS]}]}
+RUNG: JSONSchema = {"enum": [str(rung) for rung in fields.Rung]}
+MODE: JSONSchema = {"anyOf": [{"enum": list(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
+
+
+def json_schema() -> JSONSchema:
+    """The schema of the whole file."""
+    schema: JSONSchema = _bounded(Config.model_json_schema(schema_generator=_Generator))
+    for model in _models(Config):
+        _complete(schema if model is Config else schema["$defs"][model.__name__], model)
+    loop = schema["$defs"]
+    loop["Similarity"]["properties"]["threshold"] = loop["LoopSettings"]["properties"]["similarity_threshold"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "callfuse", **schema}
+
+
+def _bounded(schema: Any) -> Any:
+    """The bounds behind a validator, which pydantic leaves under its own names."""
+    if isinstance(schema, list):
+        return [_bounded(one) for one in schema]
+    if isinstance(schema, dict):
+        return {BOUNDS.get(key, key): _bounded(below) for key, below in schema.items()}
+    return schema
+
+
+class _Generator(GenerateJsonSchema):
+    """What the validators of `policy.fields` take, in place of what they give."""
+
+    def bool_schema(self, schema: core_schema.BoolSchema) -> JSONSchema:
+        return SWITCH
+
+    def int_schema(self, schema: core_schema.IntSchema) -> JSONSchema:
+        return {"anyOf": [super().int_schema(schema), NUMBER]}
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JSONSchema:
+        return {"anyOf": [super().float_schema(schema), NUMBER]}
+
+    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JSONSchema:
+        read = schema["function"]["function"]
+        if read is fields.ladder:
+            return MODE
+        if read is serve.lower:
+            names = self.generate_inner(schema["schema"])["enum"]
+            return {"enum": [spelt for name in names for spelt in (name, name.upper(), name.capitalize())]}
+        if read is serve.to_routes:
+            routes = self.generate_inner(schema["schema"])
+            text = {"type": "string", "pattern": "^/[^=]*=.*://"}
+            return {"anyOf": [{**routes, "items": {"anyOf": [routes["items"], text]}}, text]}
+        if isinstance(read, fields.Limit):
+            number = {"anyOf": [{"enum": [0]}, {"type": "integer", "minimum": 2}]}
+            named = {"type": "object", "properties": {read.unit: number}, "additionalProperties": False}
+            words = {"enum": [spelt for word in fields.SWITCHES for spelt in (word, word.upper(), word.capitalize())]}
+            return {"anyOf": [{"type": "boolean"}, words, NUMBER, number, named]}
+        return super().function_before_schema(schema)
+
+    def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JSONSchema:
+        return {"anyOf": [{"enum": [0]}, {"type": "integer", "minimum": 2}, NUMBER]}
+
+
+def _models(model: type[BaseModel]) -> dict[type[BaseModel], None]:
+    """Every class of sections and entries, once."""
+    found: dict[type[BaseModel], None] = {model: None}
+    for field in model.model_fields.values():
+        below = section_of(field.annotation) or entry_of(field.annotation) or item_of(field.annotation)
+        if below:
+            found |= _models(below)
+    return found
+
+
+def _complete(schema: JSONSchema, model: type[BaseModel]) -> None:
+    """Descriptions; and sections that may be empty, or a switch where they have one."""
+    words = described(model)
+    for name, field in model.model_fields.items():
+        own = schema["properties"][name]
+        if section := section_of(field.annotation):
+            switch = [SWITCH] if "enabled" in section.model_fields else []
+            own = {"anyOf": [{"$ref": f"#/$defs/{section.__name__}"}, *switch, NULL]}
+        elif entry_of(field.annotation):
+            own = {"anyOf": [own, NULL]}
+        schema["properties"][name] = own | ({"description": words[name]} if name in words else {})

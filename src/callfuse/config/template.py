@@ -1,0 +1,64 @@
+"""The file to begin with: every key with its default, its variable and what it is for, all of it commented out.
+
+A key stands behind `#` without a blank and an explanation behind `# `, so that deleting each `#` that stands right
+before a key gives a file that says the defaults.
+"""
+
+import json
+import textwrap
+from collections.abc import Iterator
+
+from callfuse.config.model import entry_of, item_of
+from callfuse.config.reference import Key, reference
+
+WIDTH = 100
+
+_HEAD = (
+    "Settings of callfuse: every key with its default and its environment variable. Delete the # before a key to set "
+    "it. A variable wins over this file, and `callfuse config check FILE` says whether a file is right."
+)
+
+
+def template(*, toml: bool = False) -> str:
+    """The text of the file."""
+    lines = [*_comment(_HEAD, "")]
+    for key in reference():
+        lines += _in_toml(key) if toml else _in_yaml(key)
+    return "\n".join(lines) + "\n"
+
+
+def _in_yaml(key: Key) -> Iterator[str]:
+    indent = "  " * (len(key.path) - 1)
+    if len(key.path) == 1:
+        yield ""
+    yield from _comment(_told(key), indent)
+    if key.section:
+        yield f"{indent}{key.path[-1]}:"  # a section whose every line is commented out says nothing
+    else:
+        yield f"{indent}#{key.path[-1]}: {json.dumps(key.default, ensure_ascii=False)}"
+
+
+def _in_toml(key: Key) -> Iterator[str]:
+    if len(key.path) == 1:
+        yield ""
+        yield from _comment(_told(key), "")
+        yield f"[{key.path[0]}]"
+        return
+    yield from _comment(_told(key), "")
+    if key.default is None:
+        yield f"# {'.'.join(key.path[1:])} is not set"  # TOML has no null
+    elif not key.section:
+        value = json.dumps(key.default, ensure_ascii=False)
+        yield f"#{'.'.join(key.path[1:])} = {value}"
+
+
+def _told(key: Key) -> str:
+    below = entry_of(key.field.annotation) or item_of(key.field.annotation)
+    with_keys = f" Each has any of the keys {', '.join(below.model_fields)}." if below else ""
+    return key.text + with_keys + (f" ({key.variable})" if key.variable else "")
+
+
+def _comment(text: str, indent: str) -> Iterator[str]:
+    for paragraph in text.split("\n\n"):
+        for line in textwrap.wrap(" ".join(paragraph.split()), WIDTH - len(indent), break_on_hyphens=False):
+            yield f"{indent}# {line}"

@@ -1,0 +1,81 @@
+"""`docs/settings.md` is true: it names every key, with the default, the variable and the words of the classes."""
+
+import json
+import re
+from pathlib import Path
+
+from callfuse.asgi.overrides import KEYS
+from callfuse.cli.reload import FIXED
+from callfuse.config import load_config
+from callfuse.config.reference import described, reference
+from callfuse.policy.fields import MODES, PLACEHOLDERS, Rung
+from callfuse.policy.sections import ModelSettings, ToolSettings
+from callfuse.proxy.settings import Route
+
+PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+FLAT = " ".join(PAGE.split())
+
+
+def rows(*headings: str) -> list[str]:
+    """The rows of the table below a heading, and below those within it."""
+    text = PAGE
+    for heading in headings:
+        text = text.partition(f"\n{heading}\n")[2]
+        text = re.split(rf"\n#{{1,{heading.count('#')}}} ", text)[0]
+    return [line for line in text.splitlines() if line.startswith("| `")]
+
+
+def cell(text: str) -> str:
+    """Words as they stand in a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def named(*names: str) -> str:
+    """Names as they stand in a sentence."""
+    return ", ".join(f"`{name}`" for name in names[:-1]) + f" and `{names[-1]}`"
+
+
+def test_every_key_has_its_row() -> None:
+    """In the order of the classes, and no other row is there."""
+    for block in ("tool_call_loop", "serve"):
+        expected = []
+        for key in reference():
+            if key.path[0] == block and len(key.path) > 1:
+                default = "" if key.section else f"`{json.dumps(key.default, ensure_ascii=False)}`"
+                variable = f"`{key.variable}`" if key.variable else ""
+                expected.append(f"| `{'.'.join(key.path[1:])}` | {default} | {variable} | {cell(key.text)} |")
+        assert rows(f"## `{block}`")[: len(expected)] == expected
+
+
+def test_every_key_of_a_tier_is_named() -> None:
+    """The block's own by name, the others with their words."""
+    own = rows("## `tool_call_loop`", "### Per tool")
+    words = described(ToolSettings)
+    names = [line.split("`")[1] for line in own]
+    assert own == [f"| `{name}` | {cell(words[name])} |" for name in names]
+    rest = [name for name in ToolSettings.model_fields if name not in names]
+    assert f"A tool may have these keys of the block: {named(*rest)}." in FLAT
+    assert f"A model may have these keys of the block: {named(*ModelSettings.model_fields)}." in FLAT
+    assert f"The headers are {named(*(name.decode() for name in KEYS))}." in FLAT
+    routes = [f"| `{name}` | {cell(text)} |" for name, text in described(Route).items()]
+    assert rows("## `serve`", "### Routes") == routes
+    assert len(routes) == len(Route.model_fields)
+
+
+def test_every_word_is_named() -> None:
+    """Modes, rungs, placeholders, and the keys that cannot change."""
+    for word in (*MODES, *Rung, *(f"{{{name}}}" for name in PLACEHOLDERS), *(path[-1] for path in FIXED)):
+        assert f"`{word}`" in FLAT
+
+
+def test_the_examples_are_right(tmp_path: Path) -> None:
+    """Each of them is a file that can be read."""
+    blocks = re.findall(r"(?:^    .*\n)+", PAGE, re.MULTILINE)
+    files = [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks if ":\n" in block.split("      ")[0]]
+    assert len(files) == 3
+    for text in files:
+        file = tmp_path / "c.yaml"
+        file.write_text(text, encoding="utf-8")
+        assert load_config(file, {}) != load_config({}, {})
+    (variable,) = re.findall(r"`CALLFUSE_SERVE_ROUTES=(.*?)`", FLAT)
+    assert len(load_config({}, {"CALLFUSE_SERVE_ROUTES": variable}).serve.routes) == 2
