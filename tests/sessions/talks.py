@@ -10,6 +10,7 @@ from typing import Any
 
 from callfuse.dialects.base import Request
 from callfuse.model import Timeline, ToolCall
+from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.ledger import LaneState
 from tests.detect.timelines import call
@@ -63,17 +64,23 @@ def request(*parts: str, ids: Ids = by_number, drop: slice | None = None) -> Req
     return read(OPENAI, json.dumps({"model": "m", "messages": turns, "tools": [{"type": "function"}]}).encode())
 
 
+def talk(asked: Request, state: LaneState | None = None, settings: LoopSettings | None = None) -> Conversation:
+    """The conversation of a request; without a state the ledger knows nothing of it."""
+    return Conversation(asked, state or LaneState(), 99.0, settings or LoopSettings())
+
+
 class Lane:
     """The ledger of one lane, over several exchanges."""
 
-    def __init__(self, ids: Ids = by_number) -> None:
+    def __init__(self, ids: Ids = by_number, settings: LoopSettings | None = None) -> None:
         self.state = LaneState()
         self.ids = ids
         self.now = 0.0
+        self.settings = settings or LoopSettings()
 
     def look(self, *parts: str, drop: slice | None = None) -> Conversation:
         """The conversation of a request with these parts."""
-        return Conversation(request(*parts, ids=self.ids, drop=drop), self.state, self.now)
+        return Conversation(request(*parts, ids=self.ids, drop=drop), self.state, self.now, self.settings)
 
     def answer(self, *parts: str, brings: Sequence[str], drop: slice | None = None, place: int = 0) -> Conversation:
         """An exchange over these parts that brings rounds (several where the model was asked again)."""

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callfuse.sessions.conversation import Conversation
-from callfuse.sessions.ledger import LaneState
-from tests.sessions.talks import Ids, Lane, by_name, by_number, request, without, words
+from tests.sessions.talks import Ids, Lane, by_name, by_number, request, talk, without, words
 
 HELLO = "user: Find it."
 EVERY_ID = pytest.mark.parametrize("ids", [by_number, by_name, without])
@@ -32,7 +30,7 @@ def test_request_and_ledger_tell_the_same_rounds_once(ids: Ids) -> None:
 @EVERY_ID
 def test_a_restarted_guard_reads_the_request(ids: Ids) -> None:
     """With an empty ledger the rounds are the same, their times unknown."""
-    timeline = Conversation(request(HELLO, *["a=x"] * 4, ids=ids), LaneState(), 99).timeline
+    timeline = talk(request(HELLO, *["a=x"] * 4, ids=ids)).timeline
     assert words(timeline) == ["a=x"] * 4
     assert [round_.time for round_ in timeline] == [None] * 4
 
@@ -90,16 +88,16 @@ def test_a_compacted_history() -> None:
     lane = spun(3)
     lane.answer(HELLO, *["a=x"] * 3, brings=["a"])
     compacted = request(HELLO, "b=y", "user: <system-reminder>What was done: ...</system-reminder>")
-    assert words(Conversation(compacted, lane.state, 99).timeline) == ["b=y"]
+    assert words(talk(compacted, lane.state).timeline) == ["b=y"]
     turns = request(HELLO, "user: <system-reminder>What was done: ...</system-reminder>")
-    assert len(words(Conversation(turns, lane.state, 99).timeline)) == 4
+    assert len(words(talk(turns, lane.state).timeline)) == 4
 
 
 def test_ids_that_the_client_rewrites() -> None:
     """Another run of the same prompt looks no different: nothing of the ledger joins, the request speaks for itself."""
     lane = spun(3)
     rewritten = request(HELLO, *["a=x"] * 3, ids=lambda number, name: f"other-{number}")
-    timeline = Conversation(rewritten, lane.state, 99).timeline
+    timeline = talk(rewritten, lane.state).timeline
     assert words(timeline) == ["a=x"] * 3
     assert [round_.time for round_ in timeline] == [None, None, None]
 
@@ -187,7 +185,7 @@ def test_outcomes_are_kept_for_rounds_that_go_later() -> None:
 
 def test_the_oldest_rounds_and_notes_go_first() -> None:
     """Within `max_rounds`."""
-    conversation = Conversation(request(HELLO), LaneState(), 0)
+    conversation = talk(request(HELLO))
     calls = [next(iter(request(HELLO, f"a{at}=x").rounds())) for at in range(8)]
     rounds = [round_.calls for round_ in calls if round_]
     state = conversation.after(rounds, [(one[0], f"note {at}") for at, one in enumerate(rounds)], 1, max_rounds=5)

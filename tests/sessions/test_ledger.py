@@ -2,8 +2,9 @@
 
 import pytest
 
+from callfuse.policy.tiers import Overrides
 from callfuse.sessions.identity import Lane
-from callfuse.sessions.ledger import KeptRound, LaneState, MemoryLedger
+from callfuse.sessions.ledger import KeptRound, LaneState, MemoryLedger, SessionKey, SessionState
 
 
 def lane(number: int) -> Lane:
@@ -50,3 +51,41 @@ async def test_a_state_that_nobody_wrote_is_nobodys() -> None:
     ledger = MemoryLedger(max_lanes=10, ttl_s=100)
     (await ledger.read(lane(1), 0)).rounds.append(state().rounds[0])
     assert (await ledger.read(lane(1), 0)).rounds == []
+
+
+def session(number: int) -> SessionKey:
+    """A session of its own."""
+    return b"credential", f"session-{number}"
+
+
+TTL = SessionState(Overrides({"ttl_seconds": 9.0}), (b"turn",))
+
+
+async def test_what_a_session_has_set() -> None:
+    """It is read under the session's own name and credential only."""
+    ledger = MemoryLedger(max_lanes=10, ttl_s=100)
+    await ledger.write_session(session(1), TTL, 0)
+    assert await ledger.read_session(session(1), 1) == TTL
+    assert await ledger.read_session(session(2), 1) == SessionState()
+    assert await ledger.read_session((b"other", "session-1"), 1) == SessionState()
+
+
+async def test_what_a_session_has_set_lives_as_long_as_it_is_used() -> None:
+    """Each exchange of the session reads it."""
+    ledger = MemoryLedger(max_lanes=10, ttl_s=100)
+    await ledger.write_session(session(1), TTL, 0)
+    assert await ledger.read_session(session(1), 90) == TTL
+    assert await ledger.read_session(session(1), 180) == TTL
+    assert await ledger.read_session(session(1), 281) == SessionState()
+
+
+async def test_sessions_are_bounded() -> None:
+    """The one unused for longest goes first, and so do those out of time."""
+    ledger = MemoryLedger(max_lanes=2, ttl_s=100)
+    for number in range(2):
+        await ledger.write_session(session(number), TTL, number)
+    await ledger.read_session(session(0), 2)
+    await ledger.write_session(session(2), TTL, 3)
+    assert [(await ledger.read_session(session(number), 4)) == TTL for number in range(3)] == [True, False, True]
+    await ledger.write_session(session(3), TTL, 500)
+    assert [(await ledger.read_session(session(number), 500)) == TTL for number in range(4)] == [False] * 3 + [True]

@@ -1,31 +1,31 @@
 """Warnings and notes in results: a pure function of the conversation, each at its own place."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.conversation import Conversation
-from callfuse.sessions.ledger import LaneState
 from callfuse.sessions.notes import notes_for
-from tests.sessions.talks import Lane, by_name, by_number, messages, request
+from tests.sessions.talks import Lane, by_name, by_number, messages, request, talk
 from tests.stream.driving import read
 from tests.stream.written import OPENAI
 
 HELLO = "user: Find it."
 WARN = LoopSettings.model_validate({"mode": "warn"})
+COUNT = re.compile(r"(?:call|round) (\d+)")
 
 
-def counts(conversation: Conversation, settings: LoopSettings = WARN) -> dict[int, int]:
+def counts(conversation: Conversation) -> dict[int, int]:
     """The places of the warned results (messages behind the call) and the counts that the warnings tell."""
-    found = notes_for(conversation._request, conversation, settings)
-    return {note.position: int(note.text.split("call ")[1].split()[0]) for note in found}
+    return {note.position: int(COUNT.findall(note.text)[0]) for note in notes_for(conversation)}
 
 
-def fresh(*parts: str) -> Conversation:
+def fresh(*parts: str, settings: LoopSettings = WARN) -> Conversation:
     """A conversation of which the ledger knows nothing."""
-    return Conversation(request(*parts), LaneState(), 0.0)
+    return talk(request(*parts), settings=settings)
 
 
 def test_each_repeat_from_the_limit_on_is_told() -> None:
@@ -37,7 +37,8 @@ def test_each_repeat_from_the_limit_on_is_told() -> None:
 def test_only_where_warnings_are_a_rung() -> None:
     """No other ladder writes into a request by itself."""
     for mode, found in (("block", {}), ("observe", {}), ("chance_then_block", {}), ("graduated", {5: 3})):
-        assert counts(fresh(HELLO, *["a=x"] * 3), LoopSettings.model_validate({"mode": mode})) == found
+        settings = LoopSettings.model_validate({"mode": mode})
+        assert counts(fresh(HELLO, *["a=x"] * 3, settings=settings)) == found
 
 
 def test_earlier_timelines_keep_theirs() -> None:
@@ -63,7 +64,7 @@ def test_warnings_only_grow() -> None:
 @pytest.mark.parametrize("pause", [1, 299, 301, 5000])
 def test_the_ledger_does_not_change_a_warning(pause: float) -> None:
     """A restarted guard, one that knows the times, and the next timeline all say the same of the same history."""
-    lane = Lane()
+    lane = Lane(settings=WARN)
     for at in range(4):
         lane.answer(HELLO, *["a=x"] * at, brings=["a"])
         lane.now += pause if at == 1 else 1
@@ -76,7 +77,7 @@ def test_the_ledger_does_not_change_a_warning(pause: float) -> None:
 
 def test_a_withheld_round_does_not_change_a_warning() -> None:
     """Nobody can read it from the conversation."""
-    lane = Lane()
+    lane = Lane(settings=WARN)
     lane.answer(HELLO, brings=["a"])
     lane.answer(HELLO, "a=x", brings=["!a", "a"])
     lane.answer(HELLO, "a=x", "a=x", brings=["a"])
@@ -86,34 +87,33 @@ def test_a_withheld_round_does_not_change_a_warning() -> None:
 
 def test_rounds_that_the_client_has_dropped_get_none() -> None:
     """A text can only go where a result stands."""
-    lane = Lane()
+    lane = Lane(settings=WARN)
     for at in range(5):
         lane.answer(HELLO, *["a=x"] * at, brings=["a"])
     conversation = lane.look(HELLO, *["a=x"] * 5, drop=slice(1, 9))
-    for note in notes_for(conversation._request, conversation, WARN):
-        assert note.position < conversation._request.length
-    asked = conversation._request
-    assert json.loads(asked.with_notes(notes_for(asked, conversation, WARN)))["messages"][1]["role"] == "assistant"
+    asked = conversation.request
+    for note in notes_for(conversation):
+        assert note.position < asked.length
+    assert json.loads(asked.with_notes(notes_for(conversation)))["messages"][1]["role"] == "assistant"
 
 
-def noted(lane: Lane, *parts: str, settings: LoopSettings | None = None) -> list[str]:
+def noted(lane: Lane, *parts: str) -> list[str]:
     """The results of a request, as the model will read them."""
     conversation = lane.look(*parts)
-    asked = conversation._request
-    body = json.loads(asked.with_notes(notes_for(asked, conversation, settings or LoopSettings())))
+    body = json.loads(conversation.request.with_notes(notes_for(conversation)))
     return [turn["content"] for turn in body["messages"] if turn["role"] == "tool"]
 
 
 def with_note(lane: Lane, *parts: str, survivor: int, text: str = "[callfuse] Not run.") -> None:
     """Note a text on a call of the last round of these parts, as an exchange does."""
-    newest = next(iter(lane.look(*parts)._request.rounds()))
+    newest = next(iter(lane.look(*parts).request.rounds()))
     assert newest is not None
     lane.state = lane.look(*parts[:-1]).after([], [(newest.calls[survivor], text)], lane.now, max_rounds=128)
 
 
 def test_a_note_stays_with_its_call() -> None:
     """On every later request, with the same words."""
-    lane = Lane()
+    lane = Lane(settings=WARN)
     with_note(lane, HELLO, "a=x", "b=y", survivor=0)
     for later in ((), ("c=z",), ("c=z", "user: On.", "c=z")):
         found = noted(lane, HELLO, "a=x", "b=y", *later)
@@ -132,7 +132,7 @@ def test_a_note_is_known_by_occurrence() -> None:
 
 def test_two_notes_on_one_call() -> None:
     """Both are told, in order."""
-    lane = Lane()
+    lane = Lane(settings=WARN)
     with_note(lane, HELLO, "b=y", survivor=0, text="[callfuse] One.")
     with_note(lane, HELLO, "b=y", survivor=0, text="[callfuse] Two.")
     (found,) = noted(lane, HELLO, "b=y")
@@ -145,5 +145,4 @@ def test_a_call_whose_result_is_missing_gets_none(ids: Any) -> None:
     turns = messages([HELLO, "a=x", "a=x", "a"], ids)
     body = json.dumps({"model": "m", "messages": turns, "tools": [{}]}).encode()
     asked = read(OPENAI, body)
-    conversation = Conversation(asked, LaneState(), 0.0)
-    assert asked.with_notes(notes_for(asked, conversation, WARN)) == body
+    assert asked.with_notes(notes_for(talk(asked, settings=WARN))) == body

@@ -14,13 +14,17 @@ retry or a restarted guard neither adds nor erases evidence:
   results that come without their calls find them there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 from callfuse.calls.signature import Signature
+from callfuse.detect import Engine
+from callfuse.detect.same_error import may_go_on
 from callfuse.dialects.base import Continuation, Request, continuing
-from callfuse.model import Replayed, Round, Timeline, ToolCall
+from callfuse.model import Finding, Replayed, Round, Timeline, ToolCall
+from callfuse.policy.ignored import ignoring
+from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
 
 
@@ -28,10 +32,15 @@ class Conversation:
     """One request's timeline, and the lane's state as the exchange will leave it.
 
     `named`: the client gave the session its id. `chained`: the vendor has the conversation, the request what is new.
+    `brings_results`: those of the newest round have not come with a request before.
     """
 
-    def __init__(self, request: Request, state: LaneState, now: float, *, named: bool = False) -> None:
-        self._request = request
+    def __init__(
+        self, request: Request, state: LaneState, now: float, settings: LoopSettings, *, named: bool = False
+    ) -> None:
+        self.request = request
+        self.settings = settings
+        self.brings_results = True
         self._state = state
         self._named = named
         follower = continuing(request)
@@ -39,14 +48,17 @@ class Conversation:
         if follower is not None and state.rounds:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
-        self._rounds = Replayed(_until_user(request))
+        self._rounds = Replayed(cast(Iterator[Round], iter(self._history().__next__, None)))
         self._turn: bytes | None = None
         self._shift = 0
         self._has_dropped = False
+        self._examined = 0
+        self._hindsight: list[tuple[Round, Finding]] | None = None
         self._seen: dict[int, Round] = {}
         self._kept = self._still_valid() if state.rounds else []
         has_blocks = bool(self._kept) and any(call.blocked for round_ in self._kept for call in round_.calls)
-        self.timeline = Timeline(self._merged() if self._kept else self._rounds, now, has_blocks=has_blocks)
+        rounds = self._merged() if self._kept else self._rounds
+        self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares)
 
     @property
     def notes(self) -> Mapping[CallKey, str]:
@@ -63,10 +75,75 @@ class Conversation:
         """What logs call the session, where it is known by another name than its lane."""
         return self._state.session
 
+    def timelines(self) -> Iterator[list[Round]]:
+        """The rounds of each timeline of the history, newest first, their times unknown; of a chain what is known."""
+        if self.chained:
+            yield list(self.timeline)
+            return
+        rounds: list[Round] = []
+        for round_ in self._history():
+            if round_ is not None:
+                rounds.append(round_)
+            elif rounds:
+                yield rounds
+                rounds = []
+        if rounds:
+            yield rounds
+
+    def as_of(self, rounds: Iterable[Round]) -> Timeline:
+        """The timeline that these rounds are, newest first, by themselves."""
+        return Timeline(rounds, declares=self.request.declares)
+
+    def calls_alike(self, id_: str, signature: Signature) -> Iterator[tuple[int, ToolCall]]:
+        """The calls of the history that may have this id, and have this signature, from the front, with their
+        positions."""
+        for round_ in reversed([round_ for round_ in self._history() if round_ is not None]):
+            for call in round_.calls:
+                if is_same_id(call.id, id_) and call.signature == signature:
+                    yield round_.position, call
+
+    @property
+    def hindsight(self) -> list[tuple[Round, Finding]]:
+        """The rounds of the history whose results show a loop, each with what was found once its results were known.
+
+        Of a history that has been looked at before, and showed nothing, only the newest round is new.
+        """
+        if self._hindsight is None:
+            self._hindsight = list(self._found_in_hindsight())
+        return self._hindsight
+
+    def _found_in_hindsight(self) -> Iterator[tuple[Round, Finding]]:
+        newest = self._rounds.at(0)
+        if newest is not None and (self.chained or newest.position <= self._examined):
+            if finding := self._found_in_newest():
+                yield newest, finding
+            return
+        for rounds in self.timelines():
+            found = Engine(self.as_of(rounds), self.settings).hindsights()
+            yield from ((round_, finding) for round_, finding in zip(rounds, found, strict=True) if finding)
+
+    def _found_in_newest(self) -> Finding | None:
+        if self.chained:
+            return Engine(self.timeline, self.settings).hindsight()
+        if not may_go_on(self._rounds.at(0), self._rounds.at(1)):
+            return None
+        rounds = (Round(one.calls, one.position) for one in self._rounds)  # times would be the ledger's
+        return Engine(self.as_of(rounds), self.settings).hindsight()
+
+    def _history(self) -> Iterator[Round | None]:
+        """The rounds of the request, newest first; None for a real user message."""
+        rounds = self.request.rounds()
+        return map(self._ignoring, rounds) if self.settings.ignores else rounds
+
+    def _ignoring(self, round_: Round | None) -> Round | None:
+        if round_ is not None:
+            ignoring(round_.calls, self.settings)
+        return round_
+
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
-        turn_at, self._turn = self._request.turn()
-        length = self._request.length
+        turn_at, self._turn = self.request.turn()
+        length = self.request.length
         newest = self._rounds.at(0)
         if newest is None and self.chained:
             return []
@@ -78,12 +155,14 @@ class Conversation:
             return []
         self._shift = kept[at].position - newest.position
         self._has_dropped = self.chained or self._shift != 0
+        self._examined = 0 if self._shift else self._state.examined
+        self.brings_results = all(call.outcome is None for call in kept[at].delivered)
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
 
     def _compacted(self, turn_at: int, turn: bytes) -> list[KeptRound]:
         """What of the kept rounds belongs to a history without rounds."""
-        length = self._request.length
+        length = self.request.length
         kept = [one for one in self._state.rounds if one.turn == turn]
         is_shorter = length < self._state.length
         if is_shorter and not kept and self._named:
@@ -126,21 +205,23 @@ class Conversation:
     ) -> LaneState:
         """The lane's state with the rounds that this exchange has brought."""
         if self._turn is None:
-            self._turn = self._request.turn()[1]
+            self._turn = self.request.turn()[1]
         newest = self._rounds.at(0)
         if newest is not None and self.chained:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
         kept = [self._moved(round_) for round_ in self._kept[-max_rounds:]]
         if newest is not None and not any(_same(newest, one) for one in reversed(kept)):
             kept.append(_kept(newest.calls, newest.position, None, self._turn))
-        kept += [_kept(calls, self._request.length, now, self._turn) for calls in rounds]
+        kept += [_kept(calls, self.request.length, now, self._turn) for calls in rounds]
         texts = dict(self._state.notes)
         for call, text in notes:
-            key = (call.id, call.signature, sum(1 for _ in calls_alike(self._request, call.id, call.signature)))
+            key = (call.id, call.signature, sum(1 for _ in self.calls_alike(call.id, call.signature)))
             before = texts.get(key, "")
             if text not in before:  # a client that tries again without ids
                 texts[key] = f"{before}\n\n{text}" if before else text
-        return LaneState(kept[-max_rounds:], dict(list(texts.items())[-max_rounds:]), self._request.length)
+        length = self.request.length
+        examined = length if self._hindsight == [] else 0
+        return LaneState(kept[-max_rounds:], dict(list(texts.items())[-max_rounds:]), length, examined)
 
     def _moved(self, kept: KeptRound) -> KeptRound:
         """A kept round at its place in this request's history, with the outcomes that have been read since."""
@@ -154,11 +235,6 @@ class Conversation:
             for call in kept.calls
         )
         return replace(kept, position=kept.position - self._shift, calls=calls)
-
-
-def _until_user(request: Request) -> Iterator[Round]:
-    """The rounds since the last real user message."""
-    return cast(Iterator[Round], iter(request.rounds().__next__, None))
 
 
 def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: bytes) -> KeptRound:
@@ -176,14 +252,6 @@ def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: by
         for call in calls
     )
     return KeptRound(position, time, turn, kept)
-
-
-def calls_alike(request: Request, id_: str, signature: Signature) -> Iterator[tuple[int, ToolCall]]:
-    """The calls of a history that may have this id, and have this signature, from the front, with their positions."""
-    for round_ in reversed([round_ for round_ in request.rounds() if round_ is not None]):
-        for call in round_.calls:
-            if is_same_id(call.id, id_) and call.signature == signature:
-                yield round_.position, call
 
 
 def _find(round_: Round, kept: Sequence[KeptRound], shift: int) -> int | None:

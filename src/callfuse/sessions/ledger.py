@@ -1,19 +1,24 @@
 """What is kept of a lane between exchanges, and the memory store that keeps it.
 
 Only what the requests do not say: when rounds were delivered, which calls were withheld and how far up the ladder, the
-notes that surviving calls carry, and rounds that the client has dropped from its history.
+notes that surviving calls carry, and rounds that the client has dropped from its history. And of a session, what its
+user has set for all of its lanes.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
 from callfuse.dialects.base import Continuation
 from callfuse.model import NOWHERE, Round, ToolCall
+from callfuse.policy.settings import NO_OVERRIDES
+from callfuse.policy.tiers import Overrides
 from callfuse.sessions.identity import Lane
 
+SessionKey = tuple[bytes, str]
+"""A session: the credential's hash, and what logs call the session."""
 CallKey = tuple[str, Signature, int]
 """A call in its history: id, signature, and how many of the same id and signature stand before it."""
 
@@ -77,6 +82,8 @@ class LaneState:
     notes: dict[CallKey, str] = field(default_factory=dict)
     length: int = 0
     """Messages in the last request."""
+    examined: int = 0
+    """As many of them, where their results were looked at and showed no loop in hindsight."""
     used: float = 0.0
     """When the lane was last used, in seconds."""
     continuation: Continuation = field(default_factory=Continuation)
@@ -85,8 +92,16 @@ class LaneState:
     """What logs call the session, where the lane goes by the id of an answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """What a session has set for itself, and the turns whose commands have been run (digests, oldest first)."""
+
+    overrides: Overrides = NO_OVERRIDES
+    ran: tuple[bytes, ...] = ()
+
+
 class Ledger(Protocol):
-    """A store of lanes."""
+    """A store of lanes and sessions."""
 
     async def read(self, lane: Lane, now: float) -> LaneState:
         """The lane's state; an empty one where it is not known."""
@@ -96,14 +111,24 @@ class Ledger(Protocol):
         """Keep the lane's state."""
         ...
 
+    async def read_session(self, session: SessionKey, now: float) -> SessionState:
+        """What a session has set, which is then kept for longer; nothing where it is not known."""
+        ...
+
+    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
+        """Keep what a session has set."""
+        ...
+
 
 class MemoryLedger:
-    """Keeps lanes in this process: at most `max_lanes`, each for `ttl_s` seconds after its last use."""
+    """Keeps lanes, and sessions that have set something, in this process: at most `max_lanes` of each, for `ttl_s`
+    seconds after their last use."""
 
     def __init__(self, *, max_lanes: int, ttl_s: float) -> None:
         self._max_lanes = max_lanes
         self._ttl_s = ttl_s
         self._lanes: OrderedDict[Lane, LaneState] = OrderedDict()
+        self._sessions: OrderedDict[SessionKey, tuple[float, SessionState]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -118,8 +143,28 @@ class MemoryLedger:
         state.used = now
         self._lanes[lane] = state
         self._lanes.move_to_end(lane)
-        while self._lanes:
-            oldest = next(iter(self._lanes.values()))
-            if len(self._lanes) <= self._max_lanes and now - oldest.used <= self._ttl_s:
-                return
+        while self._lanes and self._is_over(len(self._lanes), next(iter(self._lanes.values())).used, now):
             self._lanes.popitem(last=False)
+
+    async def read_session(self, session: SessionKey, now: float) -> SessionState:
+        """What a session has set; nothing where it has not been used for too long."""
+        used, state = self._sessions.get(session, (now, _NOTHING_SET))
+        if state is _NOTHING_SET or now - used > self._ttl_s:
+            return _NOTHING_SET
+        self._sessions[session] = now, state
+        self._sessions.move_to_end(session)
+        return state
+
+    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
+        """Keep what a session has set; sessions go as lanes do."""
+        self._sessions[session] = now, state
+        self._sessions.move_to_end(session)
+        while self._sessions and self._is_over(len(self._sessions), next(iter(self._sessions.values()))[0], now):
+            self._sessions.popitem(last=False)
+
+    def _is_over(self, count: int, used: float, now: float) -> bool:
+        """Whether the longest unused of so many has to go."""
+        return count > self._max_lanes or now - used > self._ttl_s
+
+
+_NOTHING_SET: Final = SessionState()

@@ -1,51 +1,51 @@
 """The texts that a request's results carry to the model: warnings, and notes on calls that were withheld beside them.
 
-A warning is a pure function of the conversation: every executed call that was a finding when it came has one, in
-earlier timelines too, so that the same history always reads the same and prompt caches keep hitting.
+A warning is a pure function of the conversation: every executed call that was a finding when it came has one, and so
+has every round whose results show a loop, in earlier timelines too, so that the same history always reads the same and
+prompt caches keep hitting.
 """
 
 from collections.abc import Iterator
 from itertools import islice
 
 from callfuse.detect import Engine
-from callfuse.dialects.base import Note, Request
-from callfuse.model import NOWHERE, Round, Timeline
+from callfuse.dialects.base import Note
+from callfuse.model import NOWHERE
 from callfuse.policy import texts
-from callfuse.policy.settings import LoopSettings, Rung
-from callfuse.sessions.conversation import Conversation, calls_alike
+from callfuse.policy.settings import Rung
+from callfuse.sessions.conversation import Conversation
 
 
-def notes_for(request: Request, conversation: Conversation, settings: LoopSettings) -> list[Note]:
+def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request."""
-    notes: list[Note] = []
-    if Rung.WARN in settings.ladder:
-        for rounds in [list(conversation.timeline)] if conversation.chained else _timelines(request):
-            notes += _warnings(rounds, settings, request.model)
+    notes = list(_warnings(conversation)) if conversation.settings.warns else []
+    warned = {note.position for note in notes}
+    notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
     for (id_, signature, before), text in conversation.notes.items():
-        found = next(islice(calls_alike(request, id_, signature), before, None), None)
+        found = next(islice(conversation.calls_alike(id_, signature), before, None), None)
         if found is not None:
             notes.append(Note(*found, text))
     return notes
 
 
-def _timelines(request: Request) -> Iterator[list[Round]]:
-    """The rounds of each timeline of the history, newest first."""
-    rounds: list[Round] = []
-    for round_ in request.rounds():
-        if round_ is not None:
-            rounds.append(round_)
-        elif rounds:
-            yield rounds
-            rounds = []
-    if rounds:
-        yield rounds
+def _warnings(conversation: Conversation) -> Iterator[Note]:
+    """A note for each call that was found looping when it came, where the ladder of its tool has a warning."""
+    for rounds in conversation.timelines():
+        for at, round_ in enumerate(rounds):
+            engine = Engine(conversation.as_of(rounds[at + 1 :]), conversation.settings)
+            if round_.position == NOWHERE or not engine.suspects():
+                continue
+            for call, finding in engine.judge_round(round_.calls):
+                settings = conversation.settings.for_tool(call.full_name).settings
+                if Rung.WARN in settings.ladder:
+                    text = texts.warning(call, finding, settings, conversation.request.model)
+                    yield Note(round_.position, call, text)
 
 
-def _warnings(rounds: list[Round], settings: LoopSettings, model: str) -> Iterator[Note]:
-    """A note for each call that was found looping when it came. Rounds are newest first, their times unknown."""
-    for at, round_ in enumerate(rounds):
-        engine = Engine(Timeline(rounds[at + 1 :]), settings)
-        if round_.position == NOWHERE or not engine.suspects():
-            continue
-        for call, finding in engine.judge_round(round_.calls):
-            yield Note(round_.position, call, texts.warning(call, finding, settings, model))
+def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
+    """A note on the last result of each round that shows a loop, whatever the ladder of its tool does but observe."""
+    for round_, finding in conversation.hindsight:
+        call = next(call for call in reversed(round_.calls) if not call.withheld and call.outcome is not None)
+        settings = conversation.settings.for_tool(call.full_name).settings
+        if not settings.observes:
+            yield Note(round_.position, call, texts.warning(call, finding, settings, conversation.request.model))

@@ -7,6 +7,6 @@
 A result that the client emptied by putting a placeholder in its place is unknown: it has no outcome.
 """
 
-from callfuse.calls.outcomes.outcome import SHORT_TEXT, Outcome, OutcomeKind, outcome_of, same_outcome
+from callfuse.calls.outcomes.outcome import SHORT_TEXT, Outcome, OutcomeKind, failed, outcome_of, same_outcome
 
-__all__ = ["SHORT_TEXT", "Outcome", "OutcomeKind", "outcome_of", "same_outcome"]
+__all__ = ["SHORT_TEXT", "Outcome", "OutcomeKind", "failed", "outcome_of", "same_outcome"]

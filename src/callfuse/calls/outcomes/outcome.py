@@ -1,5 +1,6 @@
 """The outcome of a call, and when two are the same."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -9,7 +10,7 @@ from callfuse.calls.outcomes.errors import gist, is_transient
 from callfuse.calls.outcomes.normalise import normalised
 from callfuse.calls.outcomes.parts import Media, Part, parts_of
 from callfuse.calls.outcomes.placeholders import is_placeholder
-from callfuse.calls.outcomes.reading import Reading, read_text, read_value, together
+from callfuse.calls.outcomes.reading import Reading, read_text, read_value, tells_error, together
 from callfuse.calls.signature import signature_of
 from callfuse.jsontext.load import dumps
 
@@ -55,16 +56,16 @@ def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
 
     `is_error` is the client's own flag; where it has none, the result's own words decide.
     """
+    parts = list(parts_of(content))
+    if _is_gone(parts):
+        return None
     digest = blake2b(digest_size=16)
     texts: list[str] = []
-    parts = list(parts_of(content))
     for part in parts:
         text, written = _written(part)
         digest.update(written)
         if text:
             texts.append(text)
-    if texts and len(texts) == len(parts) and all(map(is_placeholder, texts)):
-        return None
     shown = texts[0] if texts else ""
     said = together(map(_read, parts[:_READ]))
     if is_error or (is_error is None and said.error):
@@ -83,6 +84,19 @@ def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
         transient=failed and is_transient(shown),
         error=gist(texts) if failed else b"",
     )
+
+
+def failed(content: Any, is_error: bool | None = None) -> bool | None:
+    """Whether a result is an error, for a part of what its outcome costs; None if its outcome is unknown."""
+    parts = list(parts_of(content))
+    if _is_gone(parts):
+        return None
+    return bool(is_error) if is_error is not None else any(map(tells_error, parts[:_READ]))
+
+
+def _is_gone(parts: Sequence[Part]) -> bool:
+    """Whether the client has put placeholders where a result was."""
+    return bool(parts) and all(isinstance(part, str) and part and is_placeholder(part) for part in parts)
 
 
 def _written(part: Part) -> tuple[str, bytes]:

@@ -55,11 +55,23 @@ _ERROR = re.compile(
     r"|(?:the )?(?:user|operator|human) (?:has )?(?:cancell?ed|declined|denied|refused|rejected|doesn't want)\b"
     r"|(?:action|command|operation|permission|request|tool)\b[^\n]{0,60}? (?:declined|denied|rejected)\b"
     r"|(?:\S*/)?-?(?:ba|da|k|z)?sh: "  # a shell complains
-    r"|[^\s:]{1,40}: (?:cannot \w+|[^\n]{0,300}?(?:no such file or directory|permission denied|syntax error"
-    r"|(?:illegal|invalid|unrecognized) option|: (?:(?:command )?not found|is a directory|not a directory)))"
     r")",
     re.IGNORECASE,
 )
+_COMPLAINER = re.compile(r"[^\s:]{1,40}: ")
+_COMPLAINTS: Final = (
+    "no such file or directory",
+    "permission denied",
+    "syntax error",
+    "illegal option",
+    "invalid option",
+    "unrecognized option",
+    ": not found",
+    ": command not found",
+    ": is a directory",
+    ": not a directory",
+)
+"""What a command says behind its name, and what it complains of: `cat: nowhere: No such file or directory`."""
 _EXITS: Final = ("exit code", "exit_code", "exit status", "exitcode", "exited with", "return code", "returncode")
 """One of these stands where an exit code is told: asked first, as it costs less."""
 _EXITED = r"(?:\w+ ){0,5}?(?:exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode|return ?code)\W{1,4}(-?\d{1,10})"
@@ -157,6 +169,23 @@ def read_value(value: Any, depth: int = 0) -> Reading:
     return _SOMETHING
 
 
+def tells_error(value: Any, depth: int = 0) -> bool:
+    """What `read_text` and `read_value` say of errors, for a part of what they cost."""
+    if isinstance(value, str):
+        text = value.strip()
+        inner = opened(text) if depth < DEEPEST else None
+        if inner is not None:
+            return tells_error(inner, depth + 1)
+        return bool(text) and _fails(text, exit_code(edges(text).lower()))
+    if depth < DEEPEST and isinstance(value, dict):
+        return _says_error(value) or any(
+            tells_error(item, depth + 1) for key, item in value.items() if _end_of(key) in _WRAPPERS
+        )
+    if depth < DEEPEST and isinstance(value, list) and len(value) <= 2:
+        return any(tells_error(item, depth + 1) for item in value)
+    return False
+
+
 def together(readings: Iterable[Reading]) -> Reading:
     """The parts of one result: an error if one is, empty if all are."""
     found = list(readings)
@@ -193,20 +222,36 @@ def unframed(text: str) -> str:
     return _FRAME.sub("", text).strip()
 
 
+def _fails(text: str, code: int | None) -> bool:
+    """Whether a text tells of a failure: by its exit code, else by how it begins."""
+    if code is not None:
+        return code != 0
+    body = unframed(text) if text[0] == "<" and len(text) <= _SHORT else text
+    return _ERROR.match(body, 0, HEAD) is not None or _complains(body[:HEAD])
+
+
+def _complains(text: str) -> bool:
+    """Whether a text begins with the complaint of a command."""
+    if (named := _COMPLAINER.match(text)) is None:
+        return False
+    line = text[named.end() :].partition("\n")[0].lower()
+    return line.startswith("cannot ") or any(words in line for words in _COMPLAINTS)
+
+
 def _read_prose(text: str) -> Reading:
     seen = edges(text).lower()
     code = exit_code(seen)
     short = len(text) <= _SHORT
     body = unframed(text) if short and (code is not None or text[0] == "<") else text
     return Reading(
-        error=_ERROR.match(body, 0, HEAD) is not None if code is None else code != 0,
+        error=_fails(text, code),
         empty=short and _NO_DATA.fullmatch(body) is not None,
         pending=any(words in seen for words in _STILL),
     )
 
 
 def _read_object(value: dict[str, Any], depth: int) -> Reading:
-    ends = {key: key.lower().rpartition("_")[2] for key in value}
+    ends = {key: _end_of(key) for key in value}
     inside = {
         key: read_value(value[key], depth + 1)
         for key, end in ends.items()
@@ -218,6 +263,10 @@ def _read_object(value: dict[str, Any], depth: int) -> Reading:
         empty=_is_empty(value, ends, inside),
         pending=_says_pending(value) or any(one.pending for one in wrapped),
     )
+
+
+def _end_of(key: str) -> str:
+    return key.lower().rpartition("_")[2]
 
 
 def _says_error(value: dict[str, Any]) -> bool:

@@ -1,0 +1,108 @@
+"""What only results show: the same error again is told with the result that shows it, and never withheld for."""
+
+import logging
+
+import pytest
+
+from tests.support.asgi import JSON_REQUEST
+from tests.support.kits import DialectKit
+from tests.support.meeting import (
+    MARK,
+    Meeting,
+    Session,
+    ask,
+    every_dialect,
+    in_session,
+    meet,
+    reply,
+    streamed_and_whole,
+)
+from tests.support.model import Call, History, Round, User
+from tests.support.plain import saying
+
+LIMIT = 4
+SIGNED = (*JSON_REQUEST, (b"content-digest", b"sha-256=:x:"))
+
+
+def failing(rounds: int, *, tool: str = "lookup") -> History:
+    """A tool that fails in the same way whatever it is called with."""
+    made = [
+        Round((Call(f"call_f{at}", tool, (f'{{"table": "t_{at}"}}',)),), (f"Error: there is no table 't_{at}' here",))
+        for at in range(rounds)
+    ]
+    return History((User("Find the zebra crossing."), *made))
+
+
+def next_call(at: int) -> Call:
+    """The call that comes after so many."""
+    return Call(f"call_f{at}", "lookup", (f'{{"table": "t_{at}"}}',))
+
+
+def findings(met: Meeting) -> list[tuple[int, str]]:
+    """The levels and actions of the findings that were logged."""
+    found = [(level, text) for _, level, text in met.log if text.startswith("Tool call loop detected")]
+    return [(level, text.split("action=")[1].split(",")[0]) for level, text in found]
+
+
+@every_dialect
+@streamed_and_whole
+@pytest.mark.parametrize("ladder", ["warn", "block", "chance_then_block"])
+def test_the_result_says_it(kit: DialectKit, stream: bool, ladder: str) -> None:
+    """Whatever the ladder, from the limit on, with the count; the answer goes through as it came."""
+    answer = reply(kit, saying(next_call(LIMIT + 1)), stream=stream)
+    met = meet(ask(kit, failing(LIMIT + 1), stream=stream), [answer], ladder)
+    results = [text for _, text in kit.results(met.app.heard[0].body)]
+    assert [MARK in text for text in results] == [False] * (LIMIT - 1) + [True, True]
+    assert f"round {LIMIT} in a row" in results[-2]
+    assert f"round {LIMIT + 1} in a row" in results[-1]
+    assert met.body == answer.body
+
+
+@every_dialect
+def test_a_healthy_request_keeps_every_byte(kit: DialectKit) -> None:
+    """Below the limit, and where another tool came between."""
+    mixed = failing(LIMIT - 1).and_then(*failing(1, tool="search").turns[1:], *failing(LIMIT - 1).turns[1:])
+    for history in (failing(LIMIT - 1), mixed):
+        request = ask(kit, history, stream=True)
+        met = meet(request, [reply(kit, saying("Done."), stream=True)], "chance_then_block")
+        assert met.app.heard[0].body == request.body
+        assert findings(met) == []
+
+
+@every_dialect
+@pytest.mark.parametrize(("ladder", "headers"), [("observe", JSON_REQUEST), ("chance_then_block", SIGNED)])
+def test_where_nothing_may_be_said_it_is_only_observed(kit: DialectKit, ladder: str, headers: object) -> None:
+    """Under `observe`, and in a signed request."""
+    request = ask(kit, failing(LIMIT), stream=True, headers=headers)  # type: ignore[arg-type]
+    met = meet(request, [reply(kit, saying("Done."), stream=True)], ladder)
+    assert met.app.heard[0].body == request.body
+    assert findings(met) == [(logging.WARNING, "observe")]
+
+
+@every_dialect
+@streamed_and_whole
+@pytest.mark.parametrize("calls", [True, False])
+def test_each_finding_is_told_once(kit: DialectKit, stream: bool, calls: bool) -> None:
+    """When its result first comes, at WARNING, later ones at INFO; not when the client tries again."""
+
+    async def talk(session: Session) -> None:
+        for rounds in (LIMIT - 1, LIMIT, LIMIT, LIMIT + 1):
+            answer = saying(next_call(rounds)) if calls else saying("Done.")
+            await session.exchange(ask(kit, failing(rounds), stream=stream), reply(kit, answer, stream=stream))
+
+    told = [findings(met) for met in in_session(talk, "chance_then_block").meetings]
+    assert told == [[], [(logging.WARNING, "warn")], [], [(logging.INFO, "warn")]]
+
+
+@every_dialect
+def test_an_answer_that_never_came_tells_nothing(kit: DialectKit) -> None:
+    """The result is new to the next try."""
+
+    async def talk(session: Session) -> None:
+        request = ask(kit, failing(LIMIT), stream=False)
+        answer = reply(kit, saying("Done."), stream=False)
+        await session.exchange(request, type(answer)(answer.chunks, 503, answer.headers))
+        await session.exchange(request, answer)
+
+    told = [findings(met) for met in in_session(talk, "chance_then_block").meetings]
+    assert told == [[], [(logging.WARNING, "warn")]]
