@@ -4,8 +4,9 @@
 
 FOLDER holds recorded runs as `callfuse replay` reads them (default ../shared/trajectories). Columns: successful and
 failed runs; the share of each in which something fired; failed runs' calls from the first finding on, and from the
-first that would be withheld on (and their tokens); successful runs with a hard finding; calls of successful runs that would be held, in all of them and in those without a
-finding. A row needs both outcomes to say much; the 2023 runs of intercode stop at success, and stay by themselves.
+first that would be withheld on (and their tokens); successful runs with a hard finding; calls of successful runs that
+would be held, in all of them and in those without a finding. A row needs both outcomes to say much; the 2023 runs of
+intercode stop at success, and stay by themselves.
 """
 
 import argparse

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import orjson
 
-from callfuse.calls.outcomes import Outcome, outcome_of
+from callfuse.calls.outcomes import Outcome, OutcomeKind, failed, outcome_of
 from callfuse.calls.signature import Signature, signature_of
 from callfuse.jsontext import dumps, loads
 
@@ -64,6 +64,7 @@ class ToolCall:
     """
 
     __slots__ = (
+        "_failed",
         "_outcome",
         "_signature",
         "arguments",
@@ -111,6 +112,7 @@ class ToolCall:
         self.place = place
         self._signature = signature
         self._outcome = outcome
+        self._failed: bool | None = None
 
     def __repr__(self) -> str:
         return f"ToolCall({self.id!r}, {self.name!r}, {self.arguments!r})"
@@ -155,6 +157,15 @@ class ToolCall:
             self._outcome = outcome_of(self.result.content, self.result.is_error)
             self.result = None
         return self._outcome
+
+    @property
+    def failed(self) -> bool | None:
+        """Whether an error came back, for a part of what the outcome costs; None where that is unknown."""
+        if self._outcome is not None:
+            return self._outcome.kind is OutcomeKind.ERROR
+        if self._failed is None and self.result is not None:
+            self._failed = failed(*self.result)
+        return self._failed
 
     @property
     def seen_outcome(self) -> Outcome | None:
@@ -237,7 +248,7 @@ class Timeline:
     of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
     """
 
-    __slots__ = ("_declares", "_remembered", "_rounds", "has_blocks", "now")
+    __slots__ = ("_declares", "_lacks", "_remembered", "_rounds", "has_blocks", "now")
 
     def __init__(
         self,
@@ -250,6 +261,7 @@ class Timeline:
         self.now = now
         self.has_blocks = has_blocks
         self._declares = declares
+        self._lacks: dict[str, bool] = {}
         self._remembered: dict[tuple[Any, int], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 
@@ -267,7 +279,12 @@ class Timeline:
 
     def lacks(self, name: str) -> bool:
         """Whether it is certain that there is no such tool."""
-        return bool(name) and self._declares is not None and not self._declares(name)
+        if not name or self._declares is None:
+            return False
+        known = self._lacks.get(name)
+        if known is None:
+            known = self._lacks[name] = not self._declares(name)
+        return known
 
     def remembered(self, work_out: Callable[["Timeline", S], T], settings: S) -> T:
         """What this function makes of the timeline under these settings, worked out once."""
@@ -314,9 +331,9 @@ class Timeline:
         """
         window: list[Round] = []
         rounds = calls = 0
-        for round_ in islice(self, before, None):
-            if rounds >= size and calls >= MIN_WINDOW_CALLS:
-                break
+        index = before
+        while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := self.at(index)) is not None:
+            index += 1
             window.append(round_)
             executed = sum(not call.withheld for call in round_.calls)
             calls += executed

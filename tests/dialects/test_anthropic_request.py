@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.anthropic import Anthropic
-from callfuse.dialects.base import Note, Reply, Request
+from callfuse.dialects.base import Attempt, Manner, Note, Reply, Request
 from callfuse.model import ToolCall
 
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -217,7 +217,7 @@ def test_asking_again_adds_turn_and_replies() -> None:
     """The model's turn byte for byte, then one user message with a result for each of its calls."""
     asked = request(user())
     other = Reply(ToolCall("y", "f", "{}"), "[callfuse] Nor this.")
-    made = asked.ask_again(asked.body, TURN, [REPLY, other])
+    made = asked.ask_again([Attempt(TURN, [REPLY, other])], Manner())
     assert TURN in made
     assert b'"top_k" : 12345678901234567890123 , "temperature":1.0' in made
     *_, answer, replies = json.loads(made)["messages"]
@@ -248,7 +248,7 @@ def test_asking_again_adds_turn_and_replies() -> None:
 def test_a_forced_choice_is_loosened(choice: Any, tools: int, loosened: Any) -> None:
     """One named tool becomes `auto`; `any` stays while another tool is open."""
     asked = request(user(), tool_choice=choice, tools=[TOOL] * tools)
-    assert json.loads(asked.ask_again(asked.body, TURN, [REPLY]))["tool_choice"] == loosened
+    assert json.loads(asked.ask_again([Attempt(TURN, [REPLY])], Manner()))["tool_choice"] == loosened
 
 
 def test_the_opening_tells_conversations_apart() -> None:

@@ -133,6 +133,31 @@ def test_a_cut_answer(reason: str) -> None:
     assert (event.what, event.call) == (What.CUT, reader.calls[1])
 
 
+@pytest.mark.parametrize(
+    ("payloads", "told", "closed"),
+    [
+        ([delta(piece('{"x":1}', id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
+        ([delta(piece("", id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
+        ([delta(piece("NaN", id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
+        ([delta(piece('{"x":', id="a", name="f"))], [], [False]),
+        ([delta(piece("{}", id="a", name="f"), piece("{", 1, id="b", name="g"))], [], [True, False]),
+        ([delta(piece("{}", id="a", name="f")), delta(finish="length")], [], [False]),
+        ([delta(piece("{}", id="a", name="f")), END], [], [True]),
+        ([delta(piece("{", id="a", name="f")), delta(piece("{}", id="b", name="g"), choice=1)],
+         ["CLOSED", "FINISHED"], [False, True]),
+        ([delta(finish="stop")], [], []),
+    ],
+)  # fmt: skip
+def test_the_end_of_the_stream(payloads: list[dict[str, Any]], told: list[str], closed: list[bool]) -> None:
+    """It finishes each choice that has no finish reason, if all its calls are whole."""
+    reader = ChatReader()
+    for payload in payloads:
+        reader.read(payload)
+    assert [event.what.name for event in reader.end()] == [*told, "ENDED"]
+    assert [call.closed for call in reader.calls] == closed
+    assert [event.what.name for event in reader.end()] == ["ENDED"]
+
+
 def test_vendor_keys_of_a_call_are_kept() -> None:
     """Gemini's thought signature stands in `extra_content`."""
     reader = ChatReader()

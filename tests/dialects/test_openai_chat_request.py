@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import Note, Reply, Request
+from callfuse.dialects.base import Attempt, Manner, Note, Reply, Request
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.model import ToolCall
 
@@ -236,7 +236,7 @@ REPLY = Reply(ToolCall("z", "f", "{}"), "[callfuse] Not run.")
 def again(**more: Any) -> tuple[bytes, dict[str, Any]]:
     """The body with which the model is asked again, and what it reads as."""
     asked = request(user(), **more)
-    made = asked.ask_again(asked.body, TURN, [REPLY])
+    made = asked.ask_again([Attempt(TURN, [REPLY])], Manner())
     return made, json.loads(made)
 
 
@@ -280,7 +280,7 @@ def test_a_forced_legacy_choice_is_loosened() -> None:
 def test_asking_a_third_time() -> None:
     """Both turns and both replies stand in order."""
     asked = request(user(), tool_choice="required", tools=[TOOL])
-    once = asked.ask_again(asked.body, TURN, [REPLY])
-    twice = json.loads(asked.ask_again(once, TURN.replace(b'"z"', b'"y"'), [Reply(ToolCall("y", "f", "{}"), "t")]))
+    other = Attempt(TURN.replace(b'"z"', b'"y"'), [Reply(ToolCall("y", "f", "{}"), "t")])
+    twice = json.loads(asked.ask_again([Attempt(TURN, [REPLY]), other], Manner()))
     assert [turn.get("tool_call_id") for turn in twice["messages"]] == [None, None, "z", None, "y"]
     assert twice["tool_choice"] == "auto"

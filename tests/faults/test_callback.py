@@ -90,6 +90,9 @@ def deferred(answer: str | None) -> Callable[[Any], Any]:
         ("block", "observe", "call_first", 1),
         ("block", "warn", "call_first", 1),
         ("block", "steer", "call_second", 2),
+        ("block", "force_text", "call_second", 2),
+        ("escalate", "escalate", "call_second", 2),
+        ("there and back", "force_text", "call_second", 2),
         ("observe", "block", None, 1),
         ("warn", "block", None, 1),
         ("warn", "steer", "call_second", 2),
@@ -111,6 +114,27 @@ async def test_a_callback_decides(
     (view,) = kit.sdk(exchange.body, stream=True)
     assert [call.id for call in view.calls] == ([delivered] if delivered else [])
     assert len(app.heard) == calls
+
+
+@every_dialect
+async def test_a_callback_cannot_escalate_to_nobody(kit: DialectKit) -> None:
+    """Without the setting `escalate_model` that answer is as good as nonsense."""
+    app = app_for(kit)
+    with given_log() as log:
+        await asked(kit, app, sync("escalate"))
+    assert len(app.heard) == 1
+    assert any("tool_call_loop.escalate_model" in text for _, _, text in log)
+
+
+@every_dialect
+async def test_a_callback_may_climb_by_itself(kit: DialectKit) -> None:
+    """Each time in a harder way; the same way again, for a call that comes again, is a block."""
+    rungs = iter(["steer", "force_text", "force_text", "force_text"])
+    scripts = [reply(kit, again(tag=tag), stream=True) for tag in ("first", "second", "third", "fourth")]
+    app = play(*scripts)
+    exchange = await asked(kit, app, lambda _event: next(rungs))
+    assert len(app.heard) == 3
+    assert kit.sdk(exchange.body, stream=True)[0].calls == ()
 
 
 @every_dialect

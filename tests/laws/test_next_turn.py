@@ -33,7 +33,7 @@ def test_every_answer_can_be_sent_back(kit: DialectKit, stream: bool, data: st.D
     first = data.draw(answers(kit, data.draw(st.sampled_from(SHAPES)), many=False, plain=True))
     later = [
         data.draw(answers(kit, data.draw(st.sampled_from(SHAPES)), many=False, plain=True, tag=tag))
-        for tag in ("second", "third")
+        for tag in ("second", "third", "fourth")
     ]
     replies = [reply(kit, answer, stream=stream) for answer in (first, *later)]
 

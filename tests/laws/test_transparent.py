@@ -29,7 +29,7 @@ def same(met: Meeting, plain: Meeting) -> None:
 
 def settled(body: bytes, answer: Answer) -> object:
     """A body with that left open which a hold may move: keep-alives, and frames of another choice."""
-    woven = answer.quirks.interleave and len(answer.choices) > 1
+    woven = (answer.quirks.interleave or answer.quirks.no_finish) and len(answer.choices) > 1
     return sorted(frames(body)), None if woven else quiet(body)
 
 

@@ -12,7 +12,7 @@ from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
 from callfuse.policy.settings import MODES, Ladder, LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds
 
-OBSERVE, WARN, STEER, BLOCK = Rung
+OBSERVE, WARN, STEER, FORCE_TEXT, ESCALATE, BLOCK = Rung
 LONG: Ladder = (WARN, STEER, STEER, BLOCK)
 
 
@@ -119,6 +119,7 @@ def test_a_rung_is_first_once_a_streak() -> None:
         ((STEER,), (BLOCK,), (BLOCK,)),
         ((STEER, STEER), (BLOCK,), (BLOCK,)),
         ((WARN, STEER), (OBSERVE, BLOCK), (WARN, BLOCK)),
+        ((STEER, FORCE_TEXT, ESCALATE, BLOCK), (BLOCK,), (BLOCK,)),
     ],
 )
 def test_what_an_exchange_forbids(ladder: Ladder, signed: Ladder, alone: Ladder) -> None:
@@ -140,11 +141,27 @@ def test_a_forbidden_steer_moves_no_other_rung() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rung", "withholds"), [(None, False), (OBSERVE, False), (WARN, False), (STEER, True), (BLOCK, True)]
+    ("ladder", "left"),
+    [
+        ((ESCALATE, BLOCK), (BLOCK, BLOCK)),
+        ((STEER, ESCALATE, FORCE_TEXT, BLOCK), (STEER, FORCE_TEXT, FORCE_TEXT, BLOCK)),
+        ((STEER, ESCALATE), (STEER, BLOCK)),
+    ],
 )
-def test_which_rungs_withhold(rung: Rung | None, withholds: bool) -> None:
-    """Those that keep the call from the client."""
-    assert Verdict(call("a"), finding(), rung, 1).withholds is withholds
+def test_where_there_is_no_other_model(ladder: Ladder, left: Ladder) -> None:
+    """Only escalating is not possible: it becomes the rung after it."""
+    assert usable(ladder, may_change=True, may_ask=True, may_escalate=False) == left
+    assert usable(ladder, may_change=True, may_ask=True) == ladder
+
+
+WITHHOLDING = (STEER, FORCE_TEXT, ESCALATE, BLOCK)
+
+
+@pytest.mark.parametrize("rung", [None, *Rung])
+def test_which_rungs_withhold(rung: Rung | None) -> None:
+    """Those that keep the call from the client; all of them but the block ask a model again."""
+    assert Verdict(call("a"), finding(), rung, 1).withholds is (rung in WITHHOLDING)
+    assert rung is None or rung.asks is (rung in WITHHOLDING[:-1])
 
 
 words = st.sampled_from(["a=x", "a=x", "a=y", "a", "!a", "b=y", "a=x b=y"])

@@ -126,7 +126,14 @@ def said(parts: list[types.Part], end: types.GenerateContentResponse) -> Said:
 
 @asynccontextmanager
 async def talking(
-    vendor: ScriptedVendor, mode: str, cloud: Cloud, way: Way, *, sync: bool, thinks: bool = False, **settings: Any
+    vendor: ScriptedVendor,
+    mode: str | list[str],
+    cloud: Cloud,
+    way: Way,
+    *,
+    sync: bool,
+    thinks: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[GeminiTalk]:
     """A client in one way of asking, over sockets."""
     async with wired(vendor, mode, **settings) as url, closing(client_of(url, cloud)) as client:

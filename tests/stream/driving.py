@@ -20,7 +20,7 @@ from callfuse.stream.guard import StreamGuard
 from callfuse.stream.judge import Judge
 from callfuse.stream.step import Guard, Step
 from callfuse.stream.whole import WholeGuard
-from tests.support.config import LADDERS
+from tests.support.config import LADDERS, tool_call_loop
 from tests.support.kits import KITS, DialectKit
 from tests.support.model import History
 from tests.support.plain import spin
@@ -68,8 +68,8 @@ def scene(
     """An exchange about a history (or a request body); as a rule one in which the same call has come twice."""
     body = history if isinstance(history, bytes) else kit.request(history or spin(), stream=stream, n=n)
     request = read(kit, body)
-    chosen = LoopSettings.model_validate({"mode": LADDERS.get(str(ladder), ladder), **settings})
-    timeline = Conversation(request, LaneState(), 0.0).timeline
+    chosen = LoopSettings.model_validate(tool_call_loop(LADDERS.get(str(ladder), ladder), **settings))
+    timeline = Conversation(request, LaneState(), 0.0, chosen).timeline
     judge = Judge(timeline, chosen, model=request.model, may_ask=may_ask and request.choices == 1)
     return Scene(dialect_of(kit), request, judge)
 
@@ -90,7 +90,7 @@ def play(guard: Guard, *answers: Sequence[bytes] | None) -> Outcome:
     assert first is not None
     step = _feed(guard, first, done)
     while step is not None and step.ask is not None:
-        done.asked.append(step.ask)
+        done.asked.append(step.ask.body)
         answer = later.pop(0) if later else None
         if answer is not None:
             guard.answered()

@@ -80,11 +80,11 @@ def pieces(kit: DialectKit, answer: Answer, *, stream: bool) -> list[bytes]:
 
 
 def outcomes(
-    kit: DialectKit, part: str, ladder: str, *, stream: bool, **settings: Any
+    kit: DialectKit, part: str, ladder: str, *later: Answer, stream: bool, **settings: Any
 ) -> list[tuple[str, Outcome, Any]]:
     """What came of the exchange for each place at which the part can break."""
     first = saying(thinking(), "Let me look.", same_call("call_first"))
-    answers = [pieces(kit, first, stream=stream), pieces(kit, elsewhere(), stream=stream)]
+    answers = [pieces(kit, one, stream=stream) for one in (first, *(later or [elsewhere()]))]
     found: list[tuple[str, Outcome, Any]] = []
     for at in range(1, 1000):
         fuse = Fuse(at)
@@ -124,6 +124,22 @@ def test_a_bug_in_writing_leaks_nothing(kit: DialectKit, stream: bool, ladder: s
     for where, outcome, _ in outcomes(kit, "request", ladder, stream=stream):
         assert FIRST not in outcome.out, where
         assert outcome.out, where
+
+
+@each_kit
+@streamed_and_whole
+@pytest.mark.parametrize("part", ["dialect", "judge", "request"])
+def test_a_bug_on_any_rung_is_survived(kit: DialectKit, stream: bool, part: str) -> None:
+    """The model is asked on every rung in turn and never listens: whatever breaks, no call that was judged gets out."""
+    later = [
+        saying(thinking(), f"Try {tag}.", same_call(f"call_{tag}"), tag=tag) for tag in ("second", "third", "last")
+    ]
+    for where, outcome, guard in outcomes(kit, part, "every rung", *later, stream=stream):
+        for verdict in guard.record.verdicts:
+            assert not (verdict.withholds and verdict.call.id.encode() in outcome.out), where
+        if part != "request":
+            kit.sdk(outcome.out, stream=stream)
+            assert not stream or kit.faults(outcome.out) == [], where
 
 
 @each_kit

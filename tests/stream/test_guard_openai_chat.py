@@ -18,6 +18,7 @@ from tests.stream.written import (
     usage_chunk,
 )
 from tests.support.meeting import MARK
+from tests.support.plain import spin
 
 FIRST = b"call_first"
 ARGUMENT = "zebra crossing"
@@ -138,6 +139,102 @@ def test_a_copy_of_the_calls_is_withheld_too() -> None:
     assert "call_first" not in json.dumps(found)
     assert ARGUMENT not in json.dumps(found)
     assert record.verdicts[0].rung is Rung.BLOCK
+
+
+def unfinished(*deltas: dict[str, Any], usage: bool = False) -> list[bytes]:
+    """An answer that ends in `[DONE]` without a finish reason."""
+    chunks = [chunk({"role": "assistant", "content": None}), *map(chunk, deltas)]
+    return [*chunks, *([usage_chunk(10, 3)] if usage else []), DONE]
+
+
+ONLY, NEW = {"tool_calls": [part()]}, {"tool_calls": [part("call_new", '{"query": "giraffe"}')]}
+
+
+def valid(out: bytes) -> list[dict[str, Any]]:
+    """The chunks of a stream that breaks no rule."""
+    assert OPENAI.faults(out) == []
+    return payloads(out)
+
+
+@pytest.mark.parametrize("usage", [False, True], ids=["", "usage"])
+@pytest.mark.parametrize("before", [[], [{"content": "Let me look."}]], ids=["", "text"])
+def test_a_block_without_a_finish_reason_gets_one(before: list[dict[str, Any]], *, usage: bool) -> None:
+    """The text and the finish stand before the usage and `[DONE]`."""
+    guard = scene(OPENAI, body(OPENAI)).guard()
+    outcome = play(guard, unfinished(*before, ONLY, usage=usage))
+    found = valid(outcome.out)
+    assert MARK in said(found)
+    assert reasons(found) == ["stop"]
+    assert outcome.out.endswith(DONE)
+    assert bool(found[-1].get("usage")) is usage
+    assert FIRST not in outcome.out
+    assert outcome.complete
+    assert [[call.withheld for call in kept] for kept in guard.record.rounds] == [[True]]
+
+
+@pytest.mark.parametrize("second", [NEW, {"content": "Done."}], ids=["call", "text"])
+def test_a_steer_without_finish_reasons(second: dict[str, Any]) -> None:
+    """The second answer goes on from the first and ends as it does; its calls are kept."""
+    guard = scene(OPENAI, body(OPENAI), "chance_then_block").guard()
+    outcome = play(guard, unfinished({"content": "One."}, ONLY), unfinished(second))
+    (asked,) = outcome.asked
+    assert [call["id"] for call in json.loads(asked)["messages"][-2]["tool_calls"]] == ["call_first"]
+    found = payloads(outcome.out)
+    assert said(found) == ("One." if second is NEW else "One.\n\nDone.")
+    assert (b"call_new" in outcome.out) is (second is NEW)
+    assert FIRST not in outcome.out
+    assert sum("role" in choice["delta"] for one in found for choice in one["choices"]) == 1
+    assert outcome.out.count(DONE) == 1
+    assert outcome.out.endswith(DONE)
+    kept = [[call.id for call in kept] for kept in guard.record.rounds]
+    assert kept == ([["call_first"], ["call_new"]] if second is NEW else [["call_first"]])
+
+
+def test_a_second_answer_that_loops_on_without_a_finish_reason() -> None:
+    """It is blocked in its turn."""
+    guard = scene(OPENAI, body(OPENAI), "chance_then_block").guard()
+    outcome = play(guard, unfinished({"content": "One."}, ONLY), unfinished({"content": "Two."}, ONLY, usage=True))
+    found = valid(outcome.out)
+    assert said(found).startswith(f"One.\n\nTwo.\n\n{MARK}")
+    assert reasons(found) == ["stop"]
+    assert FIRST not in outcome.out
+
+
+def test_an_innocent_sibling_without_a_finish_reason() -> None:
+    """It survives, renumbered, and no finish reason is put in its mouth."""
+    known = {"tool_calls": [part("call_known", '{"id": 9007199254740993}', index=1, name="lookup")]}
+    guard = scene(OPENAI, body(OPENAI, history=spin(beside=True))).guard()
+    outcome = play(guard, unfinished(ONLY, known, usage=True))
+    found = valid(outcome.out)
+    parts = [part for one in found for choice in one["choices"] for part in choice["delta"].get("tool_calls") or ()]
+    assert [(part["index"], part["id"]) for part in parts] == [(0, "call_known")]
+    assert reasons(found) == []
+    assert said(found) == ""
+
+
+def test_each_choice_without_a_finish_reason_is_blocked_by_itself() -> None:
+    """One that broke off in a call lets all go: nobody knows whether it had news."""
+    first, second = chunk(ONLY), chunk(ONLY, choice=1)
+    guard = scene(OPENAI, body(OPENAI, n=2)).guard()
+    found = payloads(play(guard, [first, second, chunk({"content": "Two."}, choice=1), DONE]).out)
+    assert sorted(choice["index"] for one in found for choice in one["choices"] if choice["finish_reason"]) == [0, 1]
+    assert "call_first" not in json.dumps(found)
+    answer = [first, chunk({"tool_calls": [part("call_cut", '{"query')]}, choice=1), DONE]
+    outcome = play(scene(OPENAI, body(OPENAI, n=2)).guard(), answer)
+    assert outcome.out == b"".join(answer)
+    assert not outcome.complete
+
+
+def test_an_error_leaves_an_answer_incomplete() -> None:
+    """Whatever follows it, a finish reason or `[DONE]`: the client has raised."""
+    error = b'data: {"error":{"message":"The server had an error"}}\n\n'
+    for end in ([DONE], [chunk({}, "tool_calls"), DONE]):
+        guard = scene(OPENAI, body(OPENAI)).guard()
+        answer = [chunk({"tool_calls": [part(name="other")]}), error, *end]
+        outcome = play(guard, answer)
+        assert outcome.out == b"".join(answer)
+        assert not outcome.complete
+        assert guard.record.rounds == []
 
 
 def test_a_legacy_function_call() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callfuse.dialects.base import Manner
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.stream.judge import Judge
 from tests.detect.timelines import call, calls, timeline
@@ -10,11 +11,17 @@ LOOP = ("b=y", "a=x", "a=x")
 
 
 def judge(
-    *texts: str, mode: str | list[str] = "block", may_change: bool = True, may_ask: bool = True, hold_all: bool = False
+    *texts: str,
+    mode: str | list[str] = "block",
+    may_change: bool = True,
+    may_ask: bool = True,
+    hold_all: bool = False,
+    other: str | None = None,
 ) -> Judge:
-    """A judge over these rounds."""
-    settings = LoopSettings.model_validate({"mode": mode})
-    return Judge(timeline(*texts), settings, may_change=may_change, may_ask=may_ask, hold_all=hold_all)
+    """A judge over these rounds, of the model `m`."""
+    settings = LoopSettings.model_validate({"mode": mode, "escalate_model": other})
+    allowed = {"may_change": may_change, "may_ask": may_ask, "hold_all": hold_all}
+    return Judge(timeline(*texts), settings, model="m", **allowed)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +98,33 @@ def test_signed_and_alone() -> None:
     """A request that must not be changed is not asked again; nor is one with several choices."""
     assert set(judge(*LOOP, mode="chance", may_change=False).ladder("a")) == {Rung.BLOCK}
     assert set(judge(*LOOP, mode="chance", may_ask=False).ladder("a")) == {Rung.BLOCK}
+
+
+LONG = ["steer", "force_text", "escalate", "block"]
+
+
+@pytest.mark.parametrize(
+    ("other", "rungs"),
+    [("x", LONG), ("m", ["steer", "force_text", "block", "block"])],
+)
+def test_another_model_is_another(other: str, rungs: list[str]) -> None:
+    """To escalate to the model that is being asked would be no other answer."""
+    assert list(judge(*LOOP, mode=LONG, other=other).ladder("a")) == rungs
+
+
+def test_how_rungs_ask() -> None:
+    """One table; what a callback asks for beyond the settings is refused."""
+    found = judge(*LOOP, other="x")
+    manners = {rung: found.manner(rung) for rung in Rung if rung.asks}
+    assert manners == {
+        Rung.STEER: Manner(),
+        Rung.FORCE_TEXT: Manner(text_only=True),
+        Rung.ESCALATE: Manner(model="x"),
+    }
+    assert found.allowed(Rung.ESCALATE) is Rung.ESCALATE
+    with pytest.raises(ValueError, match="escalate_model"):
+        judge(*LOOP).allowed(Rung.ESCALATE)
+    assert judge(*LOOP, other="x", may_change=False).allowed(Rung.FORCE_TEXT) is Rung.BLOCK
 
 
 def test_a_call_is_judged_with_what_came_beside_it() -> None:

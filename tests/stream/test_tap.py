@@ -73,6 +73,24 @@ def test_several_choices_are_judged_and_not_kept() -> None:
     assert [verdict.call.id for verdict in record.verdicts] == ["call_0", "call_1"]
 
 
+def test_the_end_marker_stands_for_a_finish_reason() -> None:
+    """Without any, `[DONE]` makes whole calls evidence: not half a call, not after an error, not the body's end."""
+    whole, half = chunk({"tool_calls": [part()]}), chunk({"tool_calls": [part("call_half", '{"a":', index=1)]})
+    empty = chunk({"tool_calls": [part(arguments="")]})
+    error = b'data: {"error":{"message":"x"}}\n\n'
+    for chunks, kept, found in (
+        ([whole, DONE], 1, 1),
+        ([whole, DONE[:-1]], 1, 1),
+        (list(bytewise(whole + DONE)), 1, 1),
+        ([empty, DONE], 1, 0),
+        ([whole], 0, 0),
+        ([whole, half, DONE], 0, 0),
+        ([whole, error, DONE], 0, 0),
+    ):
+        record = tapped(OPENAI, *chunks)
+        assert (len(record.rounds), len(record.verdicts)) == (kept, found)
+
+
 def test_a_cut_call_is_no_evidence() -> None:
     """`length` ends the last call before its end; those before it are whole."""
     calls = [part("call_a", '{"a":1}'), part("call_b", '{"a":', index=1)]

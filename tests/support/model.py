@@ -93,6 +93,8 @@ class Quirks:
     """Continuations carry an empty id and name."""
     finish_with_last: bool = False
     """The finish reason stands in the last frame of the content."""
+    no_finish: bool = False
+    """A choice with calls has no finish reason: only the end of the stream tells that they are complete."""
     interleave: bool = False
     """Frames of different choices alternate."""
 

@@ -90,7 +90,7 @@ class ScriptedApp:
         heard.body = await _read(receive)
         listener = asyncio.create_task(self._listen(heard, receive)) if self.left else None
         try:
-            await self._play(reply, send, OTHER_STREAMS.get(scope["path"], EVENT_STREAM))
+            await self._play(reply, send, OTHER_STREAMS.get(self.heard[0].path, EVENT_STREAM))
         except asyncio.CancelledError:
             self.cancelled += 1
             raise

@@ -10,6 +10,7 @@ import anyio
 import anyio.abc
 
 from callfuse.asgi import headers
+from callfuse.asgi.address import addressed
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.call import AppCall
 from callfuse.asgi.shape import Shape, is_success, shape_of
@@ -21,7 +22,7 @@ from callfuse.policy.ladder import Verdict
 from callfuse.stream.guard import StreamGuard
 from callfuse.stream.judge import Judge
 from callfuse.stream.record import Record
-from callfuse.stream.step import Guard
+from callfuse.stream.step import Ask, Guard
 from callfuse.stream.whole import WholeGuard
 
 logger = logging.getLogger("callfuse")
@@ -68,7 +69,7 @@ class GuardedExchange:
         self._unguarded = unguarded
         self._guard: Guard | None = None
         self._client = ClientStream(send)
-        self._ask: bytes | None = None
+        self._ask: Ask | None = None
         self._shape = Shape()
         self._beating = False
         self._held_since: float | None = None
@@ -93,11 +94,13 @@ class GuardedExchange:
 
     async def _run(self, content: bytes | None) -> BaseException | None:
         """The calls of the app, one after the other; what the one raised that the client's answer is from."""
-        call = self._start(headers.for_body(self._scope, content, identity=True), content, self._first_answer)
-        await call.over.wait()
-        while self._ask is not None and not self._body.gone:
-            call = await self._ask_again(self._ask)
-        if call.ended and self._ask is None:
+        first = headers.for_body(self._scope, content, identity=True)
+        started = self._start(first, content, self._first_answer)
+        await started.over.wait()
+        call: AppCall | None = started
+        while self._guard is not None and self._ask is not None and not self._body.gone:
+            call = await self._ask_again(self._guard, self._ask)
+        if call is not None and call.ended and self._ask is None:
             await self._cut()
             return call.failure
         return None
@@ -172,15 +175,14 @@ class GuardedExchange:
                 await self._settle(guard.record)
         await self._client.write(out, final=final, action=action)
 
-    async def _ask_again(self, content: bytes) -> AppCall:
-        """Call the app with an amended request, and take the next rung where its answer is good for nothing."""
-        guard, self._ask = self._guard, None
+    async def _ask_again(self, guard: Guard, ask: Ask) -> AppCall | None:
+        """Call the app with an amended request, and take the next rung where its answer is good for nothing, or where
+        the request has no address."""
+        self._ask = None
         accepted = begun = False
 
         async def answer(message: Message) -> None:
             nonlocal accepted, begun
-            if guard is None:
-                return
             if message["type"] == "http.response.start":
                 accepted = is_success(message) and self._shape == shape_of(message, self._dialect, self._request)
             elif message["type"] != "http.response.body":
@@ -195,19 +197,27 @@ class GuardedExchange:
                 if begun:
                     await self._take(guard, message)
 
-        request = headers.for_body(self._scope, content, again=True, identity=True)
-        call = self._start(request, content, answer)
+        scope = headers.for_body(self._scope, ask.body, again=True, identity=True)
+        if ask.model and not addressed(scope, ask.model, in_body=bool(self._request.model)):
+            guard.record.unasked.append("path")
+            await self._fall(guard, f"no path to {ask.model}")
+            return None
+        call = self._start(scope, ask.body, answer)
         with anyio.CancelScope(deadline=anyio.current_time() + self._settings.steer_timeout_s) as first_byte:
             await call.over.wait()
         if not call.over.is_set():
             call.cancel()
-        if guard is not None and guard.pending and not self._asks():
-            logger.warning("The model could not be asked again: %s", type(call.failure).__name__)
+        if guard.pending and not self._asks():
+            await self._fall(guard, type(call.failure).__name__)
             call.failure = None
-            step = guard.unanswered()
-            self._ask = step.ask
-            await self._deliver(guard, step.out, final=step.ask is None)
         return call
+
+    async def _fall(self, guard: Guard, cause: str) -> None:
+        """What was asked for has failed: take the next rung."""
+        logger.warning("The model could not be asked again: %s", cause)
+        step = guard.unanswered()
+        self._ask = step.ask
+        await self._deliver(guard, step.out, final=step.ask is None)
 
     def _watch(self, guard: Guard) -> None:
         """Look after a hold that has begun, and forget one that has ended."""

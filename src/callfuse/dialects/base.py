@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol, cast
 
+from callfuse.dialects.typed import OwnAnswer, Typed
 from callfuse.framing import Format, Payload
+from callfuse.jsontext import Edit
 from callfuse.model import Round, ToolCall
 
 
@@ -80,7 +82,9 @@ class Entry(NamedTuple):
 
 
 class Reader(Protocol):
-    """Assembles the calls of one answer by the rules of its vendors."""
+    """Assembles the calls of one answer by the rules of its vendors. Each dialect's is a subclass."""
+
+    __slots__ = ()
 
     calls: list[OpenCall]
     """Every call that the client is to execute, in order of opening."""
@@ -90,6 +94,10 @@ class Reader(Protocol):
     def read(self, payload: Payload) -> Sequence[Event]:
         """What this payload says; usually nothing."""
         ...
+
+    def end(self) -> Sequence[Event]:
+        """What a frame without payload says that ends the answer (`Dialect.is_end`)."""
+        return (Event(What.ENDED),)
 
 
 class Frame(NamedTuple):
@@ -128,6 +136,13 @@ class Writer(Protocol):
         """What of the held frames goes out before the next answer: no call, no finish, no end."""
         ...
 
+    def next_answer(self, *, foreign: bool) -> None:
+        """What is spliced from now on is another answer's; nothing of one that was begun before has gone out.
+
+        `foreign`: another model than the client asked has given it, and its reasoning is left out.
+        """
+        ...
+
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """A frame of the next answer as a frame of this stream; nothing where it must not be seen."""
         ...
@@ -150,6 +165,27 @@ class Reply(NamedTuple):
 
     call: ToolCall
     text: str
+
+
+class Attempt(NamedTuple):
+    """An answer all of whose calls were withheld: the model's turn, a reply to each call, and the other model that has
+    given it (empty: the one that the client asked)."""
+
+    turn: bytes
+    replies: Sequence[Reply]
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the model is asked again.
+
+    `text_only`: it must not call a tool. `model`: another model is asked than the client's, where this is not empty; no
+    model is sent another one's reasoning.
+    """
+
+    text_only: bool = False
+    model: str = ""
 
 
 class Note(NamedTuple):
@@ -199,12 +235,17 @@ class Request(Protocol):
         """The rounds, newest first; None where a real user message stands between them."""
         ...
 
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name: False only where the request lists all its tools, and not this."""
+        ...
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to results; every other byte stays."""
         ...
 
-    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
-        """The body with the model's turn and a reply for each call of it added; a forced tool choice is loosened."""
+    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+        """The body with these turns and the replies to their calls added. A forced tool choice is loosened, or shut
+        where only text is wanted. Raises AskError where the vendor could not take it."""
         ...
 
     def writer(self, *, usage: str) -> Writer:
@@ -215,12 +256,25 @@ class Request(Protocol):
         """A whole answer that is callfuse's own text and nothing else."""
         ...
 
+    def aside(self, text: str) -> OwnAnswer:
+        """The same for a request that no model sees, whole or as a stream, as the client asks."""
+        ...
+
+    def typed(self, at: int) -> Typed | None:
+        """What a person has typed in the message at this place of the history; None where no person speaks."""
+        ...
+
+    def own_text(self, at: int) -> str | None:
+        """What callfuse says in the message at this place, alone; None where the model does not speak."""
+        ...
+
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the calls at the withheld (choice, call) places."""
         ...
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
-        """Two whole answers as one: the first has lost its calls, the second goes on from it."""
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
+        """Two whole answers as one: the first has lost its calls, the second goes on from it. `foreign` is that of
+        `Writer.next_answer`."""
         ...
 
 
@@ -285,6 +339,14 @@ class Continuing(Protocol):
 
     def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
         """In what the memories differ once these answers have come."""
+        ...
+
+    def after_aside(self) -> tuple[bytes, ...]:
+        """As `after`, of the answer that is callfuse's own."""
+        ...
+
+    def from_aside(self) -> Sequence[Edit]:
+        """The edits that make a request which goes on from an answer of callfuse's own go on from nowhere."""
         ...
 
     def mended(self, body: bytes, error: bytes) -> bytes | None:

@@ -1,6 +1,6 @@
 """What the histories of all dialects have in common: texts in content of any shape, results paired with calls."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -63,8 +63,10 @@ def result_at(
 ) -> int | None:
     """Which of the results with these ids (or keys) belongs to the wanted call, known by id and signature."""
     for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
-        if call.id == wanted.id and call.signature == wanted.signature:
-            return at
+        if call.id == wanted.id and call.full_name == wanted.full_name:
+            call.ignore = wanted.ignore
+            if call.signature == wanted.signature:
+                return at
     return None
 
 
@@ -83,6 +85,17 @@ def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
     for key in keys:
         places = free.get(key) or nameless
         yield places.pop() if places else None
+
+
+def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[Any], bool]) -> Iterator[Edit]:
+    """The edits that take parts out of a message's content; a history loses a message that has nothing else."""
+    content = message.get("content") if isinstance(message, dict) else None
+    parts = content if isinstance(content, list) else ()
+    gone = [at for at, part in enumerate(parts) if is_gone(part)]
+    if path and gone and len(gone) == len(parts):
+        yield Edit(path, None)
+    else:
+        yield from (Edit((*path, "content", at), None) for at in gone)
 
 
 def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str = "text") -> list[Edit]:

@@ -11,10 +11,16 @@ from typing import Final
 from callfuse.dialects.base import Frame, OpenCall
 
 STAND_IN: Final = "skip_thought_signature_validator"
-_NEEDS_NONE: Final = re.compile(r"gemini-[12](?![0-9])")
+_NEEDS_NONE: Final = re.compile(r"gemini-[12](?![0-9])|gemma")
 """Models that take a history without signatures, and might refuse a made-up one."""
 
 Path = tuple[str | int, ...]
+
+
+def are_demanded(model: str, *, in_use: bool) -> bool:
+    """Whether a model of this name may refuse a history in which a step's first call has no signature. Names may be a
+    gateway's own; so it counts whether signatures are `in_use`."""
+    return (in_use or "gemini" in model) and not _NEEDS_NONE.search(model)
 
 
 def survivor_without(signed: Sequence[bool], withheld: Sequence[bool], model: str) -> int | None:

@@ -55,6 +55,11 @@ def fail_open(cause: str, *, session: str) -> None:
     logger.error("callfuse failed open in session %s: %s", session, cause)
 
 
+def header(name: str, problem: str) -> None:
+    """A header that would change a setting cannot be read."""
+    logger.warning("the header %s is ignored, nor are others like it logged: %s", name, _plain(problem, len(problem)))
+
+
 def callback(error: Exception) -> None:
     """A callback has failed, timed out, or answered something that is no rung."""
     logger.warning("on_loop failed, the policy's action stands: %s: %s", type(error).__name__, error)

@@ -33,6 +33,7 @@ class Answer:
         self.spoke = False
         self.is_open = False
         self.passes = False
+        self._broke = False
         self.queue: list[tuple[Frame, Sequence[int]]] = []
         self.held: set[OpenCall] = set()
         self.held_bytes = 0
@@ -77,8 +78,8 @@ class Answer:
 
     @property
     def _is_finished(self) -> bool:
-        """Whether every choice has its finish reason."""
-        return bool(self._finished) and self._finished.issuperset(self._holds)
+        """Whether every choice has come to its end, and no error between."""
+        return bool(self._finished) and self._finished.issuperset(self._holds) and not self._broke
 
     @property
     def would_complete(self) -> bool:
@@ -138,6 +139,7 @@ class Answer:
         known = self._complete.get(call)
         if known is None or known[0] != len(call.pieces):
             known = self._complete[call] = (len(call.pieces), call.complete())
+            self._judge.own(known[1:])
         return known[1]
 
     def choices(self) -> set[int]:
@@ -166,16 +168,19 @@ class Answer:
         elif self.over:
             self._pass(frame, ())
         elif payload is None:
-            self._pass(frame, ())
-            if self._dialect.is_end(raw):
-                self._end(complete=self._is_finished)
+            self._follow(frame, (), self._reader.end() if self._dialect.is_end(raw) else ())
         else:
             events = self._reader.read(payload)
-            for event in events:
-                self._apply(event)
-            self._pass(Frame(raw, payload, tuple(self._reader.entries)), self._dialect.choices_of(payload))
-            if any(event.what is What.ENDED for event in events):
-                self._end(complete=self._is_finished)
+            frame = Frame(raw, payload, tuple(self._reader.entries))
+            self._follow(frame, self._dialect.choices_of(payload), events)
+
+    def _follow(self, frame: Frame, choices: Sequence[int], events: Sequence[Event]) -> None:
+        """Do as a frame says, the frame itself included."""
+        for event in events:
+            self._apply(event)
+        self._pass(frame, choices)
+        if any(event.what is What.ENDED for event in events):
+            self._end(complete=self._is_finished)
 
     def _apply(self, event: Event) -> None:
         """Move the machine of the event's choice."""
@@ -186,8 +191,10 @@ class Answer:
                 self.held.add(call)
         elif event.what is What.CLOSED and call is not None:
             self._close(event.choice, call)
-        elif event.what is What.BROKE and (self.queue or (self._writer is not None and not self.spoke)):
-            raise BrokenStreamError("error in the stream")
+        elif event.what is What.BROKE:
+            self._broke = True
+            if self.queue or (self._writer is not None and not self.spoke):
+                raise BrokenStreamError("error in the stream")
         elif event.what in (What.FINISHED, What.CUT):
             self._finished.add(event.choice)
             if call is not None:

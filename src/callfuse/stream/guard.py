@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Remembered, Reply, Request, Writer, remembering
+from callfuse.dialects.base import AskError, Block, Dialect, OpenCall, Request, Writer
 from callfuse.framing import EVENTS, Format, Payload
 from callfuse.jsontext import NotJSON
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.settings import Rung
 from callfuse.stream.answer import Answer, BrokenStreamError, payloads_of
+from callfuse.stream.course import Course, all_ask
 from callfuse.stream.judge import Judge
-from callfuse.stream.record import Record
 from callfuse.stream.step import Step
 
 
@@ -19,15 +19,14 @@ class StreamGuard:
     """Guards one client's stream, over as many answers as it takes."""
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS) -> None:
-        self.record = Record(request.choices)
+        self._course = Course(dialect, request, judge)
+        self.record = self._course.record
         self._dialect = dialect
         self._format = form
         self._request = request
         self._judge = judge
         self._settings = judge.settings
-        self._body = request.body
         self._writer: Writer | None = None
-        self._asked: list[Verdict] = []
         self._silent = False
         self._begin()
 
@@ -47,7 +46,7 @@ class StreamGuard:
     @property
     def holding(self) -> bool:
         """Whether something waits that the client does not have."""
-        return bool(self._answer.queue or self._asked)
+        return bool(self._answer.queue) or self.pending
 
     @property
     def complete(self) -> bool:
@@ -57,7 +56,7 @@ class StreamGuard:
     @property
     def pending(self) -> bool:
         """Whether another answer is awaited, or nothing of it has gone out."""
-        return bool(self._asked)
+        return bool(self._course.asked)
 
     @property
     def held_bytes(self) -> int:
@@ -87,18 +86,18 @@ class StreamGuard:
             return b""
         rest = self._answer.last_frame()
         out = self._read([rest]) if rest else b""
-        if not self._asked or self._answer.spoke or self._answer.would_complete:
+        if not self.pending or self._answer.spoke or self._answer.would_complete:
             self._answer.finish()
         return self._out(out + self._answer.drain())
 
     def cut(self) -> bytes:
         """The upstream has broken off. What continues an answer, and of which nothing has gone out, is dropped."""
-        return b"" if self._silent or self._asked else self._answer.cut()
+        return b"" if self._silent or self.pending else self._answer.cut()
 
     def _out(self, out: bytes) -> bytes:
         """Bytes go out: once an answer has spoken, or ended, there is no other way than to go on with it."""
         if self._answer.spoke or (self._answer.complete and not self._answer.due):
-            self._asked = []
+            self._course.settled()
         return out
 
     def fail(self, cause: str) -> bytes:
@@ -141,12 +140,13 @@ class StreamGuard:
         try:
             return self._act(verdicts)
         except Exception as error:  # noqa: BLE001 - from the verdict on the call is gone, whatever goes wrong
+            self._course.settled()
             self.record.fail_open.append(f"{_cause(error)} (while acting)")
             return Step(self._close_somehow(self._answer.due or {0}, verdicts))
 
     def _act(self, verdicts: Sequence[Verdict]) -> Step:
         answer = self._answer
-        self._asked = []
+        self._course.settled()
         if self._unjudged and self._settings.fail_closed:
             names = {call.choice: call.name for call in answer.held}
             return Step(self._close({choice: Block(texts.unjudged(name)) for choice, name in names.items()}))
@@ -154,22 +154,21 @@ class StreamGuard:
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
         lost = [choice for choice in sorted(answer.due) if not answer.has_others(choice, withheld)]
+        if lost:
+            verdicts = self._course.as_one(verdicts)
         if lost and not self._may_lose(verdicts):
             verdicts = [replace(verdict, rung=None) for verdict in verdicts]
             withheld = set()
         self._recorded = True
-        self.record.keep(list(calls.values()), verdicts)
-        self._remember(verdicts)
+        self._course.keep(list(calls.values()), verdicts, partial(self._payloads, lenient=True))
         if not withheld:
             answer.release_all()
             return Step(answer.drain())
-        if lost and all(verdict.rung is Rung.STEER for verdict in verdicts):
+        if lost and all_ask(verdicts):
             return self._ask(verdicts, withheld)
-        survivors = [whole for call, whole in calls.items() if call not in withheld]
-        if survivors:
-            self.record.note(survivors[0], [self._judge.guidance(one) for one in verdicts if one.withholds])
+        self._course.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
         where = {whole: call.choice for call, whole in calls.items()}
-        blocks = {choice: self._block([one for one in verdicts if where[one.call] == choice]) for choice in lost}
+        blocks = {choice: self._course.block(one for one in verdicts if where[one.call] == choice) for choice in lost}
         out = self._writing().thin([frame for frame, _ in answer.queue], withheld, blocks)
         answer.clear()
         return Step(out)
@@ -177,7 +176,8 @@ class StreamGuard:
     def answered(self) -> None:
         """The model has begun to answer the request of the last step: what is fed now is that answer."""
         try:
-            self._judge.withheld([verdict.call for verdict in self._asked])
+            self._writing().next_answer(foreign=self._course.foreign)
+            self._course.answered()
         except Exception as error:  # noqa: BLE001 - the answer is then judged as if it were the first
             self.record.fail_open.append(_cause(error))
         self._silent = False
@@ -185,51 +185,34 @@ class StreamGuard:
 
     def unanswered(self) -> Step:
         """The request of the last step has failed: the next rung."""
-        verdicts = [self._judge.next_rung(verdict) for verdict in self._asked]
-        self.record.replace_last(verdicts)
         self._recorded = True
-        if verdicts[0].rung is Rung.STEER:
-            self._asked = verdicts
-            return Step(b"", self._body)
-        self._asked = []
+        try:
+            if ask := self._course.next():
+                return Step(b"", ask)
+        except Exception as error:  # noqa: BLE001 - see `act`
+            self.record.fail_open.append(f"{_cause(error)} (while asking)")
         self._answer.clear()
-        return Step(self._close_somehow({0}, verdicts))
+        return Step(self._close_somehow({0}, self._course.settled()))
 
     def settle(self) -> None:
         """The answer has been delivered whole: keep its calls, unless a verdict has done so."""
         if not self.complete or self._recorded:
             return
-        self._remember(())
-        if calls := self._answer.calls(0):
-            self.record.keep(list(calls.values()), ())
-
-    def _remember(self, verdicts: Sequence[Verdict]) -> None:
-        """Note the answer as one that its vendor may remember, with what is to be said of its withheld calls."""
-        if dialect := remembering(self._dialect):
-            ids = [dialect.answer_id(payload) for payload in self._payloads(lenient=True)]
-            replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
-            self.record.answers.append(Remembered(next(filter(None, ids), ""), tuple(replies)))
+        self._course.keep(list(self._answer.calls(0).values()), (), partial(self._payloads, lenient=True))
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
         """Ask the model again, or take the next rung where its turn cannot be put together."""
         answer = self._answer
         writer = self._writing()
-        try:
-            turn = self._turn(writer)
-            replies = [Reply(verdict.call, self._judge.guidance(verdict)) for verdict in verdicts]
-            self._body = self._request.ask_again(self._body, turn, replies)
-        except AskError as error:
-            self.record.unasked.append(error.part)
-            last = [self._judge.blocked(verdict) for verdict in verdicts]
-            self.record.replace_last(last)
-            out = writer.thin([frame for frame, _ in answer.queue], withheld, {0: self._block(last)})
-            answer.clear()
-            return Step(out)
-        self._asked = list(verdicts)
-        self._silent = True
-        out = writer.before_asking([frame for frame, _ in answer.queue], withheld)
+        frames = [frame for frame, _ in answer.queue]
+        ask = self._course.ask(verdicts, partial(self._turn, writer))
+        if ask:
+            out = writer.before_asking(frames, withheld)
+            self._silent = True
+        else:
+            out = writer.thin(frames, withheld, {0: self._course.block(self._course.settled())})
         answer.clear()
-        return Step(out, self._body)
+        return Step(out, ask)
 
     def _turn(self, writer: Writer) -> bytes:
         """The model's turn; raises AskError where it cannot be put together, or no other answer can go on from it."""
@@ -245,12 +228,7 @@ class StreamGuard:
             return True
         held = {id(frame.raw) for frame, _ in self._answer.queue}
         sent = payloads_of(self._format, [raw for raw in self._raw if id(raw) not in held])
-        return all(verdict.rung is Rung.STEER for verdict in verdicts) and not self._dialect.is_unfinished(sent)
-
-    def _block(self, verdicts: Sequence[Verdict]) -> Block:
-        finish = self._settings.finish_reason
-        texts_ = dict.fromkeys(self._judge.block_text(verdict) for verdict in verdicts if verdict.withholds)
-        return Block("\n\n".join(texts_), finish if finish != "stop" else None)
+        return all_ask(verdicts) and not self._dialect.is_unfinished(sent)
 
     def _close(self, blocks: Mapping[int, Block]) -> bytes:
         """End the client's stream with these texts; of what waits go out the parts that are no calls."""
@@ -263,7 +241,7 @@ class StreamGuard:
 
     def _close_somehow(self, choices: set[int], verdicts: Sequence[Verdict]) -> bytes:
         """End the stream with the block's text, whatever is broken; if nothing can be written, it breaks off."""
-        for text in (self._block, lambda _: Block(texts.unjudged(""))):
+        for text in (self._course.block, lambda _: Block(texts.unjudged(""))):
             try:
                 return self._close({choice: text(verdicts) for choice in sorted(choices)})
             except Exception as error:  # noqa: BLE001 - see `act`
@@ -312,13 +290,13 @@ class StreamGuard:
         except NotJSON:
             if answer.queue:
                 return self._let_go("malformed frame", raw)
-            return b"" if self._asked else raw  # what another answer begins with must be of it
+            return b"" if self.pending else raw  # what another answer begins with must be of it
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
             return self._let_go(_cause(error), b"" if self._writer else raw)
         try:
             answer.take(frame)
         except Exception as error:  # noqa: BLE001 - see above
-            if self._asked and not answer.spoke:
+            if self.pending and not answer.spoke:
                 self._silent = True  # the next rung is taken once the app has ended this answer
                 return b""
             return self._let_go(_cause(error), frame.raw)

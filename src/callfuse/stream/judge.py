@@ -1,19 +1,21 @@
 """What detectors and policy say of one exchange, for answers of any form.
 
-A judge knows the timeline and what this exchange allows: whether the request may be changed (a signed one may not)
-and the model be asked again. `any_finding` says whether any call could be found to loop, `any_hold` whether it would
-be withheld.
+A judge knows the timeline and what this exchange allows: whether the request may be changed (a signed one may not),
+and the model, or another one in its place, be asked again. `any_finding` says whether any call could be found to loop,
+`any_hold` whether it would be withheld.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
+from callfuse.dialects.base import Manner
 from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.policy import texts
+from callfuse.policy.ignored import ignoring
 from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
-from callfuse.policy.settings import Ladder, LoopSettings, Rung
+from callfuse.policy.settings import NO_OTHER_MODEL, Ladder, LoopSettings, Rung
 
 
 class Judge:
@@ -36,6 +38,7 @@ class Judge:
         self._may_change = may_change
         self._may_ask = may_ask
         self._may_withhold = may_withhold
+        self._other_model = settings.escalate_model or ""
         self._hold_all = hold_all
         self._refused: set[Signature] = set()
         self._look()
@@ -47,6 +50,10 @@ class Judge:
         suspects = self._engine.suspects()
         self.any_finding = bool(suspects)
         self.any_hold = any(self.must_hold(name) for name in suspects)
+
+    def own(self, calls: Iterable[ToolCall]) -> None:
+        """Take calls of an answer as this exchange's settings have it, before anything is asked of them."""
+        ignoring(calls, self.settings)
 
     def must_hold(self, name: str) -> bool:
         """Whether a call of this tool could be a loop that would be withheld; a call without a name may be any."""
@@ -72,6 +79,17 @@ class Judge:
         found = self._engine.judge_round(calls, self._refused)
         return [one for call, finding in found for one in self._decided(call, finding)]
 
+    def hindsight(self) -> Verdict | None:
+        """What is to be told of the newest round, whose results show a loop: a warning at most."""
+        finding = self._engine.hindsight()
+        newest = self.timeline.at(0)
+        if finding is None or newest is None:
+            return None
+        call = next(call for call in newest.calls if call.signature == finding.signature)
+        observes = self.settings.for_tool(call.full_name).settings.observes
+        rung = self.allowed(Rung.OBSERVE if observes else Rung.WARN)
+        return Verdict(call, finding, rung, 0, first=finding.count == finding.threshold)
+
     def _decided(self, call: ToolCall, finding: Finding) -> list[Verdict]:
         return decide(self.timeline, [(call, finding)], self.ladder(call.full_name))
 
@@ -82,7 +100,10 @@ class Judge:
         self._look()
 
     def allowed(self, rung: Rung) -> Rung:
-        """A rung that a callback wants, or what this exchange allows in its place."""
+        """A rung that a callback wants, or what this exchange allows in its place. Raises ValueError where the
+        settings lack what it needs."""
+        if rung is Rung.ESCALATE and not self._other_model:
+            raise ValueError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
     def ladder(self, tool: str) -> Ladder:
@@ -90,7 +111,22 @@ class Judge:
         return self._usable(self.settings.for_tool(tool).settings.ladder)
 
     def _usable(self, ladder: Ladder) -> Ladder:
-        return usable(ladder, may_change=self._may_change, may_ask=self._may_ask, may_withhold=self._may_withhold)
+        return usable(
+            ladder,
+            may_change=self._may_change,
+            may_ask=self._may_ask,
+            may_escalate=self._other_model not in ("", self.model),
+            may_withhold=self._may_withhold,
+        )
+
+    def manner(self, rung: Rung) -> Manner:
+        """How the model is asked again on a rung that asks."""
+        manners = {
+            Rung.STEER: Manner(),
+            Rung.FORCE_TEXT: Manner(text_only=True),
+            Rung.ESCALATE: Manner(model=self._other_model),
+        }
+        return manners[rung]
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""
@@ -108,6 +144,6 @@ class Judge:
         """What the client reads in place of the call."""
         return texts.block(verdict, self.settings, self.model)
 
-    def guidance(self, verdict: Verdict) -> str:
-        """What the model reads in place of a result."""
-        return texts.guidance(verdict, self.settings, self.model)
+    def guidance(self, verdict: Verdict, *, text_only: bool = False) -> str:
+        """What the model reads in place of a result; `text_only`: it cannot call a tool now."""
+        return texts.guidance(verdict, self.settings, self.model, text_only=text_only)

@@ -2,18 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from callfuse.policy.ladder import Verdict
 from callfuse.stream.record import Record
 
 
+class Ask(NamedTuple):
+    """A request for another answer: its body, and the other model that it goes to (empty: the client's)."""
+
+    body: bytes
+    model: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What goes out now, and the body with which the model is to be asked again (None: it is not)."""
+    """What goes out now, and how the model is to be asked again (None: it is not)."""
 
     out: bytes
-    ask: bytes | None = None
+    ask: Ask | None = None
 
 
 class Guard(Protocol):

@@ -28,6 +28,7 @@ class StreamTap:
         "_finished",
         "_format",
         "_framer",
+        "_is_end",
         "_judge",
         "_left",
         "_mark",
@@ -44,6 +45,7 @@ class StreamTap:
         self._framer = form.framer()
         self.frame_end = form.frame_end
         self._mark = dialect.call_mark
+        self._is_end = dialect.is_end
         self._reader = dialect.reader()
         self._remembering = remembering(dialect)
         self._answer = ""
@@ -72,10 +74,12 @@ class StreamTap:
         except NotJSON:
             return
         if payload is None:
-            return
-        if self._remembering is not None:
-            self._answer = self._answer or self._remembering.answer_id(payload)
-        for event in self._reader.read(payload):
+            events = self._reader.end() if self._is_end(frame) else ()
+        else:
+            if self._remembering is not None:
+                self._answer = self._answer or self._remembering.answer_id(payload)
+            events = self._reader.read(payload)
+        for event in events:
             if event.what in (What.FINISHED, What.CUT):
                 self._finished = True
                 if event.call is not None:
@@ -122,14 +126,15 @@ class WholeTap:
         """The answer has been delivered whole: what it has brought, judged."""
         record = Record(self._choices)
         body = b"".join(self._chunks)
-        if self._left < 0 or self._dialect.call_mark not in body:
+        follower = remembering(self._dialect)
+        if self._left < 0 or (self._dialect.call_mark not in body and follower is None):
             return record
         try:
             payload = loads(body)
         except NotJSON:
             return record
-        if (dialect := remembering(self._dialect)) and isinstance(payload, dict):
-            record.answers.append(Remembered(dialect.answer_id(payload)))
+        if follower is not None and isinstance(payload, dict):
+            record.answers.append(Remembered(follower.answer_id(payload)))
         for choice in self._dialect.read_whole(payload) if isinstance(payload, dict) else ():
             settle(record, self._judge, choice.complete())
         return record
@@ -138,4 +143,5 @@ class WholeTap:
 def settle(record: Record, judge: Judge, calls: Sequence[ToolCall]) -> None:
     """Keep a delivered round with the verdicts over it, none of which withholds."""
     if calls:
+        judge.own(calls)
         record.keep(calls, judge.verdicts(calls) if judge.any_finding else ())

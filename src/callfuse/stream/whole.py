@@ -6,16 +6,16 @@ It is driven like `StreamGuard`; until the end `feed` gives nothing, and `Step.o
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from callfuse.dialects.base import AskError, Block, Dialect, Remembered, Reply, Request, WholeChoice, remembering
+from callfuse.dialects.base import Dialect, Request, WholeChoice
 from callfuse.framing import Payload
 from callfuse.jsontext import NotJSON, loads, loads_exact
 from callfuse.model import ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.settings import Rung
+from callfuse.stream.course import Course, all_ask
 from callfuse.stream.judge import Judge
-from callfuse.stream.record import Record
 from callfuse.stream.step import Step
 
 _WIDE = re.compile(rb"\d{19}")
@@ -26,13 +26,12 @@ class WholeGuard:
     """Guards one client's whole answer, over as many answers as it takes."""
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
-        self.record = Record(request.choices)
+        self._course = Course(dialect, request, judge)
+        self.record = self._course.record
         self.complete = False
         self._dialect = dialect
         self._request = request
         self._judge = judge
-        self._asked_body = request.body
-        self._asked: list[Verdict] = []
         self._first: bytes | None = None
         self._recorded = False
         self._passes = False
@@ -56,7 +55,7 @@ class WholeGuard:
     @property
     def pending(self) -> bool:
         """Whether another answer is awaited."""
-        return bool(self._asked)
+        return bool(self._course.asked)
 
     @property
     def held_bytes(self) -> int:
@@ -70,7 +69,7 @@ class WholeGuard:
         self._body += chunk
         if len(self._body) <= self._judge.settings.max_response_bytes:
             return b""
-        if not self._asked:
+        if not self.pending:
             return self.fail("max_response_bytes")
         self._passes = self._silent = True
         return b""
@@ -80,34 +79,38 @@ class WholeGuard:
         if self._passes:
             return b""
         try:
-            self._read(bytes(self._body))
-            self._verdicts = [one for choice in self._choices for one in self._judge.verdicts(choice.complete())]
+            payload, choices, client = self._read(bytes(self._body))
+            verdicts = [one for choice in choices for one in self._judge.verdicts(choice.complete())]
         except NotJSON:
-            self._passes = not self._asked
-            return b"" if self._asked else bytes(self._body)
+            self._passes = not self.pending
+            return b"" if self.pending else bytes(self._body)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must not notice
-            return b"" if self._asked else self.fail(_cause(error))
+            return b"" if self.pending else self.fail(_cause(error))
         self.complete = True
-        if self._verdicts:
+        self._payload, self._choices, self._client, self._verdicts = payload, choices, client, verdicts
+        if verdicts:
             return b""
-        self._asked = []
-        return self._client
+        self._course.settled()
+        return client
 
-    def _read(self, body: bytes) -> None:
+    def _read(self, body: bytes) -> tuple[Payload, list[WholeChoice], bytes]:
+        """An answer, its choices, and the client's body with it."""
         payload = loads_exact(body) if _WIDE.search(body) else loads(body)
         if not isinstance(payload, dict):
             raise NotJSON("no object")
         choices = self._dialect.read_whole(payload)
-        if self._asked and not choices:
+        self._judge.own(call for choice in choices for call in choice.calls)
+        if self.pending and not choices:
             raise NotJSON("no answer of the dialect")
         client = body
         if self._first is not None:
-            client = self._request.splice_whole(self._first, body, usage=self._judge.settings.usage)
-        self._payload, self._choices, self._client = payload, choices, client
+            usage, foreign = self._judge.settings.usage, self._course.foreign
+            client = self._request.splice_whole(self._first, body, usage=usage, foreign=foreign)
+        return payload, choices, client
 
     def cut(self) -> bytes:
         """The upstream has broken off: what has come leaves as it came."""
-        return b"" if self._passes or self._asked else bytes(self._body)
+        return b"" if self._passes or self.pending else bytes(self._body)
 
     def fail(self, cause: str) -> bytes:
         """An error or a limit before the verdict: what is held leaves, and the rest passes."""
@@ -128,6 +131,7 @@ class WholeGuard:
         try:
             return self._act(verdicts)
         except Exception as error:  # noqa: BLE001 - from the verdict on the call is gone, whatever goes wrong
+            self._course.settled()
             return Step(self._own_answer(verdicts, error))
 
     def _own_answer(self, verdicts: Sequence[Verdict], error: Exception) -> bytes:
@@ -141,26 +145,27 @@ class WholeGuard:
 
     def _act(self, verdicts: Sequence[Verdict]) -> Step:
         self._verdicts = []
-        self._asked = []
+        self._course.settled()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         lost = [at for at, choice in enumerate(self._choices) if choice.calls and guilty.issuperset(choice.calls)]
-        if lost and self._dialect.is_unfinished([self._payload]) and any(v.rung is not Rung.STEER for v in verdicts):
+        if lost:
+            verdicts = self._course.as_one(verdicts)
+        asks = all_ask(verdicts)
+        if lost and not asks and self._dialect.is_unfinished([self._payload]):
             verdicts, guilty, lost = [replace(verdict, rung=None) for verdict in verdicts], set(), []
         self._keep(verdicts)
         if not guilty:
             return Step(self._client)
-        if lost and all(verdict.rung is Rung.STEER for verdict in verdicts):
+        if lost and asks:
             return self._ask(verdicts)
-        survivors = [call for choice in self._choices for call in choice.calls if call not in guilty]
-        if survivors:
-            self.record.note(survivors[0], [self._judge.guidance(one) for one in verdicts if one.withholds])
+        self._course.note([call for choice in self._choices for call in choice.calls if call not in guilty], verdicts)
         return Step(self._thin(verdicts, lost))
 
     def answered(self) -> None:
         """The model has begun to answer the request of the last step: what is fed now is that answer."""
         try:
-            self._first = self._thin(self._asked, [])
-            self._judge.withheld([verdict.call for verdict in self._asked])
+            self._first = self._thin(self._course.asked, [])
+            self._course.answered()
         except Exception as error:  # noqa: BLE001 - the answer then stands for itself
             self.record.fail_open.append(_cause(error))
         self.complete = self._recorded = self._passes = self._silent = False
@@ -168,16 +173,15 @@ class WholeGuard:
 
     def unanswered(self) -> Step:
         """The request of the last step has failed: the next rung."""
-        verdicts = [self._judge.next_rung(verdict) for verdict in self._asked]
-        self.record.replace_last(verdicts)
         self._recorded = True
-        if verdicts[0].rung is Rung.STEER:
-            self._asked = verdicts
-            return Step(b"", self._asked_body)
-        self._asked = []
+        verdicts = self._course.asked
         try:
+            if ask := self._course.next():
+                return Step(b"", ask)
+            verdicts = self._course.settled()
             return Step(self._thin(verdicts, [0]))
         except Exception as error:  # noqa: BLE001 - see `act`
+            self._course.settled()
             return Step(self._own_answer(verdicts, error))
 
     def settle(self) -> None:
@@ -187,24 +191,14 @@ class WholeGuard:
 
     def _keep(self, verdicts: Sequence[Verdict]) -> None:
         self._recorded = True
-        if dialect := remembering(self._dialect):
-            replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
-            self.record.answers.append(Remembered(dialect.answer_id(self._payload), tuple(replies)))
-        self.record.keep([call for choice in self._choices for call in choice.complete()], verdicts)
+        calls = [call for choice in self._choices for call in choice.complete()]
+        self._course.keep(calls, verdicts, lambda: [self._payload])
 
     def _ask(self, verdicts: Sequence[Verdict]) -> Step:
         """Ask the model again, or take the next rung where its turn cannot be put together."""
-        try:
-            turn = self._dialect.turn_of_whole(bytes(self._body), self._payload)
-            replies = [Reply(verdict.call, self._judge.guidance(verdict)) for verdict in verdicts]
-            self._asked_body = self._request.ask_again(self._asked_body, turn, replies)
-        except AskError as error:
-            self.record.unasked.append(error.part)
-            last = [self._judge.blocked(verdict) for verdict in verdicts]
-            self.record.replace_last(last)
-            return Step(self._thin(last, [0]))
-        self._asked = list(verdicts)
-        return Step(b"", self._asked_body)
+        turn = partial(self._dialect.turn_of_whole, bytes(self._body), self._payload)
+        ask = self._course.ask(verdicts, turn)
+        return Step(b"", ask) if ask else Step(self._thin(self._course.settled(), [0]))
 
     def _thin(self, verdicts: Sequence[Verdict], lost: Sequence[int]) -> bytes:
         """The client's body without the withheld calls; a choice that loses all of them says why."""
@@ -215,11 +209,7 @@ class WholeGuard:
             for place, call in enumerate(choice.calls)
             if call in guilty
         ]
-        blocks = {}
-        for at in lost:
-            said = dict.fromkeys(self._judge.block_text(guilty[call]) for call in self._choices[at].calls)
-            finish = self._judge.settings.finish_reason
-            blocks[at] = Block("\n\n".join(said), finish if finish != "stop" else None)
+        blocks = {at: self._course.block(guilty[call] for call in self._choices[at].calls) for at in lost}
         return self._request.thin_whole(self._client, places, blocks)
 
 

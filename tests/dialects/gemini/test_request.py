@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import Note, Reply
+from callfuse.dialects.base import Attempt, Manner, Note, Reply
 from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.jsontext import loads
@@ -287,7 +287,9 @@ def test_asking_again() -> None:
     read = request([user("go")])
     calls = rounds_of(request([model(call("f", id="a"), call("g"))]))[0].calls
     body = json.loads(
-        read.ask_again(read.body, b'{"role":"model","parts":[]}', [Reply(one, "[callfuse] no") for one in calls])
+        read.ask_again(
+            [Attempt(b'{"role":"model","parts":[]}', [Reply(one, "[callfuse] no") for one in calls])], Manner()
+        )
     )
     error = {"error": "[callfuse] no"}
     assert body["contents"][1:] == [
@@ -319,7 +321,7 @@ def test_a_forced_choice_is_loosened(choice: dict[str, Any], after: dict[str, An
     """A mode that leaves only the looping tool becomes AUTO; one that leaves another stays."""
     for config in ({"functionCallingConfig": choice}, {"function_calling_config": choice}):
         read = request([user("go")], toolConfig=config)
-        body = json.loads(read.ask_again(read.body, b"{}", []))
+        body = json.loads(read.ask_again([Attempt(b"{}", [])], Manner()))
         assert next(iter(body["toolConfig"].values())) == (choice if after is None else after)
 
 
@@ -327,7 +329,7 @@ def test_any_with_one_declared_tool_is_loosened() -> None:
     """Where the request declares one function only, ANY means that one."""
     read = request([user("go")], tools=[{"function_declarations": [{"name": "f"}]}],
                    tool_config={"function_calling_config": {"mode": "ANY"}})  # fmt: skip
-    body = json.loads(read.ask_again(read.body, b"{}", []))
+    body = json.loads(read.ask_again([Attempt(b"{}", [])], Manner()))
     assert body["tool_config"] == {"function_calling_config": {"mode": "AUTO"}}
 
 

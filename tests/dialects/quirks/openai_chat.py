@@ -181,6 +181,45 @@ QUIRKS = [
         "no finish reason at all (Kimi at Novita)",
         calls(WHOLE) + event({"index": 0, "delta": {"content": ""}, "finish_reason": None}, usage=USAGE) + DONE,
         [ONE],
+        kept=json.dumps(USAGE).encode(),
+    ),
+    Quirk(
+        "no finish reason, the usage in a chunk of its own",
+        delta(role="assistant", content="") + calls(WHOLE) + calls(OTHER) + event(usage=USAGE) + DONE,
+        [ONE, TWO],
+        kept=json.dumps(USAGE).encode(),
+    ),
+    Quirk(
+        "no finish reason, and the key left out",
+        event({"index": 0, "delta": {"tool_calls": [WHOLE]}}) + DONE,
+        [ONE],
+    ),
+    Quirk(
+        "no finish reason, nor arguments",
+        calls(part("lookup", "", index=0, id="call_one")) + DONE,
+        [(0, "call_one", "lookup", "")],
+    ),
+    Quirk(
+        "no finish reason, text behind the call",
+        calls(WHOLE) + delta(content="I look.") + DONE,
+        [ONE],
+        kept=b"I look.",
+    ),
+    Quirk(
+        "a finish reason behind the first call only",
+        calls(WHOLE, finish="tool_calls") + calls(OTHER) + DONE,
+        [ONE, TWO],
+    ),
+    Quirk(
+        "no finish reason, and a call that lacks its end",
+        calls(WHOLE) + calls(part("search", ZEBRA[:-1], index=1, id="call_two")) + DONE,
+        [ONE, (0, "call_two", "search", ZEBRA[:-1])],
+        withheld=False,
+    ),
+    Quirk(
+        "no finish reason, but an error",
+        calls(WHOLE) + b'data: {"error":{"message":"The server had an error","type":"server_error"}}\n\n' + DONE,
+        [ONE],
         withheld=False,
     ),
     Quirk(

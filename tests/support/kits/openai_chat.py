@@ -199,7 +199,7 @@ def _choice_frames(answer: Answer, choice: int) -> list[Frame]:
     for at, item in enumerate(items):
         deltas += [(delta, kind, at) for delta, kind in _deltas(item, number, quirks)]
         number += isinstance(item, Call)
-    finish = _finish(items)
+    finish = None if quirks.no_finish and number else _finish(items)
     together = quirks.finish_with_last and len(deltas) > 1
     if not together:
         deltas.append(({}, "finish", None))

@@ -125,12 +125,12 @@ def _choices(chunks: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def _choice(number: int, parts: list[dict[str, Any]]) -> Iterable[str]:
+    fragments = [fragment for part in parts for fragment in part["delta"].get("tool_calls") or []]
     finishes = [at for at, part in enumerate(parts) if part.get("finish_reason")]
-    if finishes != [len(parts) - 1]:
+    if finishes != [len(parts) - 1] and (finishes or not fragments):  # vendors leave it out, but only behind calls
         yield f"choice {number}: finish reasons at {finishes} of {len(parts)} parts"
     if sum("role" in part["delta"] for part in parts) != 1:
         yield f"choice {number}: not one role"
-    fragments = [fragment for part in parts for fragment in part["delta"].get("tool_calls") or []]
     indexes = [fragment.get("index") for fragment in fragments if "index" in fragment]
     firsts = list(dict.fromkeys(indexes))
     if firsts != list(range(len(firsts))):

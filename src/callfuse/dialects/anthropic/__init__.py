@@ -10,7 +10,7 @@ from callfuse.dialects.base import Request, WholeChoice
 from callfuse.framing import EVENTS, Format, Payload, sse
 from callfuse.jsontext import dumps
 
-_ERROR_TYPES: Final = {400: "invalid_request_error", 502: "api_error", 504: "timeout_error"}
+_ERROR_TYPES: Final = {400: "invalid_request_error", 404: "not_found_error", 502: "api_error", 504: "timeout_error"}
 
 
 _SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke", "/invoke-with-response-stream")

@@ -7,7 +7,7 @@ belongs to a program that waits for it. The input may stand in the block's start
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.framing import Payload
 from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
@@ -26,7 +26,7 @@ def is_client_call(block: Any) -> bool:
     return not isinstance(caller, dict) or caller.get("type") == "direct"
 
 
-class MessagesReader:
+class MessagesReader(Reader):
     """Assembles the calls of one streamed answer."""
 
     __slots__ = ("_by_index", "calls", "entries")

@@ -5,12 +5,15 @@ from functools import partial
 from typing import Any
 
 from callfuse.dialects.anthropic.read import is_client_call
+from callfuse.dialects.anthropic.reasoning import not_thinking, thinks
 from callfuse.dialects.anthropic.whole import splice_whole, thin_whole
-from callfuse.dialects.anthropic.write import MessagesWriter
-from callfuse.dialects.base import Block, Note, Reply
-from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.anthropic.write import MessagesWriter, event
+from callfuse.dialects.base import Attempt, Block, Manner, Note
+from callfuse.dialects.declared import entries, is_declared, name_of
+from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts, without_parts
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads_exact
+from callfuse.jsontext import END, Edit, apply, dumps, loads, loads_exact
 from callfuse.model import Result, Round, ToolCall
 
 
@@ -40,10 +43,15 @@ class MessagesRequest:
 
     def turn(self) -> tuple[int, bytes]:
         """Where the last real user message stands, and its digest."""
-        for position in range(self.length - 1, -1, -1):
-            message = self._messages[position]
-            if isinstance(message, dict) and _is_real_user(message):
-                return position, digest_of(texts(message.get("content")))
+        position = self.length
+        for message in reversed(self._messages):
+            position -= 1
+            if isinstance(message, dict) and message.get("role") == "user":
+                content = message.get("content")
+                if type(content) is list and len(content) == 1 and _is_result(content[0]):
+                    continue  # as nearly all are
+                if _is_real_user(message):
+                    return position, digest_of(texts(content))
         return -1, b""
 
     def rounds(self) -> Iterator[Round | None]:
@@ -73,6 +81,23 @@ class MessagesRequest:
                     (id_, Result(block.get("content"), block.get("is_error"))) for _, id_, block in _results(message)
                 ]
 
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name."""
+        return is_declared(name, self._tool_names())
+
+    def _tool_names(self) -> Iterator[Any]:
+        """The tools, then those that came with the messages. Toolsets, of MCP servers and others, have no name."""
+        if self._payload.get("mcp_servers"):
+            yield None
+        for tool in entries(self._payload.get("tools")):
+            yield name_of(tool)
+        for message in self._messages:
+            if isinstance(message, dict) and message.get("role") == "system":
+                content = message.get("content")
+                for block in content if isinstance(content, list) else ():
+                    if (definition := _added(block)) is not None:
+                        yield name_of(definition)
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the content of each named call's tool_result."""
         found: dict[tuple[int, int], str] = {}
@@ -101,14 +126,24 @@ class MessagesRequest:
             listed += [((place, block), id_) for block, id_, _ in _results(message)]
         return listed
 
-    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
-        """The body with the model's turn and a user message of tool results at the end of the messages."""
-        results = [
-            {"type": "tool_result", "tool_use_id": reply.call.id, "is_error": True, "content": reply.text}
-            for reply in replies
-        ]
-        new = turn + b"," + dumps({"role": "user", "content": results})
-        return apply(body, [Edit(("messages", END), new), *self._loosened()])
+    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+        """The body with each turn and a user message of tool results at the end of the messages."""
+        new: list[bytes] = []
+        for turn, replies, model in attempts:
+            results = [
+                {"type": "tool_result", "tool_use_id": reply.call.id, "is_error": True, "content": reply.text}
+                for reply in replies
+            ]
+            new.append(turn if model == manner.model else apply(turn, without_parts(loads(turn), (), thinks)))
+            new.append(dumps({"role": "user", "content": results}))
+        edits = [Edit(("messages", END), b",".join(new))]
+        edits += [Edit(("tool_choice",), b'{"type":"none"}')] if manner.text_only else self._loosened()
+        if manner.model:
+            edits += [Edit(("model",), dumps(manner.model))] if self.model else []  # clouds name it in the path
+            edits += not_thinking(self._payload)
+            for at, message in enumerate(self._messages):
+                edits += without_parts(message, ("messages", at), thinks)
+        return apply(self.body, edits)
 
     def writer(self, *, usage: str) -> MessagesWriter:
         """A writer for the stream that answers this request."""
@@ -116,26 +151,47 @@ class MessagesRequest:
 
     def own_answer(self, text: str) -> bytes:
         """A message that says this text."""
-        return dumps(
-            {
-                "id": "msg_callfuse",
-                "type": "message",
-                "role": "assistant",
-                "model": self.model,
-                "content": [{"type": "text", "text": text}],
-                "stop_reason": "end_turn",
-                "stop_sequence": None,
-                "usage": {"input_tokens": 0, "output_tokens": 0},
-            }
-        )
+        return dumps(self._own_head() | {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
+
+    def _own_head(self) -> Payload:
+        return {
+            "id": "msg_callfuse",
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+
+    def aside(self, text: str) -> OwnAnswer:
+        """A message that no model has made, whole or as events."""
+        if not self.stream:
+            return OwnAnswer(JSON, self.own_answer(text))
+        begun = event({"type": "message_start", "message": self._own_head()})
+        return OwnAnswer(EVENT_STREAM, begun + self.writer(usage="last").close({0: Block(text)}))
+
+    def typed(self, at: int) -> Typed | None:
+        """What a person has typed in a message."""
+        message = self._messages[at]
+        if not isinstance(message, dict) or message.get("role") != "user" or not _is_real_user(message):
+            return None
+        return typed(("messages", at), message.get("content"))
+
+    def own_text(self, at: int) -> str | None:
+        """What callfuse says in an assistant message."""
+        message = self._messages[at]
+        is_model = isinstance(message, dict) and message.get("role") == "assistant"
+        return own_text(message.get("content")) if is_model else None
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
         return thin_whole(body, withheld, blocks)
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum")
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
 
     def _loosened(self) -> list[Edit]:
         """A choice that names one tool becomes `auto`; `any` stays while another tool is open."""
@@ -174,13 +230,21 @@ def _results(message: Any) -> Iterator[tuple[int, str, Payload]]:
             yield at, str(block.get("tool_use_id") or ""), block
 
 
+def _added(block: Any) -> Any:
+    """The tool that a block of a system message defines; None where it defines none."""
+    tool = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
+    return tool.get("definition") if isinstance(tool, dict) else None
+
+
 def _is_real_user(message: Payload) -> bool:
-    """Whether a person has spoken here: not callfuse, no harness's reminder, and not a tool."""
-    if message.get("role") != "user":
-        return False
+    """Whether a person speaks in a message of the user's: not callfuse, no harness's reminder, and not a tool."""
     content = message.get("content")
     if isinstance(content, list):
-        content = [block for block in content if not (isinstance(block, dict) and block.get("type") == "tool_result")]
+        content = [block for block in content if not _is_result(block)]
         if not content:
             return False
     return not is_own_or_reminder(content)
+
+
+def _is_result(block: Any) -> bool:
+    return type(block) is dict and block.get("type") == "tool_result"

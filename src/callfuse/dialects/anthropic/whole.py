@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from callfuse.dialects.anthropic.read import is_client_call
-from callfuse.dialects.anthropic.write import OWN_REASONS, THINKING, usage_of
+from callfuse.dialects.anthropic.reasoning import thinks
+from callfuse.dialects.anthropic.write import OWN_REASONS, usage_of
 from callfuse.dialects.base import Block
 from callfuse.jsontext import END, Edit, apply, dumps, loads, span, spans
 
@@ -20,14 +21,14 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
     """The second message with the first one's id and model, its blocks in front, and the usage of both."""
     one, other = loads(first), loads(second)
     edits = [Edit((key,), dumps(one[key])) for key in ("id", "model") if key in one and key in other]
     blocks = _blocks(first)
-    may_think = not blocks
+    may_think = not (blocks or foreign)
     blocks += [
-        raw for raw, block in zip(_blocks(second), other["content"], strict=True) if may_think or not _thinks(block)
+        raw for raw, block in zip(_blocks(second), other["content"], strict=True) if may_think or not thinks(block)
     ]
     edits.append(Edit(("content",), b"[" + b",".join(blocks) + b"]"))
     counts = usage_of(summed=summed)
@@ -42,7 +43,3 @@ def _blocks(body: bytes) -> list[bytes]:
     """The raw content blocks of a message."""
     place = span(body, ("content",))
     return [body[block.value : block.end] for block in spans(body, place[0])] if place else []
-
-
-def _thinks(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") in THINKING

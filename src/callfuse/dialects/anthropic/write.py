@@ -7,6 +7,7 @@ forwarded once any block of the first has gone out: thinking of two answers in o
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from callfuse.dialects.anthropic.reasoning import thinks
 from callfuse.dialects.base import Block, Frame, OpenCall
 from callfuse.dialects.usage import Usage
 from callfuse.framing import Payload, sse
@@ -14,7 +15,6 @@ from callfuse.jsontext import Edit, apply, dumps
 
 OWN_REASONS: Final = frozenset({"tool_use", "end_turn"})
 """Stop reasons that a block replaces; `max_tokens`, `refusal` and the like stay."""
-THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _BLOCK_EVENTS: Final = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 
 
@@ -30,7 +30,7 @@ class MessagesWriter:
         self._next = 0
         self._allotted = 0
         self._numbers: dict[int, int | None] = {}
-        self._thinking_due = True
+        self._may_think = True
         self._usage = usage_of(summed=summed)
 
     @property
@@ -82,10 +82,13 @@ class MessagesWriter:
                 kept.append(frame)
         out = self.thin(kept, withheld, {})
         self._usage.next_answer()
+        return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet; its thinking may stand in the message only where nothing went before."""
         self._numbers = {}
         self._allotted = self._next
-        self._thinking_due = not self._next
-        return out
+        self._may_think = not (self._next or foreign)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """An event of the next answer, as one of this stream."""
@@ -99,8 +102,7 @@ class MessagesWriter:
             return _edited(frame, [Edit(("usage",), dumps(self._usage.see(payload.get("usage") or {})))])
         index = payload.get("index", 0)
         if kind == "content_block_start":
-            is_thinking = (payload.get("content_block") or {}).get("type") in THINKING
-            number = None if is_thinking and not self._thinking_due else self._allotted
+            number = self._allotted if self._may_think or not thinks(payload.get("content_block")) else None
             self._numbers[index] = number
             self._allotted += number is not None
         number = self._numbers.get(index)
@@ -114,8 +116,8 @@ class MessagesWriter:
         return b"".join(
             (
                 *pieces,
-                _event({"type": "message_delta", "delta": delta, "usage": usage}),
-                _event({"type": "message_stop"}),
+                event({"type": "message_delta", "delta": delta, "usage": usage}),
+                event({"type": "message_stop"}),
             )
         )
 
@@ -125,7 +127,7 @@ class MessagesWriter:
         self._next += 1
         return b"".join(
             map(
-                _event,
+                event,
                 (
                     {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
                     {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}},
@@ -135,7 +137,8 @@ class MessagesWriter:
         )
 
 
-def _event(payload: Payload) -> bytes:
+def event(payload: Payload) -> bytes:
+    """A payload as an event of its type."""
     return sse.event(dumps(payload), str(payload["type"]))
 
 

@@ -4,12 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from callfuse.dialects.base import Block, Note, Reply, Writer
+from callfuse.dialects.base import AskError, Attempt, Block, Manner, Note, Writer
+from callfuse.dialects.bedrock.events import CONTENT_TYPE, encoded
 from callfuse.dialects.bedrock.read import call_of, calls_in
-from callfuse.dialects.bedrock.whole import splice_whole, thin_whole
-from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.bedrock.whole import reasons, splice_whole, thin_whole
+from callfuse.dialects.declared import entries, is_declared, name_of
+from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts, without_parts
+from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads_exact
+from callfuse.jsontext import END, Edit, apply, dumps, loads, loads_exact
 from callfuse.model import Result, Round, ToolCall
 
 
@@ -22,6 +25,7 @@ class ConverseRequest:
 
     __slots__ = (
         "_messages",
+        "_more",
         "_system",
         "_tools",
         "body",
@@ -44,6 +48,8 @@ class ConverseRequest:
         self.choices = 1
         config = payload.get("toolConfig")
         self._tools: Payload = config if isinstance(config, dict) else {}
+        more = payload.get("additionalModelRequestFields")
+        self._more: Payload = more if isinstance(more, dict) else {}
         limits = payload.get("inferenceConfig")
         limit = limits.get("maxTokens") if isinstance(limits, dict) else None
         self.probe = limit == 1 or not self._tools.get("tools")
@@ -83,6 +89,20 @@ class ConverseRequest:
                     results = []
                 results[:0] = [(id_, _outcome(result)) for _, id_, result in _results(message)]
 
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name."""
+        return is_declared(name, self._tool_names())
+
+    def _tool_names(self) -> Iterator[Any]:
+        """The tools, then those in the model's own format (Anthropic's computer, say)."""
+        for tool in entries(self._tools.get("tools")):
+            if not isinstance(tool, dict):
+                yield None
+            elif "cachePoint" not in tool:
+                yield name_of(tool.get("toolSpec") or tool.get("systemTool"))
+        for tool in entries(self._more.get("tools")):
+            yield name_of(tool)
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the content of each named call's result."""
         found: dict[tuple[int, int], str] = {}
@@ -108,14 +128,33 @@ class ConverseRequest:
             listed += [((place, block), id_) for block, id_, _ in _results(message)]
         return listed
 
-    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
-        """The body with the model's turn and a user message of tool results at the end of the messages."""
-        results = [
-            {"toolResult": {"toolUseId": reply.call.id, "content": [{"text": reply.text}], "status": "error"}}
-            for reply in replies
-        ]
-        new = turn + b"," + dumps({"role": "user", "content": results})
-        return apply(body, [Edit(("messages", END), new), *self._loosened()])
+    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+        """The body with each turn and a user message of tool results at the end of the messages.
+
+        Converse has no tool choice that forbids tools, and refuses a history with calls where no tools are given.
+        """
+        if manner.text_only:
+            raise AskError("toolChoice")
+        new: list[bytes] = []
+        for turn, replies, model in attempts:
+            results = [
+                {"toolResult": {"toolUseId": reply.call.id, "content": [{"text": reply.text}], "status": "error"}}
+                for reply in replies
+            ]
+            new.append(turn if model == manner.model else apply(turn, without_parts(loads(turn), (), reasons)))
+            new.append(dumps({"role": "user", "content": results}))
+        edits = [Edit(("messages", END), b",".join(new)), *self._loosened()]
+        if manner.model:
+            edits += self._not_reasoning()
+            for at, message in enumerate(self._messages):
+                edits += without_parts(message, ("messages", at), reasons)
+        return apply(self.body, edits)
+
+    def _not_reasoning(self) -> list[Edit]:
+        """The edit that turns off Claude's thinking where it is on by a budget: it demands its own in the history."""
+        thinking = self._more.get("thinking")
+        enabled = isinstance(thinking, dict) and thinking.get("type") == "enabled"
+        return [Edit(("additionalModelRequestFields", "thinking"), None)] if enabled else []
 
     def writer(self, *, usage: str) -> Writer:
         """There is none: Bedrock's streams are binary, and none is ever taken for readable."""
@@ -129,13 +168,41 @@ class ConverseRequest:
             {"output": {"message": message}, "stopReason": "end_turn", "usage": usage, "metrics": {"latencyMs": 0}}
         )
 
+    def aside(self, text: str) -> OwnAnswer:
+        """An answer that no model has made, whole or as an event stream."""
+        if not self.stream:
+            return OwnAnswer(JSON, self.own_answer(text))
+        at = {"contentBlockIndex": 0}
+        usage = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
+        events: list[Payload] = [
+            {"messageStart": {"role": "assistant"}},
+            {"contentBlockDelta": at | {"delta": {"text": text}}},
+            {"contentBlockStop": at},
+            {"messageStop": {"stopReason": "end_turn"}},
+            {"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}},
+        ]
+        return OwnAnswer(CONTENT_TYPE, b"".join(map(encoded, events)))
+
+    def typed(self, at: int) -> Typed | None:
+        """What a person has typed in a message."""
+        message = self._messages[at]
+        if not isinstance(message, dict) or not _is_real_user(message):
+            return None
+        return typed(("messages", at), message.get("content"), needs_answer=True)
+
+    def own_text(self, at: int) -> str | None:
+        """What callfuse says in an assistant message."""
+        message = self._messages[at]
+        is_model = isinstance(message, dict) and message.get("role") == "assistant"
+        return own_text(message.get("content")) if is_model else None
+
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
         return thin_whole(body, withheld, blocks)
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum")
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
 
     def _loosened(self) -> list[Edit]:
         """A choice that names one tool becomes `auto`; `any` stays while another tool is open."""

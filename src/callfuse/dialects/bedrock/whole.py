@@ -1,7 +1,7 @@
 """Whole Converse answers: without withheld calls, and two as one. Blocks that stay keep their bytes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from callfuse.dialects.base import Block
 from callfuse.dialects.bedrock.read import calls_in, content_of
@@ -25,14 +25,14 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
     """The second answer with the first one's blocks in front, and the usage of both. Reasoning of two answers never
-    stands in one message."""
+    stands in one message, nor that of another model."""
     one, other = loads(first), loads(second)
     blocks = _blocks(first)
-    may_reason = not blocks
+    may_reason = not (blocks or foreign)
     for raw, block in zip(_blocks(second), content_of(other) or (), strict=True):
-        if may_reason or not (isinstance(block, dict) and "reasoningContent" in block):
+        if may_reason or not reasons(block):
             blocks.append(raw)
     edits = [Edit(CONTENT, b"[" + b",".join(blocks) + b"]")]
     counts = Usage("inputTokens", "outputTokens", "totalTokens", summed=summed)
@@ -41,6 +41,11 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
     if total := counts.see(other.get("usage")):
         edits.append(Edit(("usage",), dumps(total)))
     return apply(second, edits)
+
+
+def reasons(block: Any) -> bool:
+    """Whether a content block is reasoning, with a signature that holds for one model only."""
+    return isinstance(block, dict) and "reasoningContent" in block
 
 
 def _blocks(body: bytes) -> list[bytes]:

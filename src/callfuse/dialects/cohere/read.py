@@ -6,7 +6,7 @@ Calls are counted apart from the blocks of content; each event says which call i
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.openai_chat.read import calls_of
 from callfuse.framing import Payload
 
@@ -16,7 +16,7 @@ CUTTING: Final = frozenset({"MAX_TOKENS", "ERROR", "TIMEOUT"})
 _QUIET: Final[Sequence[Event]] = ()
 
 
-class ChatReader:
+class ChatReader(Reader):
     """Assembles the calls of one streamed answer."""
 
     __slots__ = ("_by_index", "calls", "entries")

@@ -1,12 +1,17 @@
 """Requests of Cohere chats: their histories are those of OpenAI chat completions, answers and tool choice are not."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from callfuse.dialects.base import Block
 from callfuse.dialects.cohere.whole import splice_whole, thin_whole
-from callfuse.dialects.cohere.write import ChatWriter
+from callfuse.dialects.cohere.write import ChatWriter, event
 from callfuse.dialects.openai_chat import request as openai
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer
 from callfuse.jsontext import Edit, dumps
+
+_NONE: Final = {"input_tokens": 0, "output_tokens": 0}
+_NO_TOKENS: Final = {"billed_units": _NONE, "tokens": _NONE}
 
 
 class ChatRequest(openai.ChatRequest):
@@ -21,15 +26,29 @@ class ChatRequest(openai.ChatRequest):
     def own_answer(self, text: str) -> bytes:
         """An answer that says this text."""
         message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
-        return dumps({"id": "callfuse", "finish_reason": "COMPLETE", "message": message})
+        return dumps({"id": "callfuse", "finish_reason": "COMPLETE", "message": message, "usage": _NO_TOKENS})
+
+    def aside(self, text: str) -> OwnAnswer:
+        """An answer that no model has made, whole or as events."""
+        if not self.stream:
+            return OwnAnswer(JSON, self.own_answer(text))
+        start = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
+        begun = event({"id": "callfuse", "type": "message-start", "delta": {"message": start}})
+        writer = self.writer(usage="last")
+        writer.sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
+        return OwnAnswer(EVENT_STREAM, begun + writer.close({0: Block(text)}))
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
         return thin_whole(body, withheld, blocks)
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum")
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
+
+    def _shut(self) -> list[Edit]:
+        """No tool may be called."""
+        return [Edit(("tool_choice",), b'"NONE"')]
 
     def _loosened(self) -> list[Edit]:
         """`REQUIRED` stays while another tool is open; without a choice the model is free."""

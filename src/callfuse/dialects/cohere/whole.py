@@ -6,7 +6,7 @@ from typing import Any
 
 from callfuse.dialects.base import Block
 from callfuse.dialects.cohere.usage import NestedUsage
-from callfuse.dialects.cohere.write import OWN_REASONS, finish_of
+from callfuse.dialects.cohere.write import OWN_REASONS, THINKING, finish_of
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, dumps, loads, span, spans
 
@@ -31,8 +31,10 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
     """The second answer with the first one's id, its plan and content in front, and the usage of both."""
+    if foreign:
+        second = _without_thinking(second)
     one: Payload = loads(first)
     other: Payload = loads(second)
     edits = [Edit(("id",), dumps(one["id"]))] if "id" in one and "id" in other else []
@@ -51,6 +53,23 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
     if total := usage.see(other.get("usage")):
         edits.append(Edit(("usage",), dumps(total)))
     return apply(second, edits)
+
+
+def _without_thinking(body: bytes) -> bytes:
+    """An answer without its thinking, and without what is cited in it; other citations count anew."""
+    message = loads(body)["message"]
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else ()
+    gone = {at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("type") == THINKING}
+    edits = [Edit(("message", "content", at), None) for at in gone]
+    if gone and len(gone) == len(blocks):
+        edits = [Edit(("message", "content"), None)]
+    for at, citation in enumerate(message.get("citations") or () if gone else ()):
+        about = citation.get("content_index") or 0
+        place = ("message", "citations", at)
+        left = dumps(about - sum(other < about for other in gone))
+        edits.append(Edit(place, None) if about in gone else Edit((*place, "content_index"), left))
+    return apply(body, edits)
 
 
 def _parts(body: bytes, key: str) -> list[bytes]:

@@ -4,7 +4,7 @@ Calls, content blocks and citations are each counted without a gap; a second ans
 plan begins after a blank line where the first had one. There is one `message-start` and one `message-end`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from callfuse.dialects.base import Block, Frame, OpenCall
@@ -16,6 +16,8 @@ from callfuse.jsontext import Edit, apply, dumps
 OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
 """Finish reasons that a block replaces; `MAX_TOKENS` and the like stay."""
 DONE: Final = b"[DONE]"
+THINKING: Final = "thinking"
+"""The type of a content block that is the model's reasoning."""
 _CALL_EVENTS: Final = frozenset({"tool-call-start", "tool-call-delta", "tool-call-end"})
 _CONTENT_EVENTS: Final = frozenset({"content-start", "content-delta", "content-end"})
 _CITATION_EVENTS: Final = frozenset({"citation-start", "citation-end"})
@@ -32,8 +34,10 @@ class ChatWriter:
     def __init__(self, *, structured: bool, summed: bool) -> None:
         self._structured = structured
         self._counts = {"content-start": 0, "citation-start": 0}
-        self._base = dict(self._counts)
-        self._planned = self._break_due = self._has_done = False
+        self._next = dict(self._counts)
+        self._numbers: dict[tuple[str, int], int | None] = {}
+        self._planned = self._break_due = False
+        self._foreign = False
         self._usage = NestedUsage(summed=summed)
 
     @property
@@ -85,9 +89,14 @@ class ChatWriter:
                 kept.append(frame)
         out = self.thin(kept, withheld, {})
         self._usage.next_answer()
-        self._base = dict(self._counts)
-        self._break_due = self._planned
         return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
+        self._next = dict(self._counts)
+        self._numbers = {}
+        self._break_due = self._planned
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """An event of the next answer, as one of this stream."""
@@ -102,20 +111,38 @@ class ChatWriter:
         if kind == "tool-plan-delta" and self._break_due and (plan := message_of(payload).get("tool_plan")):
             self._break_due = False
             return _edited(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
-        return _edited(frame, list(self._counted_on(payload)))
+        if kind in _CONTENT_EVENTS:
+            content: Any = message_of(payload).get("content")
+            gone = self._foreign and isinstance(content, dict) and content.get("type") == THINKING
+            return self._counted(frame, "content-start", payload.get("index", 0), [], gone=gone)
+        return self._cited(frame, payload) if kind in _CITATION_EVENTS else frame
 
-    def _counted_on(self, payload: Payload) -> Iterator[Edit]:
-        """The edits that count content and citations on from those of the answer before."""
-        kind = payload.get("type")
-        if kind in _CONTENT_EVENTS and self._base["content-start"]:
-            yield Edit(("index",), dumps(payload.get("index", 0) + self._base["content-start"]))
-        elif kind in _CITATION_EVENTS:
-            if self._base["citation-start"]:
-                yield Edit(("index",), dumps(payload.get("index", 0) + self._base["citation-start"]))
-            citation: Any = message_of(payload).get("citations")
-            if isinstance(citation, dict) and "content_index" in citation and self._base["content-start"]:
-                index = (citation["content_index"] or 0) + self._base["content-start"]
-                yield Edit(("delta", "message", "citations", "content_index"), dumps(index))
+    def _cited(self, frame: bytes, payload: Payload) -> bytes:
+        """A citation of the next answer, which says of which content it is."""
+        citation: Any = message_of(payload).get("citations")
+        edits: list[Edit] = []
+        gone = False
+        if isinstance(citation, dict) and "content_index" in citation:
+            about = citation["content_index"] or 0
+            number = self._number("content-start", about)
+            gone = number is None
+            if number != about:
+                edits.append(Edit(("delta", "message", "citations", "content_index"), dumps(number)))
+        return self._counted(frame, "citation-start", payload.get("index", 0), edits, gone=gone)
+
+    def _counted(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
+        """An event whose number counts on from the answer before; nothing where what it is of is left out."""
+        number = self._number(kind, index, gone=gone)
+        if number is None:
+            return b""
+        return _edited(frame, [*edits, Edit(("index",), dumps(number))] if number != index else edits)
+
+    def _number(self, kind: str, index: int, *, gone: bool = False) -> int | None:
+        """The number in this stream of what is numbered so in the next answer; `gone`: it is left out."""
+        if (kind, index) not in self._numbers:
+            self._numbers[kind, index] = None if gone else self._next[kind]
+            self._next[kind] += not gone
+        return self._numbers[kind, index]
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The text, the finish with all counts, and the end, where no further answer comes."""
@@ -123,7 +150,7 @@ class ChatWriter:
         finish = next((finish_of(block) for block in blocks.values()), "COMPLETE")
         usage = self._usage.total()
         delta = {"finish_reason": finish} | ({"usage": usage} if usage else {})
-        return b"".join((*pieces, _event({"type": "message-end", "delta": delta}), sse.event(DONE)))
+        return b"".join((*pieces, event({"type": "message-end", "delta": delta}), sse.event(DONE)))
 
     def _text(self, text: str) -> bytes:
         """A content block with callfuse's own text."""
@@ -132,9 +159,9 @@ class ChatWriter:
         start = {"type": "text", "text": ""}
         return b"".join(
             (
-                _event({"type": "content-start", "index": index, "delta": {"message": {"content": start}}}),
-                _event({"type": "content-delta", "index": index, "delta": {"message": {"content": {"text": text}}}}),
-                _event({"type": "content-end", "index": index}),
+                event({"type": "content-start", "index": index, "delta": {"message": {"content": start}}}),
+                event({"type": "content-delta", "index": index, "delta": {"message": {"content": {"text": text}}}}),
+                event({"type": "content-end", "index": index}),
             )
         )
 
@@ -144,7 +171,8 @@ def is_done(frame: bytes) -> bool:
     return (sse.data(frame) or b"").strip() == DONE
 
 
-def _event(payload: Payload) -> bytes:
+def event(payload: Payload) -> bytes:
+    """A payload as an event of its type."""
     return sse.event(dumps(payload), str(payload["type"]))
 
 

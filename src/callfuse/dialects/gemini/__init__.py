@@ -10,7 +10,7 @@ from callfuse.dialects.gemini.turn import turn, turn_of_whole
 from callfuse.framing import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
 from callfuse.jsontext import dumps
 
-_STATUSES: Final = {400: "INVALID_ARGUMENT", 502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
+_STATUSES: Final = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
 _BLANKS: Final = frozenset({b"\r\n\r\n", b"\n\n", b"\r\r"})
 
 

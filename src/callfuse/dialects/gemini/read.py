@@ -8,7 +8,7 @@ be missing, `args` empty or absent. Tools that the vendor runs itself (`executab
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.gemini.names import FUNCTION_CALL, SIGNATURE
 from callfuse.dialects.gemini.partial_args import UnknownPieceError, built
 from callfuse.framing import Payload
@@ -21,7 +21,7 @@ _NO_REASON: Final = "FINISH_REASON_UNSPECIFIED"
 _QUIET: Final[Sequence[Event]] = ()
 
 
-class GeminiReader:
+class GeminiReader(Reader):
     """Assembles the calls of one streamed answer."""
 
     __slots__ = ("_growing", "_last", "_trace", "calls", "entries")

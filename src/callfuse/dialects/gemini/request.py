@@ -7,20 +7,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Block, Note, Reply
+from callfuse.dialects.base import AskError, Attempt, Block, Manner, Note
+from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.gemini.channel import channel_of
 from callfuse.dialects.gemini.history import OWN_KEY, Contents, keys_of, response_key
 from callfuse.dialects.gemini.names import FUNCTION_RESPONSE, get, key
+from callfuse.dialects.gemini.reasoning import without_thoughts
 from callfuse.dialects.gemini.whole import splice_whole, thin_whole
 from callfuse.dialects.gemini.write import GeminiWriter
 from callfuse.dialects.history import digest_of, result_at, texts
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps
+from callfuse.jsontext import END, Edit, apply, dumps, loads
 from callfuse.model import Round
 
 _TARGET: Final = re.compile(r"([^/:?]*):(generateContent|streamGenerateContent)(?:\?|\Z)")
 _FORCED: Final = frozenset({"ANY", 2})
 """Modes that demand a call."""
+_HOSTED: Final = frozenset({
+    "codeexecution", "enterprisewebsearch", "exaaisearch", "filesearch", "googlemaps", "googlesearch",
+    "googlesearchretrieval", "parallelaisearch", "retrieval", "urlcontext",
+})  # fmt: skip
+"""Tools that Google runs itself, in one spelling. `computerUse` brings functions for the client, and names none."""
 
 
 class GeminiRequest:
@@ -29,6 +37,7 @@ class GeminiRequest:
     __slots__ = (
         "_contents",
         "_payload",
+        "_wants_events",
         "body",
         "choices",
         "is_array",
@@ -47,6 +56,7 @@ class GeminiRequest:
         where = _TARGET.search(target)
         self.model = where[1] if where else ""
         self.stream = where is not None and where[2] == "streamGenerateContent"
+        self._wants_events = "alt=sse" in target
         self.is_array = False
         """Whether the answer comes as a JSON array; known once it begins."""
         config = get(payload, "generationConfig")
@@ -80,6 +90,24 @@ class GeminiRequest:
         """The rounds with their results, newest first; None for a real user message."""
         return self._contents.rounds()
 
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name."""
+        return is_declared(name, self._tool_names())
+
+    def _tool_names(self) -> Iterator[Any]:
+        """The functions; what is cached may hold others."""
+        if get(self._payload, "cachedContent"):
+            yield None
+        for tool in entries(self._payload.get("tools")):
+            if not isinstance(tool, dict):
+                yield None
+                continue
+            for kind, value in tool.items():
+                if kind == key(tool, "functionDeclarations"):
+                    yield from map(name_of, entries(value))
+                elif value is not None and kind.replace("_", "").lower() not in _HOSTED:
+                    yield None
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added, under a key of callfuse's own, to the response object of each named call."""
         found: dict[tuple[str | int, ...], str] = {}
@@ -96,14 +124,27 @@ class GeminiRequest:
             found[path] = f"{found[path]}\n\n{note.text}" if path in found else note.text
         return apply(self.body, [Edit(path, dumps(text)) for path, text in found.items()])
 
-    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
-        """The body with the model's turn and a content of function responses at the end of the contents."""
-        parts = []
-        for reply in replies:
-            id_ = {"id": reply.call.id} if reply.call.id else {}
-            parts.append({FUNCTION_RESPONSE: id_ | {"name": reply.call.name, "response": {"error": reply.text}}})
-        new = turn + b"," + dumps({"role": "user", "parts": parts})
-        return apply(body, [Edit(("contents", END), new), *self._loosened()])
+    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+        """The body with each turn and a content of function responses at the end of the contents. What is cached is so
+        for one model, with its tool choice."""
+        if (manner.model or manner.text_only) and get(self._payload, "cachedContent"):
+            raise AskError("cachedContent")
+        reader = manner.model or self.model
+        new: list[bytes] = []
+        for turn, replies, model in attempts:
+            own = model == manner.model
+            new.append(turn if own else apply(turn, without_thoughts(loads(turn)["parts"], (), reader)))
+            parts = []
+            for reply in replies:
+                id_ = {"id": reply.call.id} if reply.call.id else {}
+                parts.append({FUNCTION_RESPONSE: id_ | {"name": reply.call.name, "response": {"error": reply.text}}})
+            new.append(dumps({"role": "user", "parts": parts}))
+        edits = [Edit(("contents", END), b",".join(new))]
+        edits += [self._shut()] if manner.text_only else self._loosened()
+        for at in range(self.length if manner.model else 0):
+            if self._contents.is_model(at):
+                edits += without_thoughts(self._contents.parts(at), ("contents", at), reader)
+        return apply(self.body, edits)
 
     def writer(self, *, usage: str) -> GeminiWriter:
         """A writer for the stream that answers this request."""
@@ -112,18 +153,47 @@ class GeminiRequest:
 
     def own_answer(self, text: str) -> bytes:
         """An answer that says this text."""
+        return dumps(self._said(text))
+
+    def _said(self, text: str) -> Payload:
         candidate = {"content": {"parts": [{"text": text}], "role": "model"}, "finishReason": "STOP", "index": 0}
         usage = {"promptTokenCount": 0, "candidatesTokenCount": 0, "totalTokenCount": 0}
         head = {"modelVersion": self.model, "responseId": "callfuse"}
-        return dumps({"candidates": [candidate], "usageMetadata": usage} | head)
+        return {"candidates": [candidate], "usageMetadata": usage} | head
+
+    def aside(self, text: str) -> OwnAnswer:
+        """An answer that no model has made, whole or as the one chunk of a stream."""
+        if not self.stream:
+            return OwnAnswer(JSON, self.own_answer(text))
+        channel = channel_of(is_array=not self._wants_events)
+        content_type = EVENT_STREAM if self._wants_events else JSON
+        return OwnAnswer(content_type, channel.chunk(self._said(text)) + channel.end())
+
+    def typed(self, at: int) -> Typed | None:
+        """What a person has typed in a content."""
+        if not self._contents.is_real_user(at):
+            return None
+        return typed(("contents", at), self._contents.parts(at), key="parts")
+
+    def own_text(self, at: int) -> str | None:
+        """What callfuse says in a content of the model's."""
+        return own_text(self._contents.parts(at)) if self._contents.is_model(at) else None
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
         return thin_whole(body, withheld, blocks, model=self.model)
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum")
+        return splice_whole(first, second, summed=usage == "sum", reader=self.model if foreign else None)
+
+    def _shut(self) -> Edit:
+        """No function may be called."""
+        outer = key(self._payload, "toolConfig")
+        config = self._payload.get(outer)
+        if not isinstance(config, dict):
+            return Edit((outer,), b'{"functionCallingConfig":{"mode":"NONE"}}')
+        return Edit((outer, key(config, "functionCallingConfig")), b'{"mode":"NONE"}')
 
     def _loosened(self) -> list[Edit]:
         """A choice that names one tool becomes `AUTO`; `ANY` stays while another tool is open."""
@@ -134,19 +204,10 @@ class GeminiRequest:
         if not isinstance(choice, dict) or choice.get("mode") not in _FORCED:
             return []
         allowed = get(choice, "allowedFunctionNames")
-        if len(set(allowed) if isinstance(allowed, list) and allowed else self._declared()) > 1:
+        if len(set(allowed) if isinstance(allowed, list) and allowed else list(self._tool_names())) > 1:
             return []
         path = (outer, inner)
         edits = [Edit((*path, "mode"), b'"AUTO"')]
         if allowed is not None:
             edits.append(Edit((*path, key(choice, "allowedFunctionNames")), None))
         return edits
-
-    def _declared(self) -> list[Any]:
-        """The functions that the request declares."""
-        tools = self._payload.get("tools")
-        return [
-            declaration
-            for tool in (tools if isinstance(tools, list) else ())
-            for declaration in get(tool, "functionDeclarations") or ()
-        ]

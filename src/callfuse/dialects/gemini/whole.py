@@ -6,6 +6,7 @@ from callfuse.dialects.base import Block
 from callfuse.dialects.gemini.channel import encoded
 from callfuse.dialects.gemini.names import SIGNATURE
 from callfuse.dialects.gemini.read import STOPS, client_parts
+from callfuse.dialects.gemini.reasoning import without_thoughts
 from callfuse.dialects.gemini.usage import GeminiUsage
 from callfuse.dialects.gemini.write import ERROR_REASON, HEAD, after_blank_line, says
 from callfuse.dialects.thought_signatures import STAND_IN, survivor_without
@@ -39,9 +40,15 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
-    """The second answer with the first one's id and model, its parts in front, and the usage of both."""
+def splice_whole(first: bytes, second: bytes, *, summed: bool, reader: str | None) -> bytes:
+    """The second answer with the first one's id and model, its parts in front, and the usage of both.
+
+    `reader`: the model that will read it, where it is not the one that has given the second answer.
+    """
     one: Payload = loads(first)
+    if reader is not None and loads(second).get("candidates"):
+        path = ("candidates", 0, "content")
+        second = apply(second, [*without_thoughts(_parts(loads(second)), path, reader)])
     other: Payload = loads(second)
     edits = [Edit((key,), encoded(one[key])) for key in HEAD if key in one and key in other]
     if other.get("candidates"):

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from callfuse.dialects.base import Block, Entry, Frame, OpenCall
 from callfuse.dialects.gemini.channel import Channel, encoded
-from callfuse.dialects.gemini.names import SIGNATURE
+from callfuse.dialects.gemini.names import FUNCTION_CALL, SIGNATURE
 from callfuse.dialects.gemini.read import STOPS
+from callfuse.dialects.gemini.reasoning import signatures, thoughts
 from callfuse.dialects.gemini.usage import GeminiUsage
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.framing import Payload
@@ -42,6 +43,8 @@ class GeminiWriter:
         self._head: Payload = {}
         self._texts: set[int] = set()
         self._break_due: set[int] = set()
+        self._called = False
+        self._foreign = False
         self._usage = GeminiUsage(summed=summed)
 
     @property
@@ -122,9 +125,14 @@ class GeminiWriter:
             if not hollow:
                 pieces.append(self._channel.ended(self._channel.edited(frame.raw, edits)))
         self._usage.next_answer()
+        return b"".join(pieces)
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
         self._channel.next_answer()
         self._break_due = set(self._texts)
-        return b"".join(pieces)
+        self._called = False
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """A chunk of the next answer, as one of this stream."""
@@ -137,14 +145,25 @@ class GeminiWriter:
         ]
         if "usageMetadata" in payload:
             edits.append(Edit(("usageMetadata",), encoded(self._usage.see(payload["usageMetadata"]))))
+        hollow = self._foreign and bool(payload.get("candidates"))
         for place, candidate in enumerate(payload.get("candidates") or ()):
+            if self._foreign:
+                gone = thoughts(_parts(candidate))
+                hollow &= bool(gone) and "finishReason" not in candidate and _is_hollow(candidate, gone)
+                edits += [*_without(place, candidate, gone), *self._signatures(place, candidate)]
             if _number(candidate) not in self._break_due:
                 continue
             at = next((at for at, part in enumerate(_parts(candidate)) if says(part)), None)
             if at is not None:
                 self._break_due.discard(_number(candidate))
                 edits.append(Edit((*_path(place), at, "text"), after_blank_line))
-        return self._channel.spliced(frame, edits)
+        return b"" if hollow else self._channel.spliced(frame, edits)
+
+    def _signatures(self, place: int, candidate: Payload) -> Iterator[Edit]:
+        """The edits that replace another model's signatures."""
+        parts, begins = _parts(candidate), not self._called
+        self._called |= any(FUNCTION_CALL in part for part in parts)
+        return signatures(parts, _path(place), self._model, begins=begins)
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The text, the finish with all usage, and the end, where no further answer comes."""

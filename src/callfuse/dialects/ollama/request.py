@@ -6,13 +6,15 @@ Results name their call by id in newer clients, by the tool's name in others, in
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callfuse.dialects.base import Block, Note, Reply
+from callfuse.dialects.base import Attempt, Block, Manner, Note
+from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.ollama.read import calls_of
 from callfuse.dialects.ollama.whole import splice_whole, thin_whole
 from callfuse.dialects.ollama.write import NO_TIME, ChatWriter
+from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads_exact
+from callfuse.jsontext import END, Edit, apply, dumps, loads, loads_exact
 from callfuse.model import Result, Round, ToolCall
 
 
@@ -75,6 +77,11 @@ class ChatRequest:
                 yield None
                 results = []
 
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name."""
+        tools = entries(self._payload.get("tools"))
+        return is_declared(name, (name_of(tool.get("function")) if isinstance(tool, dict) else None for tool in tools))
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the content of each named call's tool message."""
         edits: list[Edit] = []
@@ -99,13 +106,22 @@ class ChatRequest:
                 found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
         return found
 
-    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
-        """The body with the model's turn and a tool message for each of its calls at the end of the messages."""
-        new = [turn]
-        for reply in replies:
-            id_ = {"tool_call_id": reply.call.id} if reply.call.id else {}
-            new.append(dumps({"role": "tool", "tool_name": reply.call.name, **id_, "content": reply.text}))
-        return apply(body, [Edit(("messages", END), b",".join(new))])
+    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+        """The body with each turn and a tool message for each of its calls at the end of the messages. Ollama knows no
+        tool choice: where only text is wanted, the tools go."""
+        new: list[bytes] = []
+        for turn, replies, model in attempts:
+            new.append(turn if model == manner.model else apply(turn, _without_thinking(loads(turn), ())))
+            for reply in replies:
+                id_ = {"tool_call_id": reply.call.id} if reply.call.id else {}
+                new.append(dumps({"role": "tool", "tool_name": reply.call.name, **id_, "content": reply.text}))
+        edits = [Edit(("messages", END), b",".join(new))]
+        edits += [Edit(("tools",), None)] if manner.text_only else []
+        if manner.model:
+            edits.append(Edit(("model",), dumps(manner.model)))
+            for at, message in enumerate(self._messages):
+                edits += _without_thinking(message, ("messages", at))
+        return apply(self.body, edits)
 
     def writer(self, *, usage: str) -> ChatWriter:
         """A writer for the stream that answers this request."""
@@ -117,13 +133,35 @@ class ChatRequest:
         head = {"model": self.model, "created_at": NO_TIME}
         return dumps(head | {"message": message, "done": True, "done_reason": "stop"})
 
+    def aside(self, text: str) -> OwnAnswer:
+        """An answer that no model has made, whole or as lines."""
+        if not self.stream:
+            return OwnAnswer(JSON, self.own_answer(text))
+        writer = self.writer(usage="last")
+        writer.sent({"model": self.model, "created_at": NO_TIME})
+        return OwnAnswer(b"application/x-ndjson", writer.close({0: Block(text)}))
+
+    def typed(self, at: int) -> Typed | None:
+        """What a person has typed in a message."""
+        message = self._messages[at]
+        if not isinstance(message, dict) or not _is_real_user(message):
+            return None
+        return typed(("messages", at), message.get("content"), more=bool(message.get("images")))
+
+    def own_text(self, at: int) -> str | None:
+        """What callfuse says in an assistant message."""
+        message = self._messages[at]
+        if not isinstance(message, dict) or message.get("role") != "assistant":
+            return None
+        return own_text(message.get("content"), more=bool(message.get("tool_calls")))
+
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
         return thin_whole(body, withheld, blocks)
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum")
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
 
     def _calls(self, position: int) -> tuple[ToolCall, ...]:
         """The calls of the assistant message at `position`."""
@@ -132,6 +170,11 @@ class ChatRequest:
             return loads_exact(self.body)["messages"][position]["tool_calls"][at]["function"]["arguments"]
 
         return tuple(calls_of(self._messages[position], exact))
+
+
+def _without_thinking(message: Any, path: tuple[str | int, ...]) -> list[Edit]:
+    """The edit that leaves a message without thinking."""
+    return [Edit((*path, "thinking"), None)] if isinstance(message, dict) and "thinking" in message else []
 
 
 def _keys(calls: Sequence[ToolCall], results: Sequence[Payload]) -> tuple[list[str], list[str]]:

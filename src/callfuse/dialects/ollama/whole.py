@@ -37,8 +37,11 @@ def _renumbered(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
     return edits
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
-    """The second answer with the first one's model, its texts in front, and the counts of both."""
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
+    """The second answer with the first one's model, its texts in front, and the counts of both. Of one that is
+    `foreign`, another model's, the thinking is left out."""
+    if foreign:
+        second = apply(second, [Edit(("message", "thinking"), None)])
     one: Payload = loads(first)
     other: Payload = loads(second)
     edits = []

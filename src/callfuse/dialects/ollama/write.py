@@ -54,6 +54,7 @@ class ChatWriter:
         self._head: Payload = {}
         self._said: set[str] = set()
         self._break_due: set[str] = set()
+        self._foreign = False
         self._usage = usage_of(summed=summed)
 
     @property
@@ -108,8 +109,12 @@ class ChatWriter:
                 pieces.append(_edited(frame.raw, edits).rstrip(b"\r\n") + b"\n")
             self.sent(payload)
         self._usage.next_answer()
-        self._break_due = set(self._said)
         return b"".join(pieces)
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
+        self._break_due = set(self._said)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """A line of the next answer, as one of this stream."""
@@ -120,7 +125,11 @@ class ChatWriter:
             edits.append(Edit(("model",), encoded(self._head["model"])))
         message = payload.get("message") or {}
         for key in TEXTS:
-            if message.get(key) and key in self._break_due:
+            if self._foreign and key == "thinking" and key in message:
+                edits.append(Edit(("message", key), None))
+                if _is_hollow(payload, edits):
+                    return b""
+            elif message.get(key) and key in self._break_due:
                 self._break_due.discard(key)
                 edits.append(Edit(("message", key), _after_blank_line))
         if payload.get("done"):

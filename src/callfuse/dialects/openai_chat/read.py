@@ -3,17 +3,15 @@
 The rules that naive code breaks: key by (choice, index); without an index by id, else a name opens a call, else the
 last call grows; an index that comes again with another id and a name is a new call; repeated ids and names are not
 appended, empty ones overwrite nothing; arguments may be null; a whole call may come in one chunk, with its finish
-reason; finish reasons may be repeated or followed by more deltas.
+reason; finish reasons may be repeated, followed by more deltas, or missing where `[DONE]` ends the answer.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
-from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.framing import Payload
-from callfuse.jsontext import dumps
+from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.model import ToolCall
 
 CUTTING: Final = frozenset({"length", "content_filter"})
@@ -23,10 +21,10 @@ _QUIET: Final[Sequence[Event]] = ()
 _OWN_KEYS: Final = frozenset({"index", "id", "type", "function"})
 
 
-class ChatReader:
+class ChatReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_key", "_growing", "_trace", "calls", "entries")
+    __slots__ = ("_by_key", "_cut", "_growing", "_trace", "calls", "entries")
 
     def __init__(self, *, trace: bool = False) -> None:
         self._trace = trace
@@ -34,6 +32,7 @@ class ChatReader:
         self.entries: list[Entry] = []
         self._by_key: dict[tuple[int, object], OpenCall] = {}
         self._growing: dict[int, OpenCall] = {}
+        self._cut: set[int] = set()
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """What one chunk says of calls."""
@@ -64,6 +63,15 @@ class ChatReader:
             if reason := choice.get("finish_reason"):
                 self._finish(events, choice.get("index") or 0, reason)
         return events or _QUIET
+
+    def end(self) -> Sequence[Event]:
+        """A choice that still lacks its finish reason (some vendors send none) is over if all its calls are whole."""
+        events: list[Event] = []
+        growing = [call for call in self.calls if not call.closed and call.choice not in self._cut]
+        broken = {call.choice for call in growing if call.pieces and not _is_complete(call.arguments)}
+        for choice in sorted({call.choice for call in growing} - broken):
+            self._finish(events, choice, "")
+        return (*events, Event(What.ENDED))
 
     def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
         """Add one delta to its call, which it may open."""
@@ -108,7 +116,10 @@ class ChatReader:
 
     def _finish(self, events: list[Event], choice: int, reason: str) -> None:
         open_calls = [call for call in self.calls if call.choice == choice and not call.closed]
-        cut = open_calls.pop() if open_calls and reason in CUTTING else None
+        cut = None
+        if reason in CUTTING:
+            self._cut.add(choice)
+            cut = open_calls.pop() if open_calls else None
         for call in open_calls:
             call.closed = True
             events.append(Event(What.CLOSED, choice, call))
@@ -116,10 +127,10 @@ class ChatReader:
 
 
 def _is_complete(arguments: str) -> bool:
-    """Whether a call may be over where another begins: some servers send the pieces of several by turns."""
+    """Whether a call may be over where another begins, or all end: some servers send the pieces of several by turns."""
     try:
-        orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        loads(arguments)
+    except NotJSON:
         return False
     return True
 

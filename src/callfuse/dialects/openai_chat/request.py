@@ -1,16 +1,21 @@
 """Requests of OpenAI chat completions: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from callfuse.dialects.base import Block, Note, Reply, Writer
+from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
+from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.openai_chat.read import calls_of
+from callfuse.dialects.openai_chat.reasoning import without_reasoning
 from callfuse.dialects.openai_chat.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_chat.write import ChatWriter
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps
+from callfuse.jsontext import END, Edit, apply, dumps, loads
 from callfuse.model import Result, Round
+
+_NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 class ChatRequest:
@@ -107,6 +112,20 @@ class ChatRequest:
             return False
         return not any(isinstance(part, dict) and part.get("type") == "text" for part in content)
 
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name."""
+        return is_declared(name, self._tool_names())
+
+    def _tool_names(self) -> Iterator[Any]:
+        """The tools, then the functions of the legacy form."""
+        for tool in entries(self._payload.get("tools")):
+            try:
+                yield tool["function"]["name"]
+            except (KeyError, TypeError):
+                yield name_of(tool.get("custom") or tool) if isinstance(tool, dict) else None
+        for function in entries(self._payload.get("functions")):
+            yield name_of(function)
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the content of each named call's tool message."""
         edits: list[Edit] = []
@@ -132,19 +151,21 @@ class ChatRequest:
                 found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
         return found
 
-    def ask_again(self, body: bytes, turn: bytes, replies: Sequence[Reply]) -> bytes:
-        """The body with the model's turn and a tool message for each of its calls at the end of the messages."""
-        legacy = b'"function_call":' in turn and b'"tool_calls":' not in turn
-        new = [turn]
-        for reply in replies:
-            head: Payload = (
-                {"role": "function", "name": reply.call.name}
-                if legacy
-                else {"role": "tool", "tool_call_id": reply.call.id}
-            )
-            new.append(dumps(head | {"content": reply.text}))
+    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+        """The body with each turn and a tool message for each of its calls at the end of the messages."""
+        reader = manner.model or self.model
+        new: list[bytes] = []
+        for turn, replies, model in attempts:
+            own = model == manner.model
+            new += [turn if own else apply(turn, without_reasoning(loads(turn), (), reader)), *_told(turn, replies)]
         edits = [Edit(("messages", END), b",".join(new))]
-        return apply(body, edits + self._loosened())
+        edits += self._shut() if manner.text_only else self._loosened()
+        if manner.model:
+            edits += [Edit(("model",), dumps(manner.model))] if self.model else []  # Azure names it in the path
+            for at, message in enumerate(self._messages):
+                if isinstance(message, dict) and message.get("role") == "assistant":
+                    edits += without_reasoning(message, ("messages", at), reader)
+        return apply(self.body, edits)
 
     def writer(self, *, usage: str) -> Writer:
         """A writer for the stream that answers this request."""
@@ -156,15 +177,44 @@ class ChatRequest:
         message["refusal"] = text if self.structured else None
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         head = {"id": "chatcmpl-callfuse", "object": "chat.completion", "created": 0, "model": self.model}
-        return dumps(head | {"choices": [choice]})
+        return dumps(head | {"choices": [choice], "usage": _NO_TOKENS})
+
+    def aside(self, text: str) -> OwnAnswer:
+        """A completion that no model has made, whole or in chunks."""
+        if not self.stream:
+            return OwnAnswer(JSON, self.own_answer(text))
+        head = {"id": "chatcmpl-callfuse", "object": "chat.completion.chunk", "created": 0, "model": self.model}
+        writer = self.writer(usage="last")
+        writer.sent(head | {"choices": [{"index": 0, "delta": {}}], "usage": _NO_TOKENS})
+        return OwnAnswer(EVENT_STREAM, writer.close({0: Block(text)}))
+
+    def typed(self, at: int) -> Typed | None:
+        """What a person has typed in a message."""
+        message = self._messages[at]
+        if not isinstance(message, dict) or not self._is_real_user(at, message):
+            return None
+        return typed(("messages", at), message.get("content"))
+
+    def own_text(self, at: int) -> str | None:
+        """What callfuse says in an assistant message."""
+        message = self._messages[at]
+        if not isinstance(message, dict) or message.get("role") != "assistant":
+            return None
+        calls = bool(message.get("tool_calls") or message.get("function_call"))
+        return own_text(message.get("content") or message.get("refusal"), more=calls)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
         return thin_whole(body, withheld, blocks, structured=self.structured)
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str) -> bytes:
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum")
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
+
+    def _shut(self) -> list[Edit]:
+        """No tool may be called."""
+        shut = (("tool_choice", "tools"), ("function_call", "functions"))
+        return [Edit((key,), b'"none"') for key, tools in shut if self._payload.get(tools)]
 
     def _loosened(self) -> list[Edit]:
         """A choice that names one tool becomes `auto`; `required` stays while another tool is open."""
@@ -175,3 +225,11 @@ class ChatRequest:
             if named or (choice == "required" and len(self._payload.get(tools) or ()) < 2):
                 edits.append(Edit((key,), b'"auto"'))
         return edits
+
+
+def _told(turn: bytes, replies: Sequence[Reply]) -> Iterator[bytes]:
+    """The messages that answer the calls of a turn, which may be of the legacy kind."""
+    legacy = b'"function_call":' in turn and b'"tool_calls":' not in turn
+    for reply in replies:
+        whose = {"name": reply.call.name} if legacy else {"tool_call_id": reply.call.id}
+        yield dumps({"role": "function" if legacy else "tool"} | whose | {"content": reply.text})

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from callfuse.dialects.base import Block
-from callfuse.dialects.openai_chat.write import HEAD, OWN_REASONS, is_signed, stood_in
+from callfuse.dialects.openai_chat.reasoning import KEYS, is_signed, stood_in, without_reasoning
+from callfuse.dialects.openai_chat.write import HEAD, OWN_REASONS
 from callfuse.dialects.thought_signatures import survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.framing import Payload
@@ -42,9 +43,11 @@ def thin_whole(
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
     """The second answer with the first one's identity, its text in front, and the usage of both."""
     one: Payload = loads(first)
+    if foreign:
+        second = _reasoned(first, second, str(one.get("model") or ""))
     other: Payload = loads(second)
     edits = [Edit((key,), _raw(first, key)) for key in HEAD if key in one and key in other]
     content = one["choices"][0]["message"].get("content")
@@ -58,8 +61,16 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
     return apply(second, edits)
 
 
-def _raw(body: bytes, key: str) -> bytes:
-    start, end = span(body, (key,)) or (0, 0)
+def _reasoned(first: bytes, second: bytes, reader: str) -> bytes:
+    """The second answer, another model's, with the reasoning of the first in place of its own."""
+    path = ("choices", 0, "message")
+    edits = [*without_reasoning(loads(second)["choices"][0]["message"], path, reader)]
+    edits += [Edit((*path, key), raw) for key in KEYS if (raw := _raw(first, *path, key))]
+    return apply(second, edits)
+
+
+def _raw(body: bytes, *path: str | int) -> bytes:
+    start, end = span(body, path) or (0, 0)
     return body[start:end]
 
 

@@ -4,15 +4,16 @@ What is written has the stream's own id, created, model and fingerprint. Frames 
 their role, and their text begins after a blank line where text went before. Every chunk is changed surgically.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from callfuse.dialects.base import Block, Entry, Frame, OpenCall
-from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
+from callfuse.dialects.openai_chat.reasoning import is_signed, stood_in, without_reasoning
+from callfuse.dialects.thought_signatures import stand_ins
 from callfuse.dialects.usage import Usage
 from callfuse.framing import Payload, sse
-from callfuse.jsontext import Edit, apply, dumps, loads
+from callfuse.jsontext import Edit, apply, dumps
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 DONE: Final = b"[DONE]"
@@ -34,6 +35,8 @@ class ChatWriter:
         self._details_sent = False
         self._break_due: set[int] = set()
         self._details_due = True
+        self._called: set[int] = set()
+        self._foreign = False
         self._usage = Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
 
     @property
@@ -62,32 +65,31 @@ class ChatWriter:
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
         frames = list(frames)
+        ends = _ends(frames, blocks)
         unsigned = stand_ins(frames, withheld, lambda call: is_signed(call.extra), _model_of(frames))
         pieces: list[bytes] = []
         left = dict(blocks)
-        for frame in frames:
+        for at, frame in enumerate(frames):
             if frame.payload is None:
-                if self.is_done(frame.raw):
-                    pieces += [self._end(choice, block) for choice, block in left.items()]
-                    left = {}
                 pieces.append(frame.raw)
                 continue
             self._see_head(frame.payload)
             edits = list(_without(frame, withheld))
             edits += [Edit((*path, "extra_content"), stood_in) for path in unsigned.get(id(frame), ())]
-            for place, choice in enumerate(frame.payload.get("choices") or ()):
-                block = blocks.get(choice.get("index") or 0)
-                if block is None or not choice.get("finish_reason"):
-                    continue
-                if left.pop(choice.get("index") or 0, None):
+            parts = frame.payload.get("choices") or ()
+            for place in ends.get(at, ()):
+                choice = parts[place]
+                number = choice.get("index") or 0
+                block = blocks[number]
+                if left.pop(number, None):
                     if (choice.get("delta") or {}).get("content") and not self._structured:
-                        at = ("choices", place, "delta", "content")
-                        edits.append(Edit(at, partial(_before_text, block.text)))
+                        path = ("choices", place, "delta", "content")
+                        edits.append(Edit(path, partial(_before_text, block.text)))
                     else:
-                        pieces.append(self._text(choice.get("index") or 0, block.text))
-                if choice["finish_reason"] in OWN_REASONS:
+                        pieces.append(self._text(number, block.text))
+                if (choice.get("finish_reason") or "stop") in OWN_REASONS:
                     edits.append(Edit(("choices", place, "finish_reason"), dumps(block.finish or "stop")))
-            if not edits or not self._is_hollow(frame.payload, edits):
+            if at in ends or not edits or not self._is_hollow(frame.payload, edits):
                 pieces.append(self._edited(frame, edits))
         return b"".join(pieces)
 
@@ -110,9 +112,14 @@ class ChatWriter:
             if frame.payload.get("choices") and not self._is_hollow(frame.payload, edits):
                 pieces.append(self._edited(frame, edits))
         self._usage.next_answer()
+        return b"".join(pieces)
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
         self._break_due = set(self._texts)
         self._details_due = not self._details_sent
-        return b"".join(pieces)
+        self._called = set()
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """A chunk of the next answer, as one of this stream."""
@@ -147,9 +154,14 @@ class ChatWriter:
         edits: list[Edit] = []
         if delta.get("role") and number in self._roles:
             edits.append(Edit((*path, "role"), None))
-        if delta.get("reasoning_details") and not self._details_due:
+        if self._foreign:
+            reader, begins = str(self._head.get("model") or ""), number not in self._called
+            edits += without_reasoning(delta, path, reader, begins=begins)
+        elif delta.get("reasoning_details") and not self._details_due:
             edits.append(Edit((*path, "reasoning_details"), None))
-        if delta.get("content") and number in self._break_due:
+        if delta.get("tool_calls"):
+            self._called.add(number)
+        if isinstance(delta.get("content"), str) and delta["content"] and number in self._break_due:
             self._break_due.discard(number)
             edits.append(Edit((*path, "content"), _after_blank_line))
         return edits
@@ -194,23 +206,24 @@ class ChatWriter:
         return True
 
 
-def is_signed(call: Payload) -> bool:
-    """Whether a call, or what a vendor added to it, carries Gemini's thought signature."""
-    extra = call.get("extra_content")
-    google = extra.get("google") if isinstance(extra, dict) else None
-    return isinstance(google, dict) and bool(google.get("thought_signature"))
+def _ends(frames: Sequence[Frame], choices: Collection[int]) -> dict[int, list[int]]:
+    """The parts that end these choices, by the place of their frame: those with a finish reason, or the last one."""
+    ends: dict[int, list[int]] = {}
+    for number in choices:
+        parts = [
+            (at, place, bool(part.get("finish_reason")))
+            for at, frame in enumerate(frames)
+            for place, part in enumerate((frame.payload or {}).get("choices") or ())
+            if (part.get("index") or 0) == number
+        ]
+        for at, place, _ in [part for part in parts if part[2]] or parts[-1:]:
+            ends.setdefault(at, []).append(place)
+    return ends
 
 
 def _model_of(frames: Iterable[Frame]) -> str:
     """The model that has answered."""
     return next((str(frame.payload["model"]) for frame in frames if frame.payload and frame.payload.get("model")), "")
-
-
-def stood_in(extra: bytes) -> bytes:
-    """What a vendor added to a call, with the stand-in for a thought signature."""
-    value: Payload = (loads(extra) if extra else None) or {}
-    google: Payload = value.get("google") or {}
-    return dumps(value | {"google": google | {"thought_signature": STAND_IN}})
 
 
 def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:

@@ -16,7 +16,7 @@ from callfuse.model import ToolCall
 Recall = Mapping[str, Callable[[], ToolCall]]
 """Calls by their ids, each made anew when it is asked for."""
 
-_SPEAKERS: Final = frozenset({"user", "system", "developer"})
+SPEAKERS: Final = frozenset({"user", "system", "developer"})
 
 
 class Run(NamedTuple):
@@ -34,7 +34,7 @@ def runs(items: Sequence[Any], known: Recall) -> Iterator[Run | None]:
     begun = False
     for position in range(len(items) - 1, -2, -1):
         item = items[position] if position >= 0 else None
-        ends = item is None or role_of(item) in _SPEAKERS or (begun and is_result(item))
+        ends = item is None or role_of(item) in SPEAKERS or (begun and is_result(item))
         if ends and (begun or results):
             calls += _recalled(items, results, calls, known)
             if calls:
@@ -60,8 +60,8 @@ def _recalled(items: Sequence[Any], results: Sequence[int], calls: Sequence[Tool
 
 
 def role_of(item: Any) -> str:
-    """Who speaks in an item; nobody where it is no message."""
-    if not isinstance(item, dict) or item.get("type", "message") != "message":
+    """Who speaks in an item, or gives tools to the model; nobody where it is neither."""
+    if not isinstance(item, dict) or item.get("type", "message") not in ("message", "additional_tools"):
         return ""
     return str(item.get("role") or "")
 
@@ -75,7 +75,7 @@ def opening(items: Sequence[Any]) -> Iterator[Payload]:
     """System and developer messages up to and with the first user message."""
     for item in items:
         role = role_of(item)
-        if role in _SPEAKERS:
+        if role in SPEAKERS:
             yield item
         if role == "user":
             return

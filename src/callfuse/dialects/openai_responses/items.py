@@ -15,6 +15,10 @@ OWN_ID: Final = "msg_callfuse_"
 """How the ids of the messages begin that callfuse writes."""
 
 
+OWN_RESPONSE: Final = "resp_callfuse_"
+"""How the ids of the responses begin that no model has made."""
+
+
 class CallType(NamedTuple):
     """One type of call: where its arguments stand, the type of its result, and how callfuse writes one.
 

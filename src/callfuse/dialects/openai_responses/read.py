@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, What, WholeChoice
+from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.openai_responses.items import arguments_of, call_id, call_of, is_client_call, name_of
 from callfuse.framing import Payload
 
@@ -25,7 +25,7 @@ _TEXTS: Final = {"response.function_call_arguments.done": "arguments", "response
 _BROKEN: Final = frozenset({"error", "response.failed", "response.cancelled"})
 
 
-class ResponsesReader:
+class ResponsesReader(Reader):
     """Assembles the calls of one streamed answer."""
 
     __slots__ = ("_open", "calls", "entries")

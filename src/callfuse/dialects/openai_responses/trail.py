@@ -31,9 +31,11 @@ class Trail:
             return
         bare = False
         for at, item in enumerate(items):
-            if at in withheld or not item.get("id"):
+            if at in withheld:
+                bare |= item.get("type") == "reasoning"
+            elif not item.get("id"):
                 continue
-            if item.get("type") == "reasoning" and at + 1 in withheld:
+            elif item.get("type") == "reasoning" and at + 1 in withheld:
                 self.items[item["id"]] = LEFT_OUT
                 bare = True
             elif bare:

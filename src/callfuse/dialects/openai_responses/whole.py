@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from callfuse.dialects.base import Block
 from callfuse.dialects.openai_responses.items import is_client_call
 from callfuse.dialects.openai_responses.message import OwnMessage, own_id
+from callfuse.dialects.openai_responses.reasoning import is_reasoning
 from callfuse.dialects.openai_responses.trail import Trail
 from callfuse.dialects.openai_responses.write import head_edits, usage_of
 from callfuse.framing import Payload
@@ -35,9 +36,16 @@ def thin_whole(
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool) -> bytes:
-    """The second response with the first one's identity, its items in front, and the usage of both."""
+def splice_whole(first: bytes, second: bytes, *, summed: bool, trail: Trail | None) -> bytes:
+    """The second response with the first one's identity, its items in front, and the usage of both.
+
+    `trail`: the second is another model's, and goes without its reasoning.
+    """
     one, other = loads(first), loads(second)
+    if trail is not None:
+        gone = [at for at, item in enumerate(other["output"]) if is_reasoning(item)]
+        trail.lost(other["output"], gone)
+        second = apply(second, [Edit(("output", at), None) for at in gone])
     edits = head_edits(one, other)
     edits.append(Edit(("output",), b"[" + b",".join((*_items(first), *_items(second))) + b"]"))
     counts = usage_of(summed=summed)

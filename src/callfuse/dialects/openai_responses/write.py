@@ -12,10 +12,11 @@ from callfuse.dialects.base import Block, Frame, OpenCall
 from callfuse.dialects.openai_responses.items import call_id, is_client_call
 from callfuse.dialects.openai_responses.message import OwnMessage, own_id
 from callfuse.dialects.openai_responses.read import TERMINAL
+from callfuse.dialects.openai_responses.reasoning import is_reasoning
 from callfuse.dialects.openai_responses.trail import Trail
 from callfuse.dialects.usage import Usage
 from callfuse.framing import Payload, sse
-from callfuse.jsontext import END, Edit, apply, dumps, spans
+from callfuse.jsontext import END, Edit, apply, dumps, loads, spans
 
 HEAD: Final = ("id", "created_at", "model", "previous_response_id")
 """What of the first answer's response stays, whichever answer goes on."""
@@ -63,6 +64,8 @@ class ResponsesWriter:
         self._allotted = 0
         self._allotted_number = 0
         self._spliced: dict[int, Payload] = {}
+        self._others: dict[int, Payload] = {}
+        self._foreign = False
 
     @property
     def may_continue(self) -> bool:
@@ -126,17 +129,21 @@ class ResponsesWriter:
                 kept.append(frame)
         out = self.thin(kept, withheld, {})
         self._usage.next_answer()
-        self._indexes, self._spliced = {}, {}
+        return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
+        self._indexes, self._spliced, self._others = {}, {}, {}
         self._allotted = self._first_of_answer = self._next
         self._allotted_number = self._number
-        return out
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """An event of the next answer, as one of this stream."""
         if payload is None:
             return frame
         kind = payload.get("type")
-        if kind in _BEGINS:
+        if kind in _BEGINS or (self._foreign and self._is_muted(payload)):
             return b""
         edits = []
         if isinstance(payload.get("sequence_number"), int):
@@ -153,6 +160,16 @@ class ResponsesWriter:
         elif kind in TERMINAL:
             edits += self._terminal_edits(payload.get("response") or {})
         return sse.with_data(frame, apply(sse.data(frame) or b"{}", edits))
+
+    def _is_muted(self, payload: Payload) -> bool:
+        """Whether an event of another model is of its reasoning. With the last one the trail knows what is missing."""
+        index, item = payload.get("output_index"), payload.get("item")
+        if isinstance(index, int) and isinstance(item, dict):
+            self._others[index] = item
+        if payload.get("type") in TERMINAL:
+            items = [self._others[at] for at in sorted(self._others)]
+            self._trail.lost(items, [at for at, one in enumerate(items) if is_reasoning(one)])
+        return is_reasoning(self._others.get(index)) if isinstance(index, int) else False
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The message, and the terminal event with all that was streamed, where no further answer comes."""
@@ -209,6 +226,8 @@ class ResponsesWriter:
 
         def joined(old: bytes) -> bytes:
             items = [old[item.value : item.end] for item in spans(old)] if old.startswith(b"[") else []
+            if self._foreign:
+                items = [item for item in items if not is_reasoning(loads(item))]
             return b"[" + b",".join((*before, *(items or own))) + b"]"
 
         return [*edits, Edit(_OUTPUT, joined)]
