@@ -44,6 +44,8 @@ class Host:
     counts: Counts
     on_loop: OnLoop | None
     clock: Callable[[], float]
+    backend: str = ""
+    """The vendor's name, where a route gives it another than its dialect has."""
 
     def unguarded(self, cause: str) -> None:
         """Count what passes without being guarded, and log the first of its kind."""
@@ -57,7 +59,8 @@ class Host:
 
 
 class Exchange:
-    """One request that callfuse has read, and its answer."""
+    """One request that callfuse has read, and its answer. `came`: the body as the client has sent it, which may have
+    lost commands since. `keeps_place`: the session has set something that must be found wherever a chain goes on."""
 
     def __init__(
         self,
@@ -68,8 +71,12 @@ class Exchange:
         conversation: Conversation,
         *,
         signed: bool,
+        came: bytes,
+        keeps_place: bool = False,
     ) -> None:
         self._host = host
+        self._came = came
+        self._keeps_place = keeps_place
         self._dialect = dialect
         self._request = request
         self._lane = lane
@@ -91,6 +98,7 @@ class Exchange:
             may_withhold=not (signed and stored),
             hold_all=host.on_loop is not None,
         )
+        self._hindsight = self._judge.hindsight() if conversation.brings_results else None
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
         """Have the app answer."""
@@ -121,15 +129,14 @@ class Exchange:
         where it stays as it came."""
         if self._signed:
             return None
-        came = self._request.body
         try:
-            if notes := notes_for(self._request, self._conversation, self._host.settings):
+            if notes := notes_for(self._conversation):
                 self._request.body = self._request.with_notes(notes)
             if self._continuing is not None:
                 self._request.body = self._continuing.resumed(self._conversation.continuation)
         except Exception as error:  # noqa: BLE001 - the request is right without them
             self._failed_open(f"{type(error).__name__} while adding texts: {error}")
-        return None if self._request.body == came else self._request.body
+        return None if self._request.body == self._came else self._request.body
 
     def _mended(self, body: bytes, error: bytes) -> bytes | None:
         """A refused body, put right."""
@@ -149,6 +156,7 @@ class Exchange:
         """
         tap: StreamTap | WholeTap | None = None
         idle = False
+        nothing_to_tell = self._hindsight is None
         mark = self._dialect.call_mark
         end: bytes | tuple[bytes, ...] = b""
 
@@ -163,10 +171,10 @@ class Exchange:
                     if message["type"] == "http.response.start":
                         tap = self._tap(message)
                         if isinstance(tap, StreamTap):
-                            idle, end = tap.idle, tap.frame_end
+                            idle, end = tap.idle and nothing_to_tell, tap.frame_end
                 elif message.get("more_body"):
                     tap.feed(message.get("body", b""))
-                    idle = tap.idle
+                    idle = tap.idle and nothing_to_tell
                 elif message["type"] == "http.response.body":
                     watching, tap, idle = tap, None, False
                     return self._send_last(watching, message, send, body)
@@ -225,6 +233,8 @@ class Exchange:
 
     async def _settle(self, record: Record) -> None:
         """Tell and keep what the exchange has brought, whose answer has been delivered. Never raises."""
+        if self._hindsight is not None:
+            self._tell_of(self._hindsight)
         self._tell(record)
         try:
             await self._keep(record)
@@ -233,27 +243,33 @@ class Exchange:
 
     def _tell(self, record: Record) -> None:
         """Log and count what has been found and done, once."""
-        host = self._host
         for verdict in record.verdicts:
-            log.finding(
-                verdict,
-                session=self._session,
-                model=self._request.model,
-                backend=self._dialect.backend,
-                dialect=self._dialect.name,
-            )
-            host.counts.add("findings", str(verdict.rung) if verdict.rung else "allow")
+            self._tell_of(verdict)
         for cause in record.fail_open:
             self._failed_open(cause)
         for part in record.unasked:
-            host.counts.add("not_asked", part)
+            self._host.counts.add("not_asked", part)
         record.told()
+
+    def _tell_of(self, verdict: Verdict) -> None:
+        """Log and count one finding."""
+        log.finding(
+            verdict,
+            session=self._session,
+            model=self._request.model,
+            backend=self._host.backend or self._dialect.backend,
+            dialect=self._dialect.name,
+            source=self._lane.source,
+            lane=self._lane.tag,
+        )
+        self._host.counts.add("findings", str(verdict.rung) if verdict.rung else "allow")
 
     async def _keep(self, record: Record) -> None:
         """Keep the rounds and notes in the ledger."""
         host = self._host
         rounds = [calls for calls in record.rounds if calls]
-        if not (rounds or record.notes):
+        goes_on = self._keeps_place and bool(record.answers)
+        if not (rounds or record.notes or self._hindsight or goes_on):
             return
         now = host.clock()
         state = self._conversation.after(rounds, record.notes, now, max_rounds=host.settings.max_rounds)

@@ -5,15 +5,21 @@ POST of a known dialect passes untouched, and so does every request that callfus
 """
 
 import time
+from dataclasses import replace
 
-from callfuse.asgi import headers
+from callfuse.asgi import headers, overrides
 from callfuse.asgi.body import RequestBody, UnreadableBodyError, decoded
+from callfuse.asgi.commands import NOTHING, Aside, ChatCommands, Session, Status, Unjudged, merged
 from callfuse.asgi.exchange import Exchange, Host, OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Source, load_config
 from callfuse.dialects import Dialect, dialect_of, unread_api
-from callfuse.jsontext import NotJSON, loads
+from callfuse.dialects.base import continuing
+from callfuse.jsontext import NotJSON, apply, loads
+from callfuse.observe import log
 from callfuse.observe.counts import Counts
+from callfuse.policy.settings import NO_OVERRIDES
+from callfuse.policy.tiers import Overrides
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.identity import lane_of
 from callfuse.sessions.ledger import Ledger, MemoryLedger
@@ -39,33 +45,52 @@ class CallFuseMiddleware:
         on_loop: OnLoop | None = None,
     ) -> None:
         self.app = app
-        self.settings = load_config(config).tool_call_loop
+        loaded = load_config(config)
+        settings = loaded.tool_call_loop
         self.counts = Counts()
-        ttl_s = TIMES_KEPT * self.settings.ttl_seconds
-        self.ledger: Ledger = store or MemoryLedger(max_lanes=self.settings.max_sessions, ttl_s=ttl_s)
-        self._host = Host(app, self.settings, self.ledger, self.counts, on_loop, time.time)
+        ttl_s = TIMES_KEPT * settings.ttl_seconds
+        self.ledger: Ledger = store or MemoryLedger(max_lanes=settings.max_sessions, ttl_s=ttl_s)
+        self._host = Host(app, settings, self.ledger, self.counts, on_loop, time.time)
+        self.configure(loaded)
+
+    def configure(self, config: Source | None = None) -> None:
+        """Let a configuration hold for the exchanges that begin from now on, but for `max_sessions`, which stays as it
+        was. Raises ConfigError for a wrong one; then the old one stays."""
+        loaded = load_config(config)
+        self.settings = loaded.tool_call_loop
+        self._may_judge = self.settings.may_judge
+        self._backend_of = loaded.serve.backend_of
+        self._host = replace(self._host, settings=self.settings)
+        self._commands = ChatCommands(self.settings.commands, self.ledger, self.counts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
         dialect = None
-        if scope["type"] == "http" and scope["method"] == "POST" and self.settings.enabled:
-            dialect = dialect_of(scope["path"])
-            if dialect is None and (api := unread_api(scope["path"])):
-                self._host.unguarded(api)
+        found: dict[bytes, bytes] = {}
+        if scope["type"] == "http":
+            if scope["method"] == "POST" and self._may_judge:
+                dialect = dialect_of(scope["path"])
+                if dialect is None and (api := unread_api(scope["path"])):
+                    self._host.unguarded(api)
+            if dialect is not None:
+                found = headers.read(scope)
+            scope = overrides.stripped(scope)
         if dialect is None:
             await self.app(scope, receive, send)
             return
         body = RequestBody(receive)
-        exchange = await self._read(scope, body, dialect)
+        exchange = await self._read(scope, found, body, dialect)
         if exchange is None:
             await self.app(scope, body.replay(), send)
         else:
             await exchange.run(scope, body, send)
 
-    async def _read(self, scope: Scope, body: RequestBody, dialect: Dialect) -> Exchange | None:
+    async def _read(
+        self, scope: Scope, found: dict[bytes, bytes], body: RequestBody, dialect: Dialect
+    ) -> Exchange | Aside | Unjudged | None:
         """The exchange, if its request is one that callfuse can read and that counts."""
-        found = headers.read(scope)
-        limit = self.settings.max_request_bytes
+        host = self._host
+        limit = host.settings.max_request_bytes
         length = found.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > limit:
             self._host.unguarded("max_request_bytes")
@@ -80,15 +105,58 @@ class CallFuseMiddleware:
                 content = decoded(content, encoding.decode("latin-1"), limit)
             query = scope.get("query_string", b"")
             target = f"{scope['path']}?{query.decode('latin-1')}" if query else scope["path"]
-            request = dialect.read_request(content, loads(content), target)
-            if request is None or request.probe:
+            payload = loads(content)
+            request = dialect.read_request(content, payload, target)
+            typed = self._commands.find(request) if request is not None else NOTHING
+            if request is None or (request.probe and not typed.any):
                 return None
-            lane = lane_of(found, request, query)
-            now = self._host.clock()
-            conversation = Conversation(request, await self.ledger.read(lane, now), now, named=lane.named)
-            return Exchange(self._host, dialect, request, lane, conversation, signed=headers.is_signed(found))
+            backend = self._backend_of(scope["path"]) or ""
+            model = f"{backend or dialect.backend}:{request.model}"
+            own = self._from_headers(host, found)
+            lane = lane_of(found, request, query, payload)
+            now = host.clock()
+            state = await self.ledger.read(lane, now)
+            session = Session(lane, state.session or lane.session, now)
+            kept = await self.ledger.read_session(session.key, now)
+            signed = headers.is_signed(found)
+            if typed.any and signed:
+                host.unguarded("signed command")
+            elif typed.any:
+                status = Status(host.settings, model, own)
+                kept, answer = await self._commands.carry_out(typed, request, session, kept, status)
+                if answer is not None:
+                    return Aside(answer)
+                body_left = apply(content, typed.edits)
+                request = dialect.read_request(body_left, loads(body_left), target)
+                if request is None:  # no edit changes what a body is
+                    return None
+            host = self._for_exchange(host, backend, model, merged(own, kept.overrides))
+            follows = bool(kept.overrides) and continuing(request) is not None
+            if request.probe or not (host.settings.enabled or follows):
+                return Unjudged(host.app, request.body) if request.body != content else None
+            conversation = Conversation(request, state, now, host.settings, named=lane.named)
+            return Exchange(
+                host, dialect, request, lane, conversation, signed=signed, came=content, keeps_place=follows
+            )
         except (NotJSON, UnreadableBodyError) as error:
             self._host.unguarded("request encoding" if isinstance(error, UnreadableBodyError) else "request not JSON")
         except Exception as error:  # noqa: BLE001 - a request that trips callfuse must still reach the app
             self._host.failed_open(f"{type(error).__name__} in a request: {error}", "-")
         return None
+
+    def _from_headers(self, host: Host, found: dict[bytes, bytes]) -> Overrides:
+        """What the headers of a request set."""
+        if not host.settings.header_overrides:
+            return NO_OVERRIDES
+        own, wrong = overrides.given(found)
+        for name, problem in wrong.items():
+            if self.counts.add("ignored_headers", name) == 1:
+                log.header(name, problem)
+        return own
+
+    def _for_exchange(self, host: Host, backend: str, model: str, own: Overrides) -> Host:
+        """The host with what holds for one exchange; `model` is backend and model as one text."""
+        settings = host.settings.for_exchange(model, own)
+        if settings is host.settings and not backend:
+            return host
+        return replace(host, settings=settings, backend=backend)

@@ -32,6 +32,10 @@ ALLOWED: Final = {
 }
 
 
+REFUSED: Final = f"{MARKER} Nothing was changed"
+"""How the answer to commands begins that could not be run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """The overrides after the commands, what to say, and whether something was wrong: then nothing was changed."""
@@ -74,7 +78,7 @@ def run(
         for command in commands:
             said += _action(command, actions, prefix)(command)
     except _WrongError as wrong:
-        return Ran(before, f"{MARKER} Nothing was changed: {wrong}.", failed=True)
+        return Ran(before, f"{REFUSED}: {wrong}.", failed=True)
     return Ran(Overrides(values, before.tools), "\n".join([f"{MARKER} {said[0]}", *said[1:]]), failed=False)
 
 

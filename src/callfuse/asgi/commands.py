@@ -1,0 +1,164 @@
+"""In-chat commands on their way: found in a request, run on the session's overrides, stripped or answered.
+
+A request that callfuse must not change (it is signed) keeps its commands, and none of them is run.
+"""
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from callfuse.asgi import headers
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.types import ASGIApp, Scope, Send
+from callfuse.commands import Found, find, mark, run
+from callfuse.commands.run import KEYS
+from callfuse.dialects.base import Request, continuing
+from callfuse.dialects.history import digest_of
+from callfuse.dialects.typed import OwnAnswer
+from callfuse.observe.counts import Counts
+from callfuse.policy.sections import Commands
+from callfuse.policy.settings import MODES, LoopSettings
+from callfuse.policy.tiers import Overrides, origin
+from callfuse.sessions.identity import Lane, lane_at
+from callfuse.sessions.ledger import LaneState, Ledger, SessionKey, SessionState
+
+ACTION: Final = b"command"
+TURNS_KEPT: Final = 64
+"""Turns of a session whose commands are known to have been run: the newest of each of its lanes is enough."""
+
+NOTHING: Final = Found()
+"""A request without commands."""
+
+
+class Session(NamedTuple):
+    """Where an exchange belongs, and when it is (seconds): `name` is what logs call the session."""
+
+    lane: Lane
+    name: str
+    now: float
+
+    @property
+    def key(self) -> SessionKey:
+        """Where the ledger keeps what the session has set."""
+        return self.lane.credential, self.name
+
+
+class ChatCommands:
+    """The commands of one configuration."""
+
+    def __init__(self, settings: Commands, ledger: Ledger, counts: Counts) -> None:
+        self._ledger = ledger
+        self._counts = counts
+        self._enabled = settings.enabled
+        self._mark = mark(settings.prefix)
+        self._run = partial(run, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
+        self._prefix = settings.prefix
+
+    def find(self, request: Request) -> Found:
+        """The commands of a request, and the edits without which a vendor would see them."""
+        body, follower = request.body, continuing(request)
+        found = NOTHING
+        if self._enabled and self._mark.search(body):
+            found = find(request, self._prefix)
+        if follower is not None and (edits := follower.from_aside()):
+            found = found._replace(edits=(*found.edits, *edits))
+        return found
+
+    async def carry_out(
+        self, found: Found, request: Request, session: Session, before: SessionState, status: "Status"
+    ) -> tuple[SessionState, OwnAnswer | None]:
+        """Run the commands of the last user message; what the session has set then, and the answer where no model is
+        to give one. Agents send the message with each of their requests: it is run once."""
+        if not found.commands:
+            return before, None
+        position, digest = request.turn()
+        turn = digest_of((session.lane.fingerprint, str(position).encode(), digest))
+        if turn in before.ran and not found.only:
+            return before, None
+        ran = self._run(found.commands, before.overrides, status=status)
+        self._counts.add("commands", "refused" if ran.failed else "run")
+        after = before
+        if not ran.failed:
+            known = [one for one in before.ran if one != turn]
+            after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn))
+            await self._ledger.write_session(session.key, after, session.now)
+        if not (found.only or ran.failed):
+            return after, None
+        await self._keep_place(request, session)
+        return after, request.aside(ran.text)
+
+    async def _keep_place(self, request: Request, session: Session) -> None:
+        """Have a chain that begins with callfuse's own answer find its session."""
+        follower = continuing(request)
+        if follower is not None and follower.begins_chain and (opening := follower.after_aside()):
+            state = LaneState(session=session.name)
+            await self._ledger.write(lane_at(session.lane, opening), state, session.now)
+
+
+class Status:
+    """The settings that commands can change, each with its value and the tier that it is from. `model` is backend and
+    model as one text, `own` what the headers of the request set."""
+
+    def __init__(self, server: LoopSettings, model: str, own: Overrides) -> None:
+        self._server = server
+        self._model = model
+        self._own = own
+
+    def __call__(self, session: Overrides) -> list[tuple[str, str, str]]:
+        """With what the session has set."""
+        both = merged(self._own, session)
+        settings = self._server.for_exchange(self._model, both)
+        tiers = self._server.tiers(self._model, both)
+        told = []
+        for name, key in KEYS.items():
+            tier = origin(key, tiers) or ("server" if key in self._server.model_fields_set else "default")
+            if key in self._own.values and key not in session.values:
+                tier = "header"
+            told.append((name, _shown(getattr(settings, key)), tier))
+        return told
+
+
+def merged(headers_: Overrides, session: Overrides) -> Overrides:
+    """What the headers of a request and its session set; what users have typed counts more."""
+    if not headers_:
+        return session
+    return Overrides({**headers_.values, **session.values}, {**headers_.tools, **session.tools})
+
+
+def _shown(value: object) -> str:
+    """A value as users type it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        named = next((name for name, ladder in MODES.items() if ladder == value), None)
+        return named or ", ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class Aside:
+    """An exchange that callfuse answers itself; the app is not called."""
+
+    def __init__(self, answer: OwnAnswer) -> None:
+        self._answer = answer
+
+    async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
+        """Send the answer."""
+        content_type, content = self._answer
+        start = [
+            (b"content-type", content_type),
+            (b"content-length", str(len(content)).encode()),
+            (b"x-callfuse-action", ACTION),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": start})
+        await send({"type": "http.response.body", "body": content, "more_body": False})
+
+
+class Unjudged:
+    """An exchange whose answer nobody looks at; its request has lost its commands."""
+
+    def __init__(self, app: ASGIApp, content: bytes) -> None:
+        self._app = app
+        self._content = content
+
+    async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
+        """Have the app answer."""
+        await self._app(headers.for_body(scope, self._content), body.replay(self._content), send)

@@ -1,0 +1,236 @@
+"""What of a conversation is typed, what is taken out of it, and what then stands there."""
+
+import json
+from typing import Any
+
+import pytest
+
+from callfuse.commands import find, mark
+from callfuse.dialects import DIALECTS
+from callfuse.dialects.base import Request
+from callfuse.jsontext import apply
+from callfuse.testing import violations
+
+BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
+OWN = "[callfuse] tool-loop-ttl = 9 for this session."
+REFUSAL = "[callfuse] Nothing was changed: tool-loop-ttl = 'x': use a number above 0, in seconds."
+SET = "!/set(tool-loop-ttl=9)"
+REMINDER = {"type": "text", "text": "<system-reminder>\nAGENTS.md says: be brief.\n</system-reminder>"}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+
+
+def text(said: str) -> dict[str, Any]:
+    """A part that is a text."""
+    return {"type": "text", "text": said}
+
+
+def user(*content: Any) -> dict[str, Any]:
+    """A message of the user: one string, or parts."""
+    return {"role": "user", "content": content[0] if isinstance(content[0], str) else list(content)}
+
+
+def model(*content: Any) -> dict[str, Any]:
+    """A message of the model."""
+    return user(*content) | {"role": "assistant"}
+
+
+def asked(name: str, messages: list[Any], **more: Any) -> Request:
+    """A request of a dialect whose history is a list of messages."""
+    key = "input" if name == "openai-responses" else "messages"
+    body = json.dumps({"model": "m", "max_tokens": 9, key: messages, **more}).encode()
+    request = BY_NAME[name].read_request(body, json.loads(body), "/model/m/converse")
+    assert request is not None
+    return request
+
+
+def left(name: str, messages: list[Any], **more: Any) -> list[Any]:
+    """The messages without commands."""
+    request = asked(name, messages, **more)
+    stripped: dict[str, Any] = json.loads(apply(request.body, find(request, "!/").edits))
+    found: list[Any] = stripped["input" if name == "openai-responses" else "messages"]
+    return found
+
+
+def ran(messages: list[Any], name: str = "anthropic") -> tuple[list[str], bool]:
+    """The commands that are to be run, and whether nothing else is said."""
+    found = find(asked(name, messages), "!/")
+    return [command.name for command in found.commands], found.only
+
+
+TASK, DONE = user("Find it."), model("Found.")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([user(SET), model(OWN), TASK], [TASK]),
+        ([user(text(SET), text("!/help")), model(OWN), TASK], [TASK]),
+        ([user(SET), model(text(OWN)), user(SET), model(OWN), TASK], [TASK]),
+        ([TASK, DONE, user(SET), model(OWN), TASK], [TASK, DONE, TASK]),
+        ([user(SET), TASK], [TASK]),
+        ([user(SET), user(REMINDER), model(OWN), TASK], [user(REMINDER), TASK]),
+        ([user(SET), DONE, TASK], [user("(command)"), DONE, TASK]),
+        ([user(text(SET), text(SET)), DONE, TASK], [user(text("(command)")), DONE, TASK]),
+        ([user(f"{SET} Find it."), model("[callfuse] This call loops."), TASK],
+         [user("Find it."), model("[callfuse] This call loops."), TASK]),
+        ([user(f"{SET} Find it."), model(REFUSAL), TASK], [user("Find it."), TASK]),
+        ([user(REMINDER, text(SET)), model(OWN), TASK], [user(REMINDER), TASK]),
+        ([user(IMAGE, text(SET))], [user(IMAGE)]),
+        ([user(text("Find"), text(f"it. {SET}"), text(SET))], [user(text("Find"), text("it."))]),
+    ],
+    ids=["pair", "parts", "pairs", "later", "not answered", "reminded", "answered by a model",
+         "parts answered by a model", "block", "refused", "reminder", "image", "texts"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["openai-chat", "anthropic", "openai-responses", "cohere-v2"])
+def test_what_is_left(name: str, before: list[Any], after: list[Any]) -> None:
+    """A message that held nothing else is gone with callfuse's answer; of any other the rest stays."""
+    found = left(name, before)
+    assert found == after
+    if name != "openai-responses":  # its rules know other parts
+        assert violations(name, {"model": "m", "max_tokens": 9, "messages": found}) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "commands", "only"),
+    [
+        ([user(SET)], ["set"], True),
+        ([user(REMINDER, text(SET))], ["set"], True),
+        ([user(f"{SET}\n{REMINDER['text']}")], ["set"], True),
+        ([user(f"{SET} Find it.")], ["set"], False),
+        ([user(IMAGE, text(SET))], ["set"], False),
+        ([user(SET), TASK], [], False),
+        ([TASK, DONE, user(SET)], ["set"], True),
+        ([user(SET), user(REMINDER)], ["set"], True),
+        ([user(SET), DONE, user(REMINDER)], ["set"], False),
+        ([user(SET), model("{")], ["set"], False),
+    ],
+    ids=[
+        "alone",
+        "reminder",
+        "reminder in the text",
+        "text",
+        "image",
+        "older",
+        "last",
+        "before a reminder",
+        "answered",
+        "before a prefill",
+    ],
+)
+def test_what_is_run(messages: list[Any], commands: list[str], only: bool) -> None:
+    """What the last real user message holds."""
+    assert ran(messages) == (commands, only)
+
+
+def test_beside_a_result() -> None:
+    """What is typed while a tool runs is run; the result is not read, and goes on."""
+    use = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [text("!/set(tool-loop-detection=false)")]}
+    messages = [TASK, model(use), user(result, text(SET))]
+    assert ran(messages) == (["set"], False)
+    assert left("anthropic", messages) == [TASK, model(use), user(result)]
+
+
+@pytest.mark.parametrize(
+    "report",
+    ["[read_file for 'notes.md'] Result:", "[attempt_completion] Result:\n"],
+)
+def test_a_harness_that_reports_in_texts(report: str) -> None:
+    """What a tool has returned is nothing that a person has typed, though it stands in a text of the user's."""
+    messages = [TASK, DONE, user(text(report), text(SET))]
+    assert ran(messages) == ([], False)
+    assert left("anthropic", messages) == messages
+    assert ran([TASK, DONE, user(f"{report}\n{SET}")]) == ([], False)
+
+
+@pytest.mark.parametrize("tag", ["system-reminder", "environment_details", "bash-stdout", "local-command-stdout"])
+def test_what_a_harness_puts_into_a_text(tag: str) -> None:
+    """It is neither run nor changed, closed or not."""
+    for end in (f"</{tag}>", ""):
+        element = f"<{tag}>\n{SET}\n{end}"
+        assert ran([user(f"Find it.\n{element}")]) == ([], False)
+        assert ran([user(f"!/status Find it.\n{element}")]) == (["status"], False)
+        assert left("openai-chat", [user(f"!/status Find it.\n{element}")])[0]["content"].endswith(element)
+
+
+def test_where_turns_must_alternate() -> None:
+    """Bedrock's: an answer stays where the message before it does."""
+    reminder, typed = {"text": REMINDER["text"]}, {"text": SET}
+    kept = model({"text": OWN})
+    messages = [user(reminder, typed), kept, user({"text": "Find it."})]
+    assert left("bedrock-converse", messages) == [user(reminder), kept, messages[2]]
+    assert left("bedrock-converse", [user(typed), kept, messages[2]]) == [messages[2]]
+
+
+def test_images_beside_a_text() -> None:
+    """Ollama's have a key of their own: the message stays."""
+    message = user(SET) | {"images": ["aGk="]}
+    assert left("ollama", [message]) == [message | {"content": ""}]
+    assert ran([message], "ollama") == (["set"], False)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"type": "item_reference", "id": "msg_callfuse_1"},
+        {"type": "message", "role": "assistant", "id": "msg_callfuse_1", "content": [
+            {"type": "refusal", "refusal": OWN}]},
+        {"type": "message", "role": "assistant", "id": "msg_callfuse_1", "content": [
+            {"type": "output_text", "text": OWN, "annotations": []}]},
+    ],
+    ids=["reference", "refusal", "text"],
+)  # fmt: skip
+def test_answers_as_items(own: dict[str, Any]) -> None:
+    """Callfuse's own stand there by their id too, or as a refusal."""
+    assert left("openai-responses", [user(SET), own, TASK]) == [TASK]
+
+
+def test_an_input_that_is_one_text() -> None:
+    """As the Responses API takes it."""
+    body = json.dumps({"model": "m", "input": f"{SET} Find it."}).encode()
+    request = BY_NAME["openai-responses"].read_request(body, json.loads(body))
+    assert request is not None
+    found = find(request, "!/")
+    assert apply(body, found.edits) == body.replace(f"{SET} ".encode(), b"")
+    assert found.only is False
+
+
+def test_refusals_of_a_schema() -> None:
+    """Chat completions answer as a refusal where text would not fit."""
+    own = {"role": "assistant", "content": None, "refusal": OWN}
+    assert left("openai-chat", [user(SET), own, TASK]) == [TASK]
+
+
+def test_calls_beside_an_own_text() -> None:
+    """A model's message that calls a tool stays, whatever its text begins with."""
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    said = model(OWN) | {"tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "x"}
+    assert left("openai-chat", [user(SET), said, result]) == [user("(command)"), said, result]
+
+
+def test_odd_shapes() -> None:
+    """What is no message, or has no content, is left alone."""
+    odd = [None, "x", {}, {"role": "user"}, user({"type": "text"}), {"role": "user", "content": 7}, TASK]
+    for name in BY_NAME:
+        if name != "gemini":
+            assert find(asked(name, odd), "!/").any is False
+
+
+@pytest.mark.parametrize(
+    ("prefix", "texts"),
+    [
+        ("!/", ["!/", "!\\/"]),
+        ("\u00a7", ["\u00a7", "\\u00a7"]),
+        ("//", ["//", "\\/\\/"]),
+        ("\\!", ["\\\\!"]),
+        ("$(", ["$("]),
+    ],
+)
+def test_how_a_prefix_stands_in_json(prefix: str, texts: list[str]) -> None:
+    """As it is, or escaped."""
+    pattern = mark(prefix)
+    for written in texts:
+        assert json.loads(f'"{written}"') == prefix
+        assert pattern.search(f'{{"text":"Say {written}status"}}'.encode())
+    assert not pattern.search(b'{"text":"Say ! and / and $ and ( ."}')
