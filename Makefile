@@ -20,7 +20,7 @@ serve: $(READY) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (A
 	$(BIN)/callfuse serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(ARGS)
 
 test: lint type ## Check everything: lint, types, and every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
