@@ -1,27 +1,42 @@
 """Timelines written as words, so that a rule of detection reads as one line.
 
-In: rounds, oldest first, each a text of calls: `a` is a call of tool `a`, `a1` the same tool with other arguments,
-`a=x` brought the outcome `x` (without it the outcome is unknown), `!a` was withheld, `!!a` blocked.
+In: rounds, oldest first, each a text of calls: `a` is a call of tool `a`, `a1` the same tool with other arguments, `a@`
+with an argument that says that it waits. `a=x` brought the outcome `x` (without it the outcome is unknown), `a=!x` the
+error `x`, `a=~x` that something still runs, `a=^x` an error whose cause lies outside. `!a` was withheld, `!!a` blocked,
+`-a` stands in the ledger only: the client has dropped its round.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 
-from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.detect import Engine
+from callfuse.detect.detector import Detector
+from callfuse.model import Finding, Result, Round, Timeline, ToolCall
+from callfuse.policy.settings import LoopSettings
 
-_CALL = re.compile(r"(!{0,2})([a-z]*)(\d*)(?:=(\w*))?")
+_CALL = re.compile(r"(!{0,2}|-)([a-z_]*)(@?)(\d*)(?:=([!~^]?)([\w'.]*))?")
+_SAYS = {
+    "": "came back {}",
+    "!": "Error: {}",
+    "~": "The job is still running: {}",
+    "^": "Error: 429 Too Many Requests, {}",
+}
 
 
 def call(word: str, call_id: str = "pending") -> ToolCall:
     """One call."""
     match = _CALL.fullmatch(word)
     assert match, word
-    marks, tool, number, outcome = match.groups()
-    result = None if outcome is None else Result(f"came back {outcome}")
-    withheld, blocked = bool(marks), marks == "!!"
-    arguments = f'{{"n":{number or 0}}}'
-    return ToolCall(call_id, tool, arguments, result, withheld=withheld, blocked=blocked, place=int(withheld))
+    marks, tool, waits, number, said, outcome = match.groups()
+    waiting = ',"action":"poll"' if waits else ""
+    arguments = f'{{"n":{number or 0}{waiting}}}'
+    made = ToolCall(call_id, tool, arguments, withheld="!" in marks, blocked=marks == "!!", place=int("!" in marks))
+    if outcome is not None:
+        made.result = Result(_SAYS[said].format(outcome.replace("_", " ")), True if said in ("!", "^") else None)
+    if marks != "-":
+        return made
+    return ToolCall(call_id, tool, "", signature=made.signature, outcome=made.outcome, dropped=True)
 
 
 def calls(text: str) -> list[ToolCall]:
@@ -39,8 +54,37 @@ def rounds(*texts: str, times: Sequence[float | None] = ()) -> list[Round]:
     ]
 
 
-def timeline(*texts: str, times: Sequence[float | None] = (), now: float = 0.0) -> Timeline:
-    """The timeline of these rounds."""
+def timeline(
+    *texts: str, times: Sequence[float | None] = (), now: float = 0.0, tools: Collection[str] | None = None
+) -> Timeline:
+    """The timeline of these rounds; `tools` are those that the request declares, where it declares all."""
     made = rounds(*texts, times=times)
     has_blocks = any(one.blocked for round_ in made for one in round_.calls)
-    return Timeline(reversed(made), now, has_blocks=has_blocks)
+    declares = None if tools is None else tools.__contains__
+    return Timeline(reversed(made), now, has_blocks=has_blocks, declares=declares)
+
+
+class Rule:
+    """What one detector finds, under some settings."""
+
+    def __init__(self, detector: Detector, **settings: object) -> None:
+        self.detector = detector
+        self.settings = settings
+
+    def found(
+        self,
+        *texts: str,
+        pending: str = "a",
+        times: Sequence[float | None] = (),
+        now: float = 0.0,
+        tools: Collection[str] | None = None,
+        **settings: object,
+    ) -> Finding | None:
+        """What it finds in a pending call after these rounds."""
+        past = timeline(*texts, times=times, now=now, tools=tools)
+        return Engine(past, LoopSettings.model_validate(self.settings | settings)).found(self.detector, call(pending))
+
+    def count(self, *texts: str, **more: object) -> int:
+        """The count of what it finds; 0 where nothing is found."""
+        finding = self.found(*texts, **more)  # type: ignore[arg-type]
+        return finding.count if finding else 0

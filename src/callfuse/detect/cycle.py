@@ -42,7 +42,9 @@ class Cycle:
             if call.signature in expected.signatures:
                 length = next(at + 1 for at, round_ in enumerate(tail) if round_ is expected)
                 laps = (1 + len(tail)) // length
-                lap = [*(" + ".join(one.name for one in round_.calls) for round_ in reversed(tail[:length]))]
+                lap = [
+                    " + ".join(one.name for one in round_.distinct) for round_ in (*tail[length - 2 :: -1], expected)
+                ]
                 calls = tuple(one for round_ in tail for one in round_.calls)
                 return Evidence(laps, calls, whole_round=expected.signatures, lap=tuple(lap))
         return None

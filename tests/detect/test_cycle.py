@@ -1,0 +1,95 @@
+"""`cycle`, rule by rule: laps of one sequence of two to five rounds."""
+
+import pytest
+
+from callfuse.detect import Engine
+from callfuse.detect.cycle import Cycle
+from callfuse.model import Kind
+from callfuse.policy.settings import LoopSettings
+from tests.detect.timelines import Rule, calls, timeline
+
+RULE = Rule(Cycle())
+
+
+def laps(length: int, rounds: int) -> list[str]:
+    """So many rounds of a cycle."""
+    return [f"{'abcdefg'[at % length]}=x" for at in range(rounds)]
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 5])
+def test_two_laps_and_four(length: int) -> None:
+    """Found with the call that completes the second lap, and at no other point of a lap before; hard at the fourth."""
+    for rounds in range(1, 4 * length + 1):
+        pending = "abcdefg"[rounds % length]
+        finding = RULE.found(*laps(length, rounds), pending=pending)
+        count = (rounds + 1) // length
+        assert (finding.count if finding else 0) == (count if count >= 2 else 0)
+        assert finding is None or (finding.threshold, finding.hard) == (2, count >= 4)
+        assert finding is None or finding.lap == tuple(("abcde"[:length] * 2)[(rounds + 1) % length :][:length])
+
+
+def test_lengths_beyond_five() -> None:
+    """Are no cycle."""
+    assert RULE.count(*laps(6, 11), pending="f") == 0
+
+
+def test_the_limit_is_in_laps() -> None:
+    """`cycle: {laps: 3}` waits for a third."""
+    three = {"detectors": {"cycle": {"laps": 3}}}
+    assert RULE.count(*laps(2, 3), pending="b", **three) == 0
+    assert RULE.count(*laps(2, 5), pending="b", **three) == 3
+    assert RULE.count(*laps(2, 9), pending="b", detectors={"cycle": False}) == 0
+
+
+def test_the_shortest_sequence_counts() -> None:
+    """Four rounds of a and b are two laps of two, not one of four."""
+    finding = RULE.found(*laps(2, 7), pending="b")
+    assert finding is not None
+    assert (finding.count, finding.lap) == (4, ("a", "b"))
+
+
+def test_one_call_over_and_over_is_no_cycle() -> None:
+    """At least two rounds of a lap differ."""
+    assert RULE.count("a=x", "a=x", "a=x") == 0
+    assert RULE.count("a=x b=y", "b=y a=x", "a=x b=y") == 0
+
+
+def test_rounds_are_compared_by_their_sets() -> None:
+    """Neither order nor doubles matter."""
+    assert RULE.count("a=x b=y", "c=z", "b=y a=x a=x", pending="c") == 2
+
+
+@pytest.mark.parametrize(("pending", "found"), [("c d", 2), ("d c", 2), ("c", 0), ("c d e", 0), ("c d c", 3)])
+def test_the_pending_round_must_be_the_one_that_is_due(pending: str, found: int) -> None:
+    """All of it and nothing else."""
+    engine = Engine(timeline("a=x b=y", "c=z d=z", "a=x b=y"), LoopSettings())
+    assert [finding.kind for _, finding in engine.judge_round(calls(pending))] == [Kind.CYCLE] * found
+
+
+def test_a_pending_round_supplies_no_evidence_about_itself() -> None:
+    """One round of two calls and the same again is no cycle, though its calls alternate."""
+    engine = Engine(timeline("a=x b=y"), LoopSettings())
+    assert engine.judge_round(calls("a b")) == []
+
+
+def test_another_round_ends_it() -> None:
+    """In the middle of a lap or between two."""
+    assert RULE.count("a=x", "b=y", "c=z", "a=x", pending="b") == 0
+    assert RULE.count("a=x", "c=z", "b=y", "a=x", pending="b") == 0
+
+
+def test_rounds_that_are_new_to_a_short_window_are_no_laps() -> None:
+    """A window of two rounds of five calls each does not know the third."""
+    wide = [" ".join(f"{tool}{at}=x" for at in range(5)) for tool in "abc"]
+    pending = calls(" ".join(f"c{at}" for at in range(5)))
+    for window, found in ((2, 0), (3, 5)):
+        engine = Engine(timeline(*wide, *wide[:2]), LoopSettings(window=window))
+        assert len(engine.judge_round(pending)) == found
+
+
+def test_a_pause_and_a_change_of_state_end_it() -> None:
+    """As every streak."""
+    times = [0.0, 1.0, 2.0]
+    assert RULE.count(*laps(2, 3), pending="b", times=times, now=3) == 2
+    assert RULE.count(*laps(2, 3), pending="b", times=times, now=303) == 0
+    assert RULE.count(*laps(2, 3), pending="b", state_changing=["a"]) == 0

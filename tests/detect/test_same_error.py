@@ -1,0 +1,90 @@
+"""`same_error`, rule by rule: rounds of one tool end in the same error, whatever the arguments."""
+
+import pytest
+
+from callfuse.detect import Engine
+from callfuse.model import Finding, Kind
+from callfuse.policy.settings import LoopSettings
+from tests.detect.timelines import timeline
+
+FOUR = ("a1=!no_key", "a2=!no_key", "a3=!no_key", "a4=!no_key")
+
+
+def test_each_round_of_a_history_is_judged_as_it_was() -> None:
+    """What is found of all rounds in one walk is what is found of each of them as the newest."""
+    rounds = ["b=x", *FOUR, "a5=!no_key", "!a", "a", "a6=!no_key", "b=x", *["a=!other"] * 4, "a=!no_key"]
+    whole = list(Engine(timeline(*rounds), LoopSettings()).hindsights())
+    assert [one and one.count for one in whole] == [count(*rounds[:end]) or None for end in range(len(rounds), 0, -1)]
+    assert [one.count for one in whole if one] == [4, 8, 5, 4]
+
+
+def found(*texts: str, **settings: object) -> Finding | None:
+    """What the results of these rounds show."""
+    return Engine(timeline(*texts), LoopSettings.model_validate(settings)).hindsight()
+
+
+def count(*texts: str, **settings: object) -> int:
+    """The rounds of it; 0 where nothing is found."""
+    finding = found(*texts, **settings)
+    return finding.count if finding else 0
+
+
+def test_four_rounds_and_never_hard() -> None:
+    """Judged when the fourth result is known."""
+    assert count(*FOUR[:3]) == 0
+    assert count(*FOUR) == 4
+    finding = found(*FOUR * 5)
+    assert finding is not None
+    assert (finding.count, finding.hard, finding.ends_on_news) == (20, False, False)
+
+
+def test_the_limit_and_off() -> None:
+    """As of every detector; one tool may be left out."""
+    assert count(*FOUR, detectors={"same_error": 5}) == 0
+    assert count(*FOUR[:2], detectors={"same_error": 2}) == 2
+    assert count(*FOUR, detectors={"same_error": False}) == 0
+    assert count(*FOUR, per_tool={"a": {"enabled": False}}) == 0
+    assert count(*FOUR, max_repeats=0) == 4
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["a4=!other_words", "a4=fine", "a4", "b4=!no_key", "a4=!no_key b=!no_key", "a4=!no_key a5=fine", "a4=^no_key", ""],
+)
+def test_what_is_none(last: str) -> None:
+    """Another error, a success, a result that is not known; another tool; a cause outside."""
+    assert count(*FOUR[:3], *filter(None, [last])) == 0
+
+
+def test_what_stands_between_ends_it() -> None:
+    """A success, another tool, another error."""
+    for between in ("a=fine", "b=!no_key", "a=!other_words", "a=^no_key"):
+        assert count(*FOUR[:2], between, *FOUR[2:]) == 0
+
+
+def test_parallel_calls_are_one_round() -> None:
+    """Four failures at once are one piece of evidence."""
+    assert count(" ".join(FOUR)) == 0
+    assert count(*[" ".join(FOUR[:2])] * 4) == 4
+
+
+def test_pollers_are_not_spared() -> None:
+    """Failing is no waiting."""
+    assert count("wait1=!no_key", "wait2=!no_key", "wait3=!no_key", "wait4=!no_key") == 4
+
+
+def test_a_pause_and_a_change_of_state_end_it() -> None:
+    """As every streak; a failure has changed nothing."""
+    times = [0.0, 1.0, 2.0, 3.0]
+    for now, expected in ((4.0, 4), (304.0, 0)):
+        engine = Engine(timeline(*FOUR, times=times, now=now), LoopSettings())
+        assert (engine.hindsight() is not None) is bool(expected)
+    assert count(*FOUR, state_changing=["a"]) == 4
+
+
+def test_a_finding_names_what_it_rests_on() -> None:
+    """The failed calls, oldest first, and the last error."""
+    finding = found(*FOUR)
+    assert finding is not None
+    assert (finding.kind, finding.tool, finding.threshold) == (Kind.SAME_ERROR, "a", 4)
+    assert (finding.calls, finding.previous) == (("id0", "id1", "id2", "id3"), "Error: no key")
