@@ -4,20 +4,22 @@ Built by dialects (from requests and responses) and by the ledger; read by detec
 to know, a call's signature or its outcome, is worked out when first asked for and then kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2b
 from itertools import chain, islice
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 import orjson
 
 from callfuse.calls.outcomes import Outcome, OutcomeKind, failed, outcome_of
-from callfuse.calls.signature import Signature, signature_of
+from callfuse.calls.signature import Signature, canonical_value, signature_of
 from callfuse.jsontext import dumps, loads
 
 S = TypeVar("S")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 MARKER: Final = "[callfuse]"
 """Every text that callfuse writes into a conversation begins with this, and is recognised by it."""
@@ -27,6 +29,9 @@ MIN_WINDOW_CALLS: Final = 10
 
 NOWHERE: Final = -1
 """The position of a round that the request does not hold."""
+
+ANY_TOOL: Final = "*"
+"""Some tool or other, where it does not matter which."""
 
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -135,20 +140,26 @@ class ToolCall:
         Values that Python finds unequal are never equal as RFC 8785 has it; what cannot be read may be anything.
         """
         mine, theirs = self.arguments, other.arguments
-        if mine == theirs or self.dropped or other.dropped or self.ignore:
-            return True
+        if self.dropped or other.dropped or self.ignore or other.ignore:
+            return self.signature == other.signature
         try:
+            if mine == theirs:
+                return True
             if isinstance(mine, str):
-                mine, theirs = orjson.loads(mine), orjson.loads(theirs)
-                return bool(mine == theirs)
+                return bool(orjson.loads(mine) == orjson.loads(theirs))
             return isinstance(theirs, str) or loads(dumps(mine)) != mine  # a NaN equals nothing, itself included
-        except orjson.JSONDecodeError:
+        except (orjson.JSONDecodeError, RecursionError):
             return True
 
     @property
     def text(self) -> str:
         """The arguments as JSON text."""
-        return self.arguments if isinstance(self.arguments, str) else dumps(self.arguments).decode()
+        if isinstance(self.arguments, str):
+            return self.arguments
+        try:
+            return dumps(self.arguments).decode()
+        except RecursionError:
+            return canonical_value(self.arguments).decode("utf-8", "replace")
 
     @property
     def outcome(self) -> Outcome | None:
@@ -178,44 +189,85 @@ class Round:
     """The calls of one assistant response.
 
     `position` is the index of the response in the messages of the request, or NOWHERE; `time` is in seconds or None.
+    Equal calls of one round are one piece of evidence, whatever their order.
     """
 
     calls: tuple[ToolCall, ...]
     position: int
     time: float | None = None
-    news: frozenset[Signature] | None = field(default=None, init=False, repr=False, compare=False)
-    """What was new in it, once that has been worked out."""
-    _by_signature: dict[Signature, ToolCall] | None = field(default=None, init=False, repr=False, compare=False)
     _signatures: frozenset[Signature] | None = field(default=None, init=False, repr=False, compare=False)
+    _equals: dict[Signature, list[ToolCall]] | None = field(default=None, init=False, repr=False, compare=False)
+    _news: tuple[int, frozenset[Signature]] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def signatures(self) -> frozenset[Signature]:
-        """What it calls, in no order: equal calls of one round are one."""
+        """What it calls."""
         if self._signatures is None:
-            self._signatures = frozenset(call.signature for call in self.calls)
+            self._signatures = frozenset([call.signature for call in self.calls])
         return self._signatures
 
     @property
+    def executed(self) -> int:
+        """How many of its calls reached the client."""
+        if len(self.calls) == 1:
+            return not self.calls[0].withheld
+        return sum([not call.withheld for call in self.calls])
+
+    @property
     def distinct(self) -> tuple[ToolCall, ...]:
-        """One call of each signature, the last."""
+        """One call of each signature."""
         if len(self.calls) == 1:
             return self.calls
-        return tuple({call.signature: call for call in self.calls}.values())
-
-    def of_tool(self, name: str) -> tuple[ToolCall, ...]:
-        """The distinct calls of a tool."""
-        if all(call.name != name for call in self.calls):
-            return ()
-        return tuple(call for call in self.distinct if call.name == name)
+        return tuple([_one(equal) for equal in self._by_signature().values()])
 
     def find(self, name: str, signature: Signature) -> ToolCall | None:
-        """The last call here of this tool with this signature."""
+        """What is here of this tool with this signature."""
         if len(self.calls) == 1:
             call = self.calls[0]
             return call if call.name == name and call.signature == signature else None
-        if self._by_signature is None:
-            self._by_signature = {call.signature: call for call in self.calls}
-        return self._by_signature.get(signature)
+        equal = self._by_signature().get(signature)
+        return _one(equal) if equal else None
+
+    def _by_signature(self) -> dict[Signature, list[ToolCall]]:
+        if self._equals is None:
+            self._equals = {}
+            for call in self.calls:
+                self._equals.setdefault(call.signature, []).append(call)
+        return self._equals
+
+
+def _one(equal: Sequence[ToolCall]) -> ToolCall:
+    """Equal calls of one round as one; where they brought different outcomes, its own is all of them together."""
+    if len(equal) == 1:
+        return equal[0]
+    executed = [call for call in equal if not call.withheld]
+    call = (executed or equal)[-1]
+    return ToolCall(
+        call.id,
+        call.name,
+        call.arguments,
+        namespace=call.namespace,
+        kind=call.kind,
+        exact=call.exact,
+        signature=call.signature,
+        outcome=_all_of([outcome for one in executed if (outcome := one.outcome)]),
+        withheld=not executed,
+        blocked=any(one.blocked for one in equal),
+        dropped=call.dropped,
+        place=max(one.place for one in equal),
+    )
+
+
+def _all_of(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The outcomes of equal calls of one round as one; an error only where all are."""
+    known = {outcome.digest: outcome for outcome in outcomes}
+    if len(known) <= 1:
+        return next(iter(known.values()), None)
+    digests = sorted(known)
+    first = min(known.values(), key=lambda outcome: (outcome.kind is OutcomeKind.ERROR, outcome.digest))
+    errors = {outcome.error for outcome in known.values()}
+    digest = blake2b(b"".join(digests), digest_size=16).digest()
+    return replace(first, digest=digest, error=first.error if len(errors) == 1 else b"")
 
 
 class Replayed(Generic[T]):
@@ -228,9 +280,14 @@ class Replayed(Generic[T]):
         self._source = iter(source)
 
     def __iter__(self) -> Iterator[T]:
+        read, source = self._read, self._source
         index = 0
-        while (item := self.at(index)) is not None:
-            yield item
+        while True:
+            if index == len(read):
+                read.extend(islice(source, 1))
+                if index == len(read):
+                    return
+            yield read[index]
             index += 1
 
     def at(self, index: int) -> T | None:
@@ -248,7 +305,7 @@ class Timeline:
     of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
     """
 
-    __slots__ = ("_declares", "_lacks", "_remembered", "_rounds", "has_blocks", "now")
+    __slots__ = ("_declares", "_known", "_lacks", "_remembered", "_rounds", "has_blocks", "now")
 
     def __init__(
         self,
@@ -262,7 +319,8 @@ class Timeline:
         self.has_blocks = has_blocks
         self._declares = declares
         self._lacks: dict[str, bool] = {}
-        self._remembered: dict[tuple[Any, int], tuple[Any, Any]] = {}
+        self._known: tuple[int, set[Signature]] | None = None
+        self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 
     def __iter__(self) -> Iterator[Round]:
@@ -286,59 +344,86 @@ class Timeline:
             known = self._lacks[name] = not self._declares(name)
         return known
 
-    def remembered(self, work_out: Callable[["Timeline", S], T], settings: S) -> T:
-        """What this function makes of the timeline under these settings, worked out once."""
-        key = (work_out, id(settings))
-        if key not in self._remembered:
-            self._remembered[key] = (settings, work_out(self, settings))
-        found: T = self._remembered[key][1]
+    def evidence(self) -> "Timeline":
+        """The timeline without calls that have no name: they are evidence of nothing."""
+        return Timeline(_named(self), self.now, has_blocks=self.has_blocks, declares=self._declares)
+
+    def remembered(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
+        """What this function makes of the timeline under these settings, worked out once for what it is about."""
+        key = (work_out, id(settings), *about)
+        known = self._remembered.get(key)
+        if known is None:
+            known = self._remembered[key] = (settings, work_out(self, settings, *about))
+        found: T = known[1]
         return found
 
-    def news(self, round_: Round, index: int, size: int) -> frozenset[Signature]:
-        """The signatures with which this round, the newest but `index`, was new: not among the `size` rounds before."""
-        if round_.news is None:
-            known = self.window(size, before=index + 1)
-            round_.news = frozenset(call.signature for call in round_.calls if call.signature not in known)
-        return round_.news
+    def knows(self, signature: Signature, size: int) -> bool:
+        """Whether a call is in the window of `size` rounds."""
+        if self._known is None or self._known[0] != size:
+            rounds = self.rounds_of_window(size)
+            self._known = size, {signature for round_ in rounds for signature in round_.signatures}
+        return signature in self._known[1]
+
+    def news(self, index: int, size: int) -> frozenset[Signature]:
+        """The signatures with which the newest round but `index` was new: not among the `size` rounds before it."""
+        round_ = self._rounds.at(index)
+        if round_ is None:
+            return frozenset()
+        if round_._news is None or round_._news[0] != size:
+            new = round_.signatures
+            for earlier in self.rounds_of_window(size, before=index + 1):
+                new -= earlier.signatures
+                if not new:
+                    break
+            round_._news = size, new
+        return round_._news[1]
 
     def may_return(self, size: int) -> bool:
-        """Whether a call of the newest round may be one of the `size` rounds before, or of their last ten calls.
+        """Whether a call of the newest round may be one of the window of `size` rounds before.
 
         False is sure. What most timelines answer, for next to nothing.
         """
         at = self._rounds.at
         if (newest := at(0)) is None:
             return False
-        if len(newest.calls) > MIN_WINDOW_CALLS:
-            return True  # comparing each with each would cost more than it could save
-        index = calls = 0
-        while (index < size or calls < MIN_WINDOW_CALLS) and (round_ := at(index := index + 1)):
+        mine = newest.calls
+        if len(mine) > MIN_WINDOW_CALLS or "" in [call.name for call in mine]:
+            return True  # comparing each with each would cost more than it could save; calls without name do not count
+        index = rounds = calls = 0
+        while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := at(index := index + 1)):
+            if len(round_.calls) > MIN_WINDOW_CALLS:
+                return True
+            executed = 0
             for call in round_.calls:
-                calls += 1
-                for mine in newest.calls:
-                    if mine.name == call.name and mine.may_equal(call):
+                executed += not call.withheld and call.name != ""
+                for one in mine:
+                    if one.name == call.name and one.may_equal(call):
                         return True
+            calls += executed
+            rounds += executed > 0
         return False
 
-    def window(self, size: int, *, before: int = 0) -> set[Signature]:
-        """The signatures of a window."""
-        return {call.signature for round_ in self.rounds_of_window(size, before=before) for call in round_.calls}
-
-    def rounds_of_window(self, size: int, *, before: int = 0) -> list[Round]:
-        """The last `size` rounds, older than the `before` newest; at least ten executed calls.
+    def rounds_of_window(self, size: int, *, before: int = 0) -> Iterator[Round]:
+        """The last `size` rounds, older than the `before` newest; at least ten executed calls. Newest first.
 
         A withheld call was not executed: it is known, but fills no window.
         """
-        window: list[Round] = []
+        at = self._rounds.at
         rounds = calls = 0
-        index = before
-        while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := self.at(index)) is not None:
-            index += 1
-            window.append(round_)
-            executed = sum(not call.withheld for call in round_.calls)
+        while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := at(before)) is not None:
+            yield round_
+            before += 1
+            executed = round_.executed
             calls += executed
-            rounds += bool(executed)
-        return window
+            rounds += executed > 0
+
+
+def _named(rounds: Iterable[Round]) -> Iterator[Round]:
+    for round_ in rounds:
+        if "" not in [call.name for call in round_.calls]:
+            yield round_
+        elif named := tuple([call for call in round_.calls if call.name]):
+            yield Round(named, round_.position, round_.time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,27 @@ def test_what_stands_between_ends_it() -> None:
         assert count(*FOUR[:2], between, *FOUR[2:]) == 0
 
 
+def test_unknown_and_withheld_results_are_left_out() -> None:
+    """They count, and may be anything."""
+    assert count(FOUR[0], "a2", "!a3", FOUR[3]) == 4
+    assert count("a1", "a2", "a3", FOUR[3]) == 4
+    assert count("a0", "a1", *FOUR) == 6
+
+
 def test_parallel_calls_are_one_round() -> None:
     """Four failures at once are one piece of evidence."""
     assert count(" ".join(FOUR)) == 0
     assert count(*[" ".join(FOUR[:2])] * 4) == 4
+
+
+def test_names_that_an_error_repeats_do_not_matter() -> None:
+    """As long as they come again. A guess at another name is news of a kind: mostly such, it takes twice as many."""
+    errors = [f"a{at}=!no_column_'{name}'" for at, name in enumerate("xyxyabcdefgh")]
+    assert count(*errors[:4]) == 4
+    assert count(*errors[:5]) == 0
+    assert count(*errors[4:11]) == 0
+    assert count(*errors[4:]) == 8
+    assert count(*["a1=!no_file_'x' a2=!no_file_'y' a3=!no_file_'z'"] * 4) == 4
 
 
 def test_pollers_are_not_spared() -> None:
@@ -88,3 +105,9 @@ def test_a_finding_names_what_it_rests_on() -> None:
     assert finding is not None
     assert (finding.kind, finding.tool, finding.threshold) == (Kind.SAME_ERROR, "a", 4)
     assert (finding.calls, finding.previous) == (("id0", "id1", "id2", "id3"), "Error: no key")
+
+
+def test_nothing_and_no_name() -> None:
+    """A timeline without rounds shows nothing; calls without a name are no evidence."""
+    assert count() == 0
+    assert count("=!no_key", "=!no_key", "=!no_key", "=!no_key") == 0

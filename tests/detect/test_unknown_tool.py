@@ -1,5 +1,7 @@
 """`unknown_tool`, rule by rule: calls of tools that the request does not declare. It declares `a` and `b`."""
 
+import pytest
+
 from callfuse.detect.unknown_tool import UnknownTool
 from callfuse.model import Kind
 from tests.detect.timelines import Rule
@@ -22,6 +24,23 @@ def test_only_where_the_list_is_complete() -> None:
     assert RULE.count("x=!q", "y=!q", pending="x") == 0
     assert RULE.count("x=!q", "y=!q", pending="a", tools=TOOLS) == 0
     assert RULE.count("x=!q", "y=!q", pending="", tools=TOOLS) == 0
+
+
+@pytest.mark.parametrize(
+    ("rounds", "count"),
+    [
+        (("x=!q", "a=x", "y=!q"), 0),
+        (("x=!q", "a=x y=!q"), 3),
+        (("x=!q x=!q x=!q",), 0),
+        (("x=!q y=!q",), 3),
+        (("!x", "!!x"), 3),
+        (("x", "x"), 3),
+        (("x=!q", "=!q", "y=!q"), 3),
+    ],
+)
+def test_what_counts(rounds: tuple[str, ...], count: int) -> None:
+    """Distinct calls of rounds in a row, withheld ones, too; a round of declared tools alone ends it."""
+    assert RULE.count(*rounds, pending="x", tools=TOOLS) == count
 
 
 def test_the_limit_and_off() -> None:

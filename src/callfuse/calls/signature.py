@@ -63,6 +63,11 @@ def canonical_text(arguments: str) -> bytes:
     return _exact_text(arguments)
 
 
+def canonical_value(value: Any) -> bytes:
+    """A value of any depth in canonical form."""
+    return _canonical(value, rounded=False)
+
+
 def _exact_text(arguments: str) -> bytes:
     """Canonical form by the lenient reader, for what orjson refuses or would round."""
     try:

@@ -5,7 +5,7 @@ Equal calls of one round count once.
 
 from collections.abc import Iterable
 
-from callfuse.detect.detector import ANY_TOOL, Evidence, any_call
+from callfuse.detect.detector import ANY_TOOL, Evidence, calls_of
 from callfuse.model import Kind, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -14,6 +14,7 @@ class Budget:
     """All calls since the last real user message."""
 
     kind = Kind.BUDGET
+    of_any_tool = True
     ends_on_news = False
     spares_pollers = False
 
@@ -21,18 +22,13 @@ class Budget:
         """The first call beyond `max_calls`; never hard."""
         return (tool.settings.max_calls + 1 if tool.settings.max_calls else 0), 0
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """Any tool would do."""
-        return (ANY_TOOL,) if settings.max_calls else ()
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """Any call."""
-        return [any_call(name)]
+        return ()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls there have been."""
-        calls = timeline.remembered(_executed, settings)
-        return Evidence(1 + len(calls), calls)
+        return executed(timeline, settings) if _at_most(timeline, settings) >= settings.max_calls else None
 
 
 class ToolBudget(Budget):
@@ -42,15 +38,37 @@ class ToolBudget(Budget):
         """The first call beyond `max_calls_of_tool`; never hard."""
         return (tool.settings.max_calls_of_tool + 1 if tool.settings.max_calls_of_tool else 0), 0
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """Every tool of the timeline."""
-        return {call.name for call in timeline.remembered(_executed, settings)}
-
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
-        """How many calls of this tool there have been."""
-        calls = tuple(one for one in timeline.remembered(_executed, settings) if one.name == call.name)
-        return Evidence(1 + len(calls), calls)
+        """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
+        if _at_most(timeline, settings) < settings.max_calls_of_tool:
+            return None
+        tools = timeline.remembered(_by_tool, settings)
+        if call.full_name == ANY_TOOL:
+            return max(tools.values(), key=lambda one: one.count, default=None)
+        return tools.get(call.full_name)
 
 
-def _executed(timeline: Timeline, settings: LoopSettings) -> tuple[ToolCall, ...]:
-    return tuple(call for round_ in timeline for call in round_.distinct if not call.withheld)
+def _at_most(timeline: Timeline, settings: LoopSettings) -> int:
+    """Not fewer than the calls that there have been, for less than their number costs."""
+    return timeline.remembered(_counted, settings)
+
+
+def _counted(timeline: Timeline, settings: LoopSettings) -> int:
+    return sum([len(round_.calls) for round_ in timeline])
+
+
+def executed(timeline: Timeline, settings: LoopSettings) -> Evidence:
+    """Every call that was not withheld."""
+    return timeline.remembered(_executed, settings)
+
+
+def _executed(timeline: Timeline, settings: LoopSettings) -> Evidence:
+    calls = tuple([call for call in calls_of(timeline) if not call.withheld])
+    return Evidence(1 + len(calls), calls)
+
+
+def _by_tool(timeline: Timeline, settings: LoopSettings) -> dict[str, Evidence]:
+    calls: dict[str, list[ToolCall]] = {}
+    for call in executed(timeline, settings).calls:
+        calls.setdefault(call.full_name, []).append(call)
+    return {name: Evidence(1 + len(own), tuple(own)) for name, own in calls.items()}

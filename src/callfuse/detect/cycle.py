@@ -4,13 +4,14 @@ Rounds are compared by their sets of signatures, at least two of which differ; t
 outcomes are equal lap by lap.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
-from callfuse.calls.outcomes import same_outcome
-from callfuse.detect.detector import Evidence, twice
-from callfuse.detect.streak import recent
-from callfuse.model import Kind, Round, Timeline, ToolCall
+from callfuse.calls.outcomes import Outcome, same_outcome
+from callfuse.calls.signature import Signature
+from callfuse.detect.detector import Evidence, calls_of, twice
+from callfuse.detect.streak import is_unread, recent
+from callfuse.model import Kind, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
 LENGTHS: Final = range(2, 6)
@@ -21,6 +22,7 @@ class Cycle:
     """A B A B, A B C A B C, and so on."""
 
     kind = Kind.CYCLE
+    of_any_tool = False
     ends_on_news = True
     spares_pollers = True
 
@@ -28,66 +30,65 @@ class Cycle:
         """Laps."""
         return twice(tool.settings.detectors.cycle)
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """The tools with which a second lap would be over."""
-        return {call.name for expected, _ in self._laps(timeline, settings) for call in expected.calls}
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
-        """The calls with which a lap would be over."""
-        return [call for expected, _ in self._laps(timeline, settings) for call in expected.of_tool(name)]
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
+        """The calls of the rounds that may be due, where the newest one has come before."""
+        newest, *others = [timeline.at(index) for index in range(1 + LENGTHS[-1])]
+        rounds = [round_ for round_ in others if round_]
+        if newest is None or newest.signatures not in [round_.signatures for round_ in rounds[1:]]:
+            return ()
+        return calls_of(rounds[: len(LENGTHS)])
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The laps that the pending round would complete, if it is just the round that is due."""
-        for expected, tail in self._laps(timeline, settings):
-            if call.signature in expected.signatures:
-                length = next(at + 1 for at, round_ in enumerate(tail) if round_ is expected)
-                laps = (1 + len(tail)) // length
-                lap = [
-                    " + ".join(one.name for one in round_.distinct) for round_ in (*tail[length - 2 :: -1], expected)
-                ]
-                calls = tuple(one for round_ in tail for one in round_.calls)
-                return Evidence(laps, calls, whole_round=expected.signatures, lap=tuple(lap))
-        return None
-
-    def _laps(self, timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, list[Round]]]:
-        """For each length the round that is due, and the rounds of the laps so far, newest first."""
-        return timeline.remembered(_laps, settings)
+        laps = timeline.remembered(_laps, settings)
+        return next((evidence for due, evidence in laps if call.signature in due.signatures), None)
 
 
-def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, list[Round]]]:
-    return list(_sequences(list(_comparable(timeline, settings))))
-
-
-def _comparable(timeline: Timeline, settings: LoopSettings) -> Iterator[Round]:
-    """The newest rounds, as far as they can be of one sequence: no longer than rounds come again."""
-    rounds: list[Round] = []
-    alone = 0
-    for round_ in recent(timeline, settings):
-        again = any(round_.signatures == before.signatures for before in rounds[-LENGTHS[-1] :])
-        alone = 0 if again else alone + 1
-        if alone > LENGTHS[-1]:
-            return
-        rounds.append(round_)
-        yield round_
-
-
-def _sequences(rounds: list[Round]) -> Iterator[tuple[Round, list[Round]]]:
+def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evidence]]:
+    """For each length the round that is due, and what it would complete; the shortest sequence first."""
+    laps: list[tuple[Round, Evidence]] = []
     for length in LENGTHS:
+        rounds = _rounds(timeline, settings, length)
         if len(rounds) < 2 * length - 1:
-            return
-        equal = 0
-        while equal + length < len(rounds) and _is_same(rounds[equal], rounds[equal + length]):
-            equal += 1
-        lap = rounds[:length]
-        if equal >= length - 1 and any(round_.signatures != lap[0].signatures for round_ in lap):
-            yield rounds[length - 1], rounds[: equal + length]
+            continue
+        due = rounds[length - 1]
+        lap = (*reversed(rounds[: length - 1]), due)
+        names = [" + ".join(sorted({call.name for call in round_.calls})) for round_ in lap]
+        evidence = Evidence((1 + len(rounds)) // length, calls_of(rounds), whole_round=due.signatures, lap=tuple(names))
+        laps.append((due, evidence))
+    return laps
 
 
-def _is_same(later: Round, earlier: Round) -> bool:
-    """Whether two rounds bring the same calls, and the same comes of those that were executed."""
-    if later.signatures != earlier.signatures:
-        return False
-    pairs = ((call, earlier.find(call.name, call.signature)) for call in later.calls)
-    return all(
-        call.withheld or one is None or one.withheld or same_outcome(call.outcome, one.outcome) for call, one in pairs
-    )
+def _past(timeline: Timeline, settings: LoopSettings) -> Replayed[Round]:
+    return Replayed(recent(timeline, settings))
+
+
+def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
+    """The newest rounds as far as they are laps of this length."""
+    past = timeline.remembered(_past, settings)
+    rounds = [round_ for index in range(length) if (round_ := past.at(index))]
+    if len({round_.signatures for round_ in rounds}) < 2:
+        return []
+    known: list[dict[Signature, Outcome | None]] = [{} for _ in range(length)]
+    while earlier := past.at(len(rounds)):
+        index = len(rounds) - length
+        if rounds[index].signatures != earlier.signatures:
+            break
+        if length > settings.window and timeline.news(index, settings.window):
+            break
+        brought = known[index % length]
+        if not (brought or _agrees(brought, rounds[index])) or not _agrees(brought, earlier):
+            break
+        rounds.append(earlier)
+    return rounds
+
+
+def _agrees(brought: dict[Signature, Outcome | None], round_: Round) -> bool:
+    """Whether what came of a round's calls had come of them in the other laps, as far as is known; it is added."""
+    for call in round_.distinct:
+        if call.withheld:
+            continue
+        if is_unread(call) or not same_outcome(brought.get(call.signature), call.outcome):
+            return False
+        brought[call.signature] = brought.get(call.signature) or call.outcome
+    return True

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from callfuse.calls.signature import Signature
-from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.model import ANY_TOOL, Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
+
+__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "any_call", "calls_of", "twice"]
+
+
+NAMED: Final = 100
+"""Calls that a finding names: the newest of those that it rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,14 @@ class Evidence:
 class Detector(Protocol):
     """One kind of loop.
 
-    `recurring` gives calls of a tool so that no pending call of it has more evidence than the one of them that has
-    most: a call streams through unheld only where none of them would be found. `candidates` names every tool for which
-    there may be such a call.
+    `recurring` gives calls that may come again, so that no pending call of a tool has more evidence than the one of
+    them of that tool that has most: a call streams through unheld only where none of them would be found. Its settings
+    are not yet those of a tool, which may have other limits and pauses. For detectors `of_any_tool` it is any call.
     """
 
     kind: Kind
+    of_any_tool: bool
+    """It does not matter whether the call has come before: what is found in one of `ANY_TOOL` is the most there is."""
     ends_on_news: bool
     """A new call in the same round shows progress and voids what was found."""
     spares_pollers: bool
@@ -44,9 +52,7 @@ class Detector(Protocol):
         """Soft and hard for this tool; 0 is off, and never."""
         ...
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]: ...
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]: ...
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]: ...
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None: ...
 
@@ -56,10 +62,11 @@ def twice(soft: int) -> tuple[int, int]:
     return soft, 2 * soft
 
 
-ANY_TOOL: Final = "*"
-"""The candidate of a detector to which it does not matter which tool is called."""
-
-
 def any_call(name: str) -> ToolCall:
     """A call of a tool with arguments that no other call has."""
-    return ToolCall("", name, "callfuse: any arguments")
+    return ToolCall("", name, "callfuse: any arguments", signature=b"any call of " + name.encode("utf-8", "replace"))
+
+
+def calls_of(newest_first: Iterable[Round]) -> tuple[ToolCall, ...]:
+    """The distinct calls of some rounds, newest first."""
+    return tuple([call for round_ in newest_first for call in reversed(round_.distinct)])

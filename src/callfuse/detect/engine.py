@@ -5,13 +5,14 @@ A round with a new call is progress: findings that end on news are void in it, s
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from callfuse.calls.signature import Signature
 from callfuse.detect.budget import Budget, ToolBudget
 from callfuse.detect.cycle import LENGTHS, Cycle
-from callfuse.detect.detector import Detector, Evidence
+from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, any_call
 from callfuse.detect.no_news import NoNews
-from callfuse.detect.pollers import is_poller
+from callfuse.detect.pollers import has_waited, polls
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.returning import Returning
 from callfuse.detect.same_error import may_go_on, same_errors
@@ -45,16 +46,43 @@ class Engine:
         self.timeline = timeline
         is_late = settings.no_repeats_after and weighed(timeline, settings) > settings.no_repeats_after
         self.settings = settings.late if is_late else settings
+        self._evidence: Timeline | None = None
+        self._calls: dict[str, list[tuple[Detector, ToolCall]]] | None = None
         self._possible: dict[str, list[Finding]] = {}
-        self._known: set[Signature] | None = None
-        self._judged: dict[Signature, list[Finding]] = {}
+        self._judged: dict[tuple[Detector, Signature, bool], Finding | None] = {}
+        self._waited: dict[ToolCall, bool] = {}
+        self._polling: dict[tuple[Signature, bool], bool] = {}
+
+    @property
+    def past(self) -> Timeline:
+        """What of the timeline is evidence."""
+        if self._evidence is None:
+            self._evidence = self.timeline.evidence()
+        return self._evidence
 
     def suspects(self) -> list[str]:
-        """Every tool of which a call could be found to loop; none in a healthy timeline."""
+        """Every tool of which a call could be found to loop; none in a healthy timeline.
+
+        `ANY_TOOL` is among them where it may be a tool that the timeline does not name.
+        """
         if self.is_healthy():
             return []
-        names = {name for detector in DETECTORS for name in detector.candidates(self.timeline, self.settings)}
-        return [name for name in names if self.possible(name)]
+        return [name for name in (*self._recurring(), ANY_TOOL) if self.possible(name)]
+
+    def _recurring(self) -> dict[str, list[tuple[Detector, ToolCall]]]:
+        """By their tools the calls that may come again in a loop; and by bare names, where tools have namespaces."""
+        if self._calls is None:
+            self._calls = {}
+            for detector in DETECTORS:
+                for call in detector.recurring(self.past, self.settings):
+                    for name in {call.full_name, call.name}:
+                        self._calls.setdefault(name, []).append((detector, call))
+        return self._calls
+
+    @property
+    def _reach(self) -> int:
+        """The rounds of which a call may come again in a loop."""
+        return max(self.settings.window, LENGTHS[-1])
 
     def is_healthy(self) -> bool:
         """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their
@@ -67,7 +95,7 @@ class Engine:
             return False
         if any(timeline.lacks(call.name) for call in newest.calls):
             return False
-        return not timeline.may_return(max(self.settings.window, LENGTHS[-1]))
+        return not timeline.may_return(self._reach)
 
     def possible(self, name: str) -> list[Finding]:
         """What could be found in a call of this tool, whatever its arguments."""
@@ -77,9 +105,13 @@ class Engine:
         return known
 
     def _foreseen(self, name: str) -> Iterator[Finding]:
-        for detector in DETECTORS:
-            for call in detector.recurring(self.timeline, name, self.settings):
-                if finding := self.found(detector, call):
+        for detector, call in self._recurring().get(name, ()):
+            if finding := self.found(detector, call):
+                yield finding
+        if name == ANY_TOOL or self.possible(ANY_TOOL):
+            any_of_it = any_call(name)
+            for detector in DETECTORS:
+                if detector.of_any_tool and (finding := self.found(detector, any_of_it)):
                     yield finding
 
     def judge(self, call: ToolCall, *, news: bool = False) -> Finding | None:
@@ -89,9 +121,7 @@ class Engine:
 
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call is not among those of the window."""
-        if self._known is None:
-            self._known = self.timeline.window(self.settings.window)
-        return bool(call.name) and call.signature not in self._known
+        return bool(call.name) and not self.past.knows(call.signature, self.settings.window)
 
     def judge_round(
         self, calls: Sequence[ToolCall], refused: Collection[Signature] = ()
@@ -114,17 +144,6 @@ class Engine:
         """What is found in a call of a round that has, so far, brought a new call or not."""
         return self.judge(call, news=news and call.signature not in refused)
 
-    def counts(self, calls: Sequence[ToolCall]) -> dict[Kind, float]:
-        """For a pending round and each kind that is on, how far along it is: 1 is the soft limit."""
-        news = any(self.is_news(call) for call in calls)
-        counts: dict[Kind, float] = {}
-        for call in calls:
-            for detector in DETECTORS:
-                soft, _, evidence = self._measured(detector, call)
-                if evidence and soft and not (news and detector.ends_on_news):
-                    counts[detector.kind] = max(counts.get(detector.kind, 0.0), evidence.count / soft)
-        return counts
-
     def hindsight(self) -> Finding | None:
         """What only the newest round's results show: the same error again. Judged once they are known."""
         timeline = self.timeline
@@ -142,39 +161,57 @@ class Engine:
     def _findings(self, call: ToolCall) -> list[Finding]:
         if not call.name:
             return []
-        known = self._judged.get(call.signature)
-        if known is None:
-            known = [finding for detector in DETECTORS if (finding := self.found(detector, call))]
-            self._judged[call.signature] = known
-        return known
+        return [finding for detector in DETECTORS if (finding := self.found(detector, call))]
 
     def found(self, detector: Detector, call: ToolCall) -> Finding | None:
-        """What one detector finds in a pending call, as if it came alone."""
-        soft, hard, evidence = self._measured(detector, call)
-        if evidence is None or not soft or not (evidence.certain or evidence.count >= soft):
-            return None
-        return self._finding(detector.kind, call, evidence, (soft, hard), ends_on_news=detector.ends_on_news)
+        """What one detector finds in a pending call, as if it came alone. Nothing that came of it is looked at."""
+        key = (
+            detector,
+            call.signature,
+            call.dropped,
+        )  # a call that the client has dropped does not tell whether it waits
+        if key not in self._judged:
+            self._judged[key] = self._find(detector, call)
+        return self._judged[key]
 
-    def _measured(self, detector: Detector, call: ToolCall) -> tuple[int, int, Evidence | None]:
-        """Soft and hard limit for a call, and what it adds up to."""
+    def _find(self, detector: Detector, call: ToolCall) -> Finding | None:
         tool = self.settings.for_tool(call.full_name)
         soft, hard = detector.limits(tool)
         if not soft or not tool.settings.enabled:
-            return 0, 0, None
-        evidence = detector.evidence(self.timeline, call, tool.settings)
-        if evidence and evidence.count >= soft and detector.spares_pollers and self._polls(call, evidence):
-            soft, hard = soft * self.settings.poll_factor, hard * self.settings.poll_factor
-        return soft, hard, evidence
+            return None
+        evidence = detector.evidence(self.past, call, tool.settings)
+        if evidence is None or (evidence.count < soft and not evidence.certain):
+            return None
+        if detector.spares_pollers and (self._polls(call) or self._have_waited(evidence.calls)):
+            soft, hard = soft * tool.settings.poll_factor, hard * tool.settings.poll_factor
+            if evidence.count < soft:
+                return None
+        return self._finding(detector.kind, call, evidence, (soft, hard), ends_on_news=detector.ends_on_news)
 
-    def _polls(self, call: ToolCall, evidence: Evidence) -> bool:
-        """Whether a call of the stretch waits for something outside."""
-        return any(is_poller(one, self.settings) for one in (call, *evidence.calls))
+    def _have_waited(self, stretch: Sequence[ToolCall]) -> bool:
+        """Whether a call of the stretch waited for something outside."""
+        known = self._waited
+        for one in stretch:
+            waited = known.get(one)
+            if waited is None:
+                waited = known[one] = has_waited(one) or self._polls(one)
+            if waited:
+                return True
+        return False
+
+    def _polls(self, call: ToolCall) -> bool:
+        """Whether a call waits for something by what it is."""
+        key = (call.signature, call.dropped)
+        known = self._polling.get(key)
+        if known is None:
+            known = self._polling[key] = polls(call, self.settings)
+        return known
 
     def _finding(
         self, kind: Kind, call: ToolCall, evidence: Evidence, limits: tuple[int, int], *, ends_on_news: bool
     ) -> Finding:
         soft, hard = limits
-        previous = next((seen.text for one in evidence.calls if not one.withheld and (seen := one.outcome)), "")
+        newest = evidence.calls[:NAMED]
         return Finding(
             kind=kind,
             tool=call.name,
@@ -184,12 +221,21 @@ class Engine:
             window_s=self.settings.for_tool(call.full_name).settings.ttl_seconds,
             hard=evidence.certain or 0 < hard <= evidence.count,
             confidence=evidence.confidence,
-            calls=tuple(one.id for one in reversed(evidence.calls)),
-            previous=previous,
+            calls=tuple([one.id for one in reversed(newest)]),
+            previous=self._previous(call, newest),
             ends_on_news=ends_on_news,
             whole_round=evidence.whole_round,
             lap=evidence.lap,
         )
+
+    def _previous(self, call: ToolCall, stretch: Sequence[ToolCall]) -> str:
+        """What the call brought last, or else what came last of all."""
+        for one in stretch:
+            if one.signature == call.signature and not one.withheld and one.outcome:
+                return one.outcome.text
+        earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(self._reach))
+        outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
+        return next((outcome.text for outcome in outcomes if outcome), "")
 
 
 def _hardest(found: Sequence[Finding]) -> Finding | None:

@@ -4,11 +4,12 @@ Each call of such a round, with its outcome, is one of the window before it. The
 only the signatures need be known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from callfuse.calls.outcomes import same_outcome
-from callfuse.detect.detector import Evidence, twice
-from callfuse.detect.streak import recent
+from callfuse.detect.detector import Evidence, calls_of, twice
+from callfuse.detect.pollers import polls
+from callfuse.detect.streak import is_unread, recent
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -17,6 +18,7 @@ class NoNews:
     """Nothing new is called, and nothing new comes back."""
 
     kind = Kind.NO_NEWS
+    of_any_tool = False
     ends_on_news = True
     spares_pollers = True
 
@@ -24,48 +26,44 @@ class NoNews:
         """Rounds."""
         return twice(tool.settings.detectors.no_news)
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """The tools of the window, once the streak is long enough."""
-        if len(self._streak(timeline, settings)) + 1 < settings.detectors.no_news:
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
+        """Calls of the window, of each tool one that waits for something and one that does not: all are as these."""
+        if timeline.at(0) is None or timeline.news(0, settings.window):
             return ()
-        return {call.name for round_ in timeline.rounds_of_window(settings.window) for call in round_.calls}
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
-        """A call of the window: any of them has as much evidence as the others."""
-        window = timeline.rounds_of_window(settings.window)
-        return next(([call] for round_ in window for call in round_.of_tool(name)), [])
+        calls = {call.signature: call for call in calls_of(timeline.rounds_of_window(settings.window))}
+        return {(call.full_name, polls(call, settings)): call for call in calls.values()}.values()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The rounds without news before the pending one, if its call is known."""
-        streak = self._streak(timeline, settings)
-        if not streak or call.signature not in timeline.window(settings.window):
+        if not timeline.knows(call.signature, settings.window):
             return None
-        return Evidence(1 + len(streak), tuple(one for round_ in streak for one in round_.calls))
-
-    def _streak(self, timeline: Timeline, settings: LoopSettings) -> Sequence[Round]:
-        """The newest rounds without news; the same for every pending call."""
         return timeline.remembered(_streak, settings)
 
 
-def _streak(timeline: Timeline, settings: LoopSettings) -> Sequence[Round]:
-    """Signatures first: outcomes cost something to know."""
+def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
+    """The newest rounds without news; the same for every pending call."""
     rounds: list[Round] = []
     for index, round_ in enumerate(recent(timeline, settings)):
-        if timeline.news(round_, index, settings.window):
-            break
+        for call in round_.distinct:
+            if not _is_known(timeline, index, call, settings.window):
+                return Evidence(1 + len(rounds), calls_of(rounds))
         rounds.append(round_)
-    if len(rounds) + 1 < settings.detectors.no_news:
-        return ()
-    for index, round_ in enumerate(rounds):
-        before = timeline.rounds_of_window(settings.window, before=index + 1)
-        if not all(_is_known(call, before) for call in round_.calls):
-            return rounds[:index]
-    return rounds
+    return Evidence(1 + len(rounds), calls_of(rounds))
 
 
-def _is_known(call: ToolCall, before: Sequence[Round]) -> bool:
-    """Whether an earlier call was the same and brought the same; a withheld one brought nothing."""
-    if call.withheld:
-        return True
-    earlier = (round_.find(call.name, call.signature) for round_ in before)
-    return any(one is not None and (one.withheld or same_outcome(call.outcome, one.outcome)) for one in earlier)
+def _is_known(timeline: Timeline, index: int, call: ToolCall, size: int) -> bool:
+    """Whether a call of the newest round but `index`, with what came of it, is one of the window before.
+
+    A withheld one brought nothing; an outcome of which nobody knows may be any.
+    """
+    if is_unread(call):
+        return False
+    for round_ in timeline.rounds_of_window(size, before=index + 1):
+        earlier = round_.find(call.name, call.signature)
+        if earlier is None:
+            continue
+        if call.withheld or (
+            not (earlier.withheld or is_unread(earlier)) and same_outcome(earlier.outcome, call.outcome)
+        ):
+            return True
+    return False

@@ -1,6 +1,6 @@
 """Calls that come again and again by their nature: they wait for something outside.
 
-Known by the tool's name, by an argument that says so, or by what came back last: still running, or an error whose cause
+Known by the tool's name, by an argument that says so, or by what came back: still running, or an error whose cause
 lies outside (429, 5xx, a denied permission).
 """
 
@@ -16,20 +16,24 @@ LONG: Final = 500
 """Characters of arguments beyond which nobody looks for such a word."""
 
 
-def is_poller(call: ToolCall, settings: LoopSettings) -> bool:
-    """Whether this call waits for something."""
-    if settings.for_tool(call.full_name).poller:
-        return True
+def polls(call: ToolCall, settings: LoopSettings) -> bool:
+    """Whether a call waits for something, by its tool or its arguments: all that is known of one that is pending."""
+    return settings.for_tool(call.full_name).poller or _says_so(call.arguments)
+
+
+def has_waited(call: ToolCall) -> bool:
+    """Whether a call of the past waited for something, as its outcome tells."""
     outcome = None if call.withheld else call.outcome
-    if outcome is not None and (outcome.pending or outcome.transient):
-        return True
-    return _says_so(call.arguments)
+    return outcome is not None and (outcome.pending or outcome.transient)
 
 
 def _says_so(arguments: Any) -> bool:
     if isinstance(arguments, str):
-        if len(arguments) > LONG or not any(value in arguments for value in VALUES):
+        if len(arguments) > LONG:
             return False
+        lowered = arguments.lower()
+        if not ("poll" in lowered or "wait" in lowered or "sleep" in lowered or "status" in lowered):
+            return False  # one of these is in each of the values
         try:
             arguments = loads(arguments)
         except NotJSON:

@@ -8,8 +8,9 @@ does not count itself, except that the round in which the call first appears sta
 from collections.abc import Iterable
 
 from callfuse.calls.outcomes import Outcome, same_outcome
+from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, twice
-from callfuse.detect.streak import names, recent
+from callfuse.detect.streak import is_unread, recent
 from callfuse.model import Kind, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -18,6 +19,7 @@ class RepeatChanging:
     """The same call whatever comes back."""
 
     kind = Kind.REPEAT_CHANGING
+    of_any_tool = False
     ends_on_news = True
     spares_pollers = True
 
@@ -29,30 +31,30 @@ class RepeatChanging:
         soft = max(soft, other)
         return soft, -(-soft * 5 // 3)
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """The tools of the newest round."""
-        return names(timeline, 1)
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The calls of the newest round."""
         newest = timeline.at(0)
-        return newest.of_tool(name) if newest else ()
+        return newest.distinct if newest else ()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The same calls before this one, whatever came of them."""
-        streak: list[ToolCall] = []
-        for index, round_ in enumerate(recent(timeline, settings, call.signature)):
-            mine = round_.find(call.name, call.signature)
-            if mine is None:
-                break
-            if len(round_.calls) > 1:
-                news = timeline.news(round_, index, settings.window)
-                if news - {call.signature}:
-                    if call.signature in news:
-                        streak.append(mine)
-                    break
+        streak = timeline.remembered(_streak, settings, call.name, call.signature)
+        return Evidence(1 + len(streak), streak)
+
+
+def _streak(timeline: Timeline, settings: LoopSettings, name: str, signature: Signature) -> tuple[ToolCall, ...]:
+    """The same calls before the pending one, newest first."""
+    streak: list[ToolCall] = []
+    for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
+        mine = round_.find(name, signature)
+        if mine is None:
+            break
+        news = timeline.news(index, settings.window) if len(round_.calls) > 1 else ()
+        if not news or signature in news:
             streak.append(mine)
-        return Evidence(1 + len(streak), tuple(streak))
+        if news:
+            break
+    return tuple(streak)
 
 
 class Repeat(RepeatChanging):
@@ -66,24 +68,17 @@ class Repeat(RepeatChanging):
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The same calls before this one as far as their outcomes are equal."""
-        found = super().evidence(timeline, call, settings)
-        if found is None or found.count < self.limits(settings.for_tool(call.full_name))[0]:
-            return found  # outcomes cost something to know
-        streak = _with_equal_outcomes(found.calls)
+        streak = _with_equal_outcomes(timeline.remembered(_streak, settings, call.name, call.signature))
         return Evidence(1 + len(streak), streak)
 
 
 def _with_equal_outcomes(streak: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count.
-
-    An unknown outcome counts as equal, but not where the client has dropped the round and nobody read it in time: in
-    a live streak someone has.
-    """
+    """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
     outcome: Outcome | None = None
-    for index, call in enumerate(streak):
+    for index, call in enumerate(streak if len(streak) > 1 else ()):  # outcomes cost something to know
         if call.withheld:
             continue
-        if not same_outcome(outcome, call.outcome) or (call.dropped and call.outcome is None):
+        if is_unread(call) or not same_outcome(outcome, call.outcome):
             return streak[:index]
         outcome = outcome or call.outcome
     return streak

@@ -6,7 +6,8 @@ again the next one is refused at once.
 
 from collections.abc import Iterable
 
-from callfuse.calls.outcomes import Outcome, same_outcome
+from callfuse.calls.outcomes import same_outcome
+from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, twice
 from callfuse.model import Kind, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
@@ -16,6 +17,7 @@ class Returning:
     """A call that has been blocked in this timeline."""
 
     kind = Kind.REPEAT
+    of_any_tool = False
     ends_on_news = False
     spares_pollers = False
 
@@ -23,41 +25,42 @@ class Returning:
         """`max_repeats`, and nothing is found where that is off."""
         return twice(tool.settings.max_repeats)
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """The tools of the blocked calls."""
-        return {call.name for call in _blocked(timeline)}
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The blocked calls."""
-        return [call for call in _blocked(timeline) if call.name == name]
+        return [call for _, call in timeline.remembered(_blocked, settings).values()]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
-        if not timeline.has_blocks:
+        at, _ = timeline.remembered(_blocked, settings).get(call.signature, (None, None))
+        if at is None:
             return None
-        since: list[ToolCall] = []
-        news = False
-        for index, round_ in enumerate(timeline):
-            mine = round_.find(call.name, call.signature)
-            if mine is not None and mine.blocked:
-                break
-            if mine is not None and not mine.withheld:
-                since.append(mine)
-            if not news:
-                new = timeline.news(round_, index, settings.window)
-                news = any(other.signature in new and not other.withheld for other in round_.calls)
-        else:
-            return None
-        streak = [one for round_ in timeline if (one := round_.find(call.name, call.signature)) is not None]
-        before = streak[len(since) :]
-        outcome: Outcome | None = next((one.outcome for one in before if one.outcome), None)
-        if news and not (since and same_outcome(since[0].outcome, outcome)):
-            return None
-        return Evidence(1 + len(streak), tuple(streak), certain=True)
+        found = [
+            (index, one) for index, round_ in enumerate(timeline) if (one := round_.find(call.name, call.signature))
+        ]
+        streak = tuple([one for _, one in found])
+        executed = [(index, one) for index, one in found if not one.withheld]
+        since = next((one for index, one in executed if index < at), None)
+        before = next((one.outcome for index, one in executed if index > at and one.outcome), None)
+        is_same = since is not None and same_outcome(since.outcome, before)
+        if is_same or not _has_news(timeline, at, settings):
+            return Evidence(1 + len(streak), streak, certain=True)
+        return None
 
 
-def _blocked(timeline: Timeline) -> list[ToolCall]:
-    """The blocked calls of the timeline."""
-    if not timeline.has_blocks:
-        return []
-    return [call for round_ in timeline for call in round_.calls if call.blocked]
+def _blocked(timeline: Timeline, settings: LoopSettings) -> dict[Signature, tuple[int, ToolCall]]:
+    """The blocked calls of the timeline, each where it was blocked last."""
+    found: dict[Signature, tuple[int, ToolCall]] = {}
+    for index, round_ in enumerate(timeline if timeline.has_blocks else ()):
+        for call in round_.calls:
+            if call.blocked:
+                found.setdefault(call.signature, (index, call))
+    return found
+
+
+def _has_news(timeline: Timeline, rounds: int, settings: LoopSettings) -> bool:
+    """Whether a new call has been executed in the newest rounds."""
+    for index, round_ in zip(range(rounds), timeline, strict=False):
+        new = timeline.news(index, settings.window)
+        if new and any(call.signature in new and not call.withheld for call in round_.calls):
+            return True
+    return False

@@ -1,14 +1,14 @@
 """`same_error`: consecutive rounds of one tool end in the same error, whatever the arguments.
 
 Judged when the last result is known; results that are not known are left out. What is found is told with that result.
+Errors are the same if they complain of the same (`Outcome.error`), whatever names they repeat. But a guess at another
+name is news of a kind: where most errors name something that none before has named, it takes twice as many.
 """
 
-from collections import deque
 from collections.abc import Iterator
-from itertools import chain
 
-from callfuse.detect.detector import Evidence
-from callfuse.detect.streak import COUNTED, has_changed_state, is_pause
+from callfuse.detect.detector import NAMED, Evidence
+from callfuse.detect.streak import has_changed_state, is_pause
 from callfuse.model import Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
@@ -19,22 +19,11 @@ def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence
 
     The streak of a round is that of the round after it, one shorter: all rounds together cost one walk.
     """
-    streak: deque[list[ToolCall]] = deque()  # of each round the calls whose results are known
-    error = b""
     at = 0
-    while (newest := timeline.at(at)) is not None:
-        own = settings.for_tool(newest.calls[0].full_name).settings
-        if not streak:
-            error = _error(newest) if _may_be(timeline, at, own) else b""
-        while error and len(streak) < COUNTED:
-            known = _failed_alike(timeline, at + len(streak), newest.calls[0].name, error, own)
-            if known is None:
-                break
-            streak.append(known)
-        yield Evidence(len(streak), tuple(chain.from_iterable(streak))) if streak and streak[0] else None
-        if streak:
-            streak.popleft()
-        at += 1
+    while timeline.at(at) is not None:
+        streak = _streak(timeline, at, settings)
+        yield from streak or (None,)
+        at += len(streak) or 1
 
 
 def may_go_on(newest: Round | None, before: Round | None) -> bool:
@@ -42,24 +31,47 @@ def may_go_on(newest: Round | None, before: Round | None) -> bool:
     return newest is not None and before is not None and newest.calls[0].name == before.calls[0].name
 
 
-def _may_be(timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+def _streak(timeline: Timeline, at: int, settings: LoopSettings) -> list[Evidence | None]:
+    """What the longest streak up to the newest round but `at` adds up to in each of its rounds, newest first."""
+    newest = timeline.at(at)
+    tool = newest.calls[0].full_name if newest else ""
+    own = settings.for_tool(tool).settings
+    limit = own.detectors.same_error
+    if newest is None or not _may_be(timeline, at, tool, own) or not (error := _error(newest)):
+        return []
+    rounds: list[list[ToolCall]] = []
+    while (known := _failed_alike(timeline, at + len(rounds), tool, error, own)) is not None:
+        rounds.append(known)
+    calls: list[ToolCall] = []
+    named: set[bytes] = set()
+    found: list[Evidence | None] = []
+    for count, known in enumerate(reversed(rounds), 1):
+        calls += known
+        named.update(outcome.digest for call in known if (outcome := call.outcome))
+        is_guessing = len(named) > 1 and 2 * len(named) > len(calls) and count < 2 * limit
+        found.append(Evidence(count, tuple(calls[: -NAMED - 1 : -1])) if known and not is_guessing else None)
+    return found[::-1]
+
+
+def _may_be(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> bool:
     """Whether enough rounds from here on call one tool and never with success: what costs less than outcomes."""
+    if not (tool and settings.enabled and settings.detectors.same_error):
+        return False
     calls: list[ToolCall] = []
     for index in range(at, at + settings.detectors.same_error):
-        if (round_ := timeline.at(index)) is None:
+        round_ = timeline.at(index)
+        if round_ is None or any(one.full_name != tool for one in round_.calls):
             return False
         calls += round_.calls
-        if any(one.name != calls[0].name for one in round_.calls):
-            return False
-    return settings.enabled and bool(calls) and all(one.withheld or one.failed is not False for one in calls)
+    return all(one.withheld or one.failed is not False for one in calls)
 
 
 def _failed_alike(
-    timeline: Timeline, at: int, name: str, error: bytes, settings: LoopSettings
+    timeline: Timeline, at: int, tool: str, error: bytes, settings: LoopSettings
 ) -> list[ToolCall] | None:
     """The calls of a round whose results are known, where all are of this tool and these errors; else None."""
     round_ = timeline.at(at)
-    if round_ is None or any(one.name != name for one in round_.calls):
+    if round_ is None or any(one.full_name != tool for one in round_.calls):
         return None
     later = timeline.at(at - 1) if at else None
     if is_pause(round_.time, later.time if later else timeline.now, settings.ttl_seconds):

@@ -1,60 +1,73 @@
 """`similar`: consecutive rounds bring calls of one tool that are much alike, and the same comes of them, or all fail.
 
-Each call is compared with the next one. Off until a threshold is set: paging, ids and batches are alike, too.
+Each call is compared with the next one: of several in a round, with the one most like it. Off until a threshold is set:
+paging, ids and batches are alike, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Final
 
-from callfuse.calls.outcomes import Outcome, OutcomeKind, same_outcome
+from callfuse.calls.outcomes import Outcome, OutcomeKind
 from callfuse.detect.detector import Evidence, twice
-from callfuse.detect.similarity import alike
-from callfuse.detect.streak import names, recent
+from callfuse.detect.similarity import alike, outcomes_alike
+from callfuse.detect.streak import recent
 from callfuse.model import Kind, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
+
+MAX_REPEATS: Final = 3
+"""The limit where that of `repeat` is off."""
+MOST: Final = 16
+"""Calls of a tool in one round that are compared; more are a batch, and no repetition."""
 
 
 class Similar:
     """Nearly the same call with the same outcome. Its confidence is the least likeness in the streak."""
 
     kind = Kind.SIMILAR
+    of_any_tool = False
     ends_on_news = False
     spares_pollers = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that, once a threshold is set."""
-        return twice(tool.settings.max_repeats) if tool.settings.similarity_threshold else (0, 0)
+        return twice(tool.settings.max_repeats or MAX_REPEATS) if tool.settings.similarity_threshold else (0, 0)
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """The tools of the newest round."""
-        return names(timeline, 1)
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The calls of the newest round: nothing is more like a call than itself."""
         newest = timeline.at(0)
-        return newest.of_tool(name) if newest else ()
+        return newest.distinct if newest else ()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
-        """The calls before this one, each like the next."""
+        """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""
+        threshold = settings.similarity_threshold or 1
+        most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
+        tool = call.full_name
         streak: list[ToolCall] = []
-        least, later = 1.0, call
+        later, least = call, 1.0
         outcome: Outcome | None = None
-        for round_ in recent(timeline, settings, call.signature):
-            mine = round_.of_tool(call.name)
-            likeness, one = max(((alike(later, one, settings.similarity), one) for one in mine), default=(0.0, later),
-                                key=lambda pair: pair[0])  # fmt: skip
-            if likeness < (settings.similarity_threshold or 1) or not _alike(outcome, _outcome(one)):
+        for round_ in recent(timeline, settings, lambda one: one.full_name == tool):
+            mine = [one for one in round_.distinct if one.full_name == tool]
+            if not 0 < len(mine) <= MOST or len(streak) >= most:
+                break
+            likeness, one = _most_like(later, mine, settings)
+            came = None if one.withheld else one.outcome
+            same = 1.0 if _both_failed(outcome, came) else outcomes_alike(outcome, came, settings)
+            if likeness < threshold or same < threshold:
                 break
             streak.append(one)
-            least, later, outcome = min(least, likeness), one, outcome or _outcome(one)
+            later, least, outcome = one, min(least, likeness, same), outcome or came
         return Evidence(1 + len(streak), tuple(streak), confidence=least)
 
 
-def _outcome(call: ToolCall) -> Outcome | None:
-    return None if call.withheld else call.outcome
+def _most_like(later: ToolCall, calls: Sequence[ToolCall], settings: LoopSettings) -> tuple[float, ToolCall]:
+    """Which of the calls of a round is most like a later one, and how much, whatever their order."""
+    for one in calls:
+        if one.signature == later.signature:
+            return 1.0, one
+    likeness, _, one = max([(alike(one, later, settings), one.signature, one) for one in calls], key=itemgetter(0, 1))
+    return likeness, one
 
 
-def _alike(one: Outcome | None, other: Outcome | None) -> bool:
-    """Whether two outcomes are equal, or both errors."""
-    if one is not None and other is not None and one.kind is other.kind is OutcomeKind.ERROR:
-        return True
-    return same_outcome(one, other)
+def _both_failed(one: Outcome | None, other: Outcome | None) -> bool:
+    return one is not None and other is not None and one.kind is other.kind is OutcomeKind.ERROR

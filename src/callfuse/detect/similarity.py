@@ -1,4 +1,4 @@
-"""How alike the arguments of two calls are, from 0 to 1.
+"""How alike the arguments of two calls are, and what came of them, from 0 to 1.
 
 Objects are compared field by field (the mean over all keys of both), lists by position, all else as text: by
 Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. Long texts are
@@ -6,15 +6,16 @@ compared by their ends, deep or wide values as text, so that the cost is bounded
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection
 from itertools import zip_longest
 from typing import Any, Final
 
 from rapidfuzz.distance import Levenshtein
 
+from callfuse.calls.outcomes import SHORT_TEXT, Outcome
 from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.model import ToolCall
-from callfuse.policy.settings import Similarity
+from callfuse.policy.settings import LoopSettings, Similarity
 
 END: Final = 512
 """Characters of a long text that are compared at each of its ends."""
@@ -28,19 +29,39 @@ _WORD: Final = re.compile(r"\w+|[^\w\s]")
 _MISSING: Final = object()
 
 
-def alike(one: ToolCall, other: ToolCall, how: Similarity) -> float:
+def alike(one: ToolCall, other: ToolCall, settings: LoopSettings) -> float:
     """How alike two calls of one tool are; calls without arguments to look at are only like themselves."""
     if one.signature == other.signature:
         return 1.0
     if one.dropped or other.dropped:
         return 0.0
     mine, theirs = one.text, other.text
+    how = settings.similarity
     if max(len(mine), len(theirs)) > LONGEST:
         return _texts(mine, theirs, how)
     try:
-        return _values(loads(mine), loads(theirs), how, DEPTH)
-    except NotJSON:
+        return _values(_without(loads(mine), one.ignore), _without(loads(theirs), other.ignore), how, DEPTH)
+    except (NotJSON, RecursionError):
         return _texts(mine, theirs, how)
+
+
+def outcomes_alike(one: Outcome | None, other: Outcome | None, settings: LoopSettings) -> float:
+    """How alike two outcomes are: an unknown one is like any; short ones may be nearly equal, once a threshold is set.
+
+    Of longer ones only the beginning is kept, which says nothing of the rest.
+    """
+    if one is None or other is None or one.digest == other.digest:
+        return 1.0
+    if not settings.similarity_threshold or one.kind is not other.kind:
+        return 0.0
+    if not 0 < min(len(one.text), len(other.text)) <= max(len(one.text), len(other.text)) < SHORT_TEXT:
+        return 0.0
+    return _texts(one.text, other.text, settings.similarity)
+
+
+def _without(value: Any, names: Collection[str]) -> Any:
+    """An object without the fields that do not tell calls apart."""
+    return {key: item for key, item in value.items() if key not in names} if isinstance(value, dict) else value
 
 
 def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
@@ -52,7 +73,7 @@ def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
         pairs = list(zip_longest(mine, theirs, fillvalue=_MISSING))
     else:
         return _texts(_text(mine), _text(theirs), how)
-    return sum(_values(a, b, how, depth - 1) for a, b in pairs) / len(pairs)
+    return sum([_values(a, b, how, depth - 1) for a, b in pairs]) / len(pairs)
 
 
 def _texts(mine: str, theirs: str, how: Similarity) -> float:
@@ -60,7 +81,7 @@ def _texts(mine: str, theirs: str, how: Similarity) -> float:
     if mine == theirs:
         return 1.0
     if how.algorithm == "jaccard":
-        words, others = set(_words(mine)), set(_words(theirs))
+        words, others = set(_WORD.findall(mine)), set(_WORD.findall(theirs))
         return len(words & others) / (len(words | others) or 1)
     return Levenshtein.normalized_similarity(mine, theirs)
 
@@ -71,10 +92,6 @@ def _plain(text: str, how: Similarity) -> str:
     if how.normalize_whitespace:
         text = _SPACE.sub(" ", text).strip()
     return text.casefold() if how.ignore_case else text
-
-
-def _words(text: str) -> Iterator[str]:
-    return (match.group() for match in _WORD.finditer(text))
 
 
 def _text(value: Any) -> str:

@@ -1,29 +1,36 @@
-"""What ends a streak, whatever it is of: a pause, a successful change of state."""
+"""What ends a streak, whatever it is of: a pause, a successful change of state, an outcome that is another."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from callfuse.calls.outcomes import OutcomeKind
-from callfuse.calls.signature import Signature
 from callfuse.model import Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
+Own = Callable[[ToolCall], bool]
+"""Whether a call is of the streak itself."""
+
 COUNTED = 250
-"""Rounds of a streak are counted this far: beyond, a higher count says nothing more."""
+"""Rounds of a streak are counted this far, or as far as a limit reaches: a higher count says nothing more."""
 
 
-def recent(timeline: Timeline, settings: LoopSettings, own: Signature | None = None) -> Iterator[Round]:
+def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -> Iterator[Round]:
     """The rounds of the timeline, newest first, up to a pause or a successful call that has changed something.
 
     A change of state ends every streak but its `own`.
     """
+    left = max(COUNTED, settings.highest_limit)
+    limit_s = settings.ttl_seconds
+    is_changing = settings.has_state_changing
     later: float | None = timeline.now
-    for index, round_ in enumerate(timeline):
-        if index >= COUNTED or is_pause(round_.time, later, settings.ttl_seconds):
+    for round_ in timeline:
+        left -= 1
+        time = round_.time
+        if left < 0 or (time is not None and is_pause(time, later, limit_s)):
             return
-        if has_changed_state(round_, settings, own):
+        if is_changing and has_changed_state(round_, settings, own):
             return
         yield round_
-        later = round_.time
+        later = time
 
 
 def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:
@@ -31,12 +38,12 @@ def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:
     return time is not None and later is not None and later - time > limit_s
 
 
-def has_changed_state(round_: Round, settings: LoopSettings, own: Signature | None = None) -> bool:
-    """Whether a tool declared state-changing has been called with success."""
+def has_changed_state(round_: Round, settings: LoopSettings, own: Own | None = None) -> bool:
+    """Whether a tool declared state-changing has been called, and not in vain as far as is known."""
     return any(
         settings.for_tool(call.full_name).changes_state
         and not call.withheld
-        and call.signature != own
+        and not (own and own(call))
         and not _failed(call)
         for call in round_.calls
     )
@@ -47,12 +54,9 @@ def _failed(call: ToolCall) -> bool:
     return outcome is not None and outcome.kind is OutcomeKind.ERROR
 
 
-def names(timeline: Timeline, rounds: int) -> set[str]:
-    """The tools of the newest rounds."""
-    found: set[str] = set()
-    for index in range(rounds):
-        round_ = timeline.at(index)
-        if round_ is None:
-            break
-        found.update(call.name for call in round_.calls)
-    return found
+def is_unread(call: ToolCall) -> bool:
+    """Whether a call was executed, but the client has dropped its result and nobody read it in time.
+
+    Of a live streak someone has: an outcome that is unknown for this reason equals none.
+    """
+    return call.dropped and not call.withheld and call.outcome is None

@@ -5,7 +5,7 @@ Only where the request's list of tools is complete. Equal calls of one round are
 
 from collections.abc import Iterable
 
-from callfuse.detect.detector import Evidence, any_call, twice
+from callfuse.detect.detector import Evidence, twice
 from callfuse.detect.streak import recent
 from callfuse.model import Kind, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
@@ -15,6 +15,7 @@ class UnknownTool:
     """Tools that are not there."""
 
     kind = Kind.UNKNOWN_TOOL
+    of_any_tool = True
     ends_on_news = False
     spares_pollers = False
 
@@ -22,23 +23,21 @@ class UnknownTool:
         """Calls."""
         return twice(tool.settings.detectors.unknown_tool)
 
-    def candidates(self, timeline: Timeline, settings: LoopSettings) -> Iterable[str]:
-        """The unknown tools of the newest round."""
-        newest = timeline.at(0)
-        return [call.name for call in newest.calls if timeline.lacks(call.name)] if newest else ()
-
-    def recurring(self, timeline: Timeline, name: str, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """Any call of an unknown tool."""
-        return [any_call(name)] if timeline.lacks(name) else ()
+        return ()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The unknown tools of the rounds before, if this is another."""
-        if not timeline.lacks(call.name):
-            return None
-        streak: list[ToolCall] = []
-        for round_ in recent(timeline, settings):
-            unknown = [one for one in round_.distinct if timeline.lacks(one.name)]
-            if not unknown:
-                break
-            streak += unknown
-        return Evidence(1 + len(streak), tuple(streak))
+        return timeline.remembered(_streak, settings) if timeline.lacks(call.name) else None
+
+
+def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
+    """The calls of unknown tools in the newest rounds, each of which has one; the same for every pending call."""
+    streak: list[ToolCall] = []
+    for round_ in recent(timeline, settings):
+        unknown = [one for one in round_.distinct if timeline.lacks(one.name)]
+        if not unknown:
+            break
+        streak += reversed(unknown)
+    return Evidence(1 + len(streak), tuple(streak))

@@ -4,7 +4,7 @@
 what then holds for one tool.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from callfuse.model import ANY_TOOL
 from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Ladder, Repeats, Rung, Seconds, Strict, Whole
 from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.sections import (
@@ -172,8 +173,9 @@ class LoopSettings(Strict):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's; the copy works out anew what holds for a tool."""
         copy = super().model_copy(update=update, deep=deep)
-        for name in ("worked_out", "_single_tools"):
+        for name in _WORKED_OUT:
             vars(copy).pop(name, None)
+        copy.worked_out.session = self.worked_out.session
         return copy
 
     @property
@@ -185,7 +187,7 @@ class LoopSettings(Strict):
             twos = any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
             others = any(one.similarity_threshold or one.max_calls for one in every)
             stagnant = any(one.detectors is not None and one.detectors.stagnation for one in every)
-            own = any({"max_repeats", "similarity_threshold"} & one.keys() for one in known.session.tools.values())
+            own = any(_MORE_THAN_RETURNS & one.keys() for one in known.session.tools.values())
             budget = self.max_calls_of_tool or self.max_weighted_calls
             known.wants_returns = not (twos or others or stagnant or own or budget)
         return known.wants_returns
@@ -214,7 +216,10 @@ class LoopSettings(Strict):
         return known
 
     def for_tool(self, name: str) -> ForTool:
-        """What holds for the tool of this name (with its namespace before a dot, where it has one)."""
+        """What holds for the tool of this name (with its namespace before a dot, where it has one).
+
+        For `ANY_TOOL` it is that under which most would be found of what some tool's own settings would find.
+        """
         tools = self.worked_out.tools
         known = tools.get(name)
         if known is None:
@@ -236,6 +241,8 @@ class LoopSettings(Strict):
         return tiers
 
     def _for_tool(self, name: str) -> ForTool:
+        if name == ANY_TOOL:
+            return ForTool(self._loosest(), poller=False, changes_state=False, ignore=frozenset())
         values = merged(self, self.tiers("", self.worked_out.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
@@ -246,6 +253,37 @@ class LoopSettings(Strict):
             matches(name, self.state_changing) if changing is None else changing,
             ignore,
         )
+
+    def _loosest(self) -> "LoopSettings":
+        every = [self]
+        for one in self._single_tools:
+            values = merged(self, [Tier("", _of_tool(one))])
+            every.append(self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL}))
+        if len(every) == 1:
+            return self
+        thresholds = [one.similarity_threshold for one in every if one.similarity_threshold]
+        detectors = {kind: _least(getattr(one.detectors, kind) for one in every) for kind in Detectors.model_fields}
+        values = {
+            "enabled": any(one.enabled for one in every),
+            "mode": MODES["block"] if any(rung.withholds for one in every for rung in one.mode) else self.mode,
+            "ttl_seconds": max(one.ttl_seconds for one in every),
+            "similarity_threshold": min(thresholds, default=None),
+            "max_calls_of_tool": _least(one.max_calls_of_tool for one in every),
+            "detectors": self.detectors.model_copy(update=detectors),
+        }
+        return self.model_copy(update=values)
+
+    @cached_property
+    def has_state_changing(self) -> bool:
+        """Whether a call of any tool may be progress whatever it returns."""
+        return bool(self.state_changing) or any(self._of_tools("changes_state"))
+
+    @cached_property
+    def highest_limit(self) -> int:
+        """The longest streak that any limit looks at, in rounds."""
+        own = self.detectors
+        limits = (own.no_news, own.same_error, own.unknown_tool, own.stagnation, own.cycle * _LONGEST_LAP)
+        return 2 * self.poll_factor * max(self.max_repeats, self.max_repeats_changing, *limits)
 
     @property
     def may_judge(self) -> bool:
@@ -280,6 +318,21 @@ class LoopSettings(Strict):
     def _single_tools(self) -> list[Mapping[str, Any]]:
         """What is set for single tools."""
         return [*map(given, self.per_tool.values()), *self.worked_out.session.tools.values()]
+
+
+_WORKED_OUT: Final = tuple(name for name, value in vars(LoopSettings).items() if isinstance(value, cached_property))
+_LONGEST_LAP: Final = 5
+_MORE_THAN_RETURNS: Final = frozenset({"max_repeats", "similarity_threshold", "max_calls", "detectors"})
+"""What may be set for a tool so that something is found in a call that has not come before."""
+_OF_ANY_TOOL: Final = frozenset(
+    {"enabled", "mode", "ttl_seconds", "similarity_threshold", "max_calls_of_tool", "detectors"}
+)
+"""What of a tool's own settings matters to detectors that do not care which tool is called."""
+
+
+def _least(limits: Iterable[int]) -> int:
+    """The lowest limit that is on."""
+    return min(filter(None, limits), default=0)
 
 
 def _of_tool(values: Mapping[str, Any]) -> dict[str, Any]:

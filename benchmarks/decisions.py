@@ -1,0 +1,156 @@
+"""Time of one decision: an engine over a timeline, what is suspect in it, and the verdict on a pending round.
+
+    python -m benchmarks.decisions [--rounds 7]
+
+All detectors are on. Timelines are of one call a round: `healthy` ones all different, `repeat` the same call over and
+over, `cycle` three in turn, `similar` ones nearly the same. Outcomes are known; signatures are (`known`), or are worked
+out (`fresh`: a request that has just been read). `glance` is what healthy requests pay under the default settings.
+CPU time, the best of the rounds, which are interleaved.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from itertools import count, pairwise
+from typing import Final, NamedTuple
+
+from callfuse.calls.outcomes import outcome_of
+from callfuse.detect import Engine
+from callfuse.detect.similarity import alike
+from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.policy.settings import LoopSettings
+from callfuse.stream.judge import Judge
+
+GOALS_US: Final = {10: 60.0, 100: 200.0, 1000: 2000.0}
+"""For a decision at so many rounds."""
+ALIKE_US: Final = 200.0
+"""For the likeness of two arguments of 8 KB."""
+GLANCE_US: Final = 5.0
+"""For a judge over a healthy history of two rounds."""
+
+ALL: Final = LoopSettings.model_validate(
+    {
+        "similarity_threshold": 0.9,
+        "max_calls": 10**6,
+        "max_calls_of_tool": 10**6,
+        "max_weighted_calls": 10**9,
+        "detectors": {"stagnation": True},
+    }
+)
+DEFAULTS: Final = LoopSettings()
+TOOLS: Final = frozenset({"search", "read_file", "run"})
+RESULT: Final = "The quick brown fox jumps over the lazy dog while the build goes on. " * 10
+
+
+class Kind(NamedTuple):
+    """How the rounds of a timeline differ: the n-th one's tool, query and result."""
+
+    tool: Callable[[int], int]
+    query: Callable[[int], str]
+    result: Callable[[int], int]
+
+
+KINDS: Final = {
+    "healthy": Kind(lambda at: at % 3, lambda at: f"words of round {at}, and {'more ' * (at % 7)}", lambda at: at),
+    "repeat": Kind(lambda _: 0, lambda _: "the same words in every round", lambda _: 0),
+    "cycle": Kind(lambda at: at % 3, lambda at: f"words of step {at % 3}", lambda at: at % 3),
+    "similar": Kind(lambda _: 0, lambda at: f"the same words in every round, {at}", lambda _: 0),
+}
+
+
+def calls_of(kind: Kind, rounds: int) -> list[ToolCall]:
+    """The calls of a timeline, oldest first, and one that is pending, as a request brings them."""
+    names = sorted(TOOLS)
+    made = []
+    for at in range(rounds + 1):
+        arguments = json.dumps({"query": kind.query(at), "limit": 10, "language": "en"})
+        outcome = outcome_of(f"{'abcdefghij'[kind.result(at) % 10] * (kind.result(at) + 1)}: {RESULT}")
+        made.append(ToolCall(f"call_{at}", names[kind.tool(at)], arguments, outcome=outcome))
+    return made
+
+
+def histories(calls: list[ToolCall], *, fresh: bool) -> Iterator[tuple[list[Round], ToolCall]]:
+    """The same history again and again, newest first, each time in new rounds, or of new calls, too."""
+    while True:
+        own = calls
+        if fresh:
+            own = [ToolCall(one.id, one.name, one.arguments, outcome=one.outcome) for one in calls]
+        yield [Round((one,), 2 * at) for at, one in enumerate(own[:-1])][::-1], own[-1]
+
+
+def decide(rounds: list[Round], pending: ToolCall) -> None:
+    """One decision."""
+    engine = Engine(Timeline(rounds, declares=TOOLS.__contains__), ALL)
+    engine.suspects()
+    engine.judge_round([pending])
+
+
+def glance(rounds: list[Round], _pending: ToolCall) -> None:
+    """What a healthy request pays."""
+    Judge(Timeline(rounds, declares=TOOLS.__contains__), DEFAULTS)
+
+
+def timed(work: Callable[[list[Round], ToolCall], None], source: Iterator[tuple[list[Round], ToolCall]]) -> float:
+    """Microseconds of one piece of work; what it works on is made beforehand."""
+    first = next(source)
+    repeats = max(3, 6000 // (10 + len(first[0])))
+    inputs = [first, *(next(source) for _ in range(repeats - 1))]
+    begin = time.process_time()
+    for rounds, pending in inputs:
+        work(rounds, pending)
+    return (time.process_time() - begin) / repeats * 1e6
+
+
+def likeness(size: int) -> Callable[[], float]:
+    """Microseconds of comparing two arguments of so many bytes that differ in their middle and in their ends."""
+    numbers = count()
+
+    def once() -> float:
+        words = "some words that are to be written to a file, " * (size // 45)
+        texts = [json.dumps({"path": "a.py", "text": f"{next(numbers)} {words} {next(numbers)}"}) for _ in range(200)]
+        calls = [ToolCall("", "write", text, result=Result("")) for text in texts]
+        _ = [call.signature for call in calls]
+        begin = time.process_time()
+        for one, other in pairwise(calls):
+            alike(one, other, ALL)
+        return (time.process_time() - begin) / (len(calls) - 1) * 1e6
+
+    return once
+
+
+def measurements() -> dict[str, tuple[float, Callable[[], float]]]:
+    """By name: the goal, and how to measure once."""
+    found: dict[str, tuple[float, Callable[[], float]]] = {}
+    for name, kind in KINDS.items():
+        for rounds, goal in GOALS_US.items():
+            calls = calls_of(kind, rounds)
+            _ = [one.signature for one in calls]
+            for form in ("known", "fresh"):
+                source = histories(calls, fresh=form == "fresh")
+                found[f"{name}, {rounds} rounds, {form}"] = goal, lambda source=source: timed(decide, source)  # type: ignore[misc]
+    for rounds in (2, 12):
+        source = histories(calls_of(KINDS["healthy"], rounds), fresh=True)
+        found[f"glance, {rounds} rounds"] = GLANCE_US * rounds / 2, lambda source=source: timed(glance, source)  # type: ignore[misc]
+    found["likeness of 8 KB"] = ALIKE_US, likeness(8192)
+    return found
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args(arguments)
+    found = measurements()
+    best = dict.fromkeys(found, float("inf"))
+    for _ in range(options.rounds):
+        for name, (_, once) in found.items():
+            best[name] = min(best[name], once())
+    print(f"{'':<34}{'us':>9}{'goal':>9}")
+    for name, us in best.items():
+        goal = found[name][0]
+        print(f"{name:<34}{us:>9.1f}{goal:>9.0f}{'' if us <= goal else '  missed'}")
+
+
+if __name__ == "__main__":
+    main()
