@@ -5,14 +5,15 @@
 All detectors are on. Timelines are of one call a round: `healthy` ones all different, `repeat` the same call over and
 over, `cycle` three in turn, `similar` ones nearly the same. Outcomes are known; signatures are (`known`), or are worked
 out (`fresh`: a request that has just been read). `glance` is what healthy requests pay under the default settings.
-CPU time, the best of the rounds, which are interleaved.
+CPU time, the best of the rounds, which are interleaved, of the median of some decisions.
 """
 
 import argparse
 import json
+import statistics
 import time
 from collections.abc import Callable, Iterator
-from itertools import count, pairwise
+from itertools import count, islice, pairwise
 from typing import Final, NamedTuple
 
 from callfuse.calls.outcomes import outcome_of
@@ -39,6 +40,8 @@ ALL: Final = LoopSettings.model_validate(
     }
 )
 DEFAULTS: Final = LoopSettings()
+RUNS: Final = 51
+"""Decisions of which the median counts."""
 TOOLS: Final = frozenset({"search", "read_file", "run"})
 RESULT: Final = "The quick brown fox jumps over the lazy dog while the build goes on. " * 10
 
@@ -92,14 +95,13 @@ def glance(rounds: list[Round], _pending: ToolCall) -> None:
 
 
 def timed(work: Callable[[list[Round], ToolCall], None], source: Iterator[tuple[list[Round], ToolCall]]) -> float:
-    """Microseconds of one piece of work; what it works on is made beforehand."""
-    first = next(source)
-    repeats = max(3, 6000 // (10 + len(first[0])))
-    inputs = [first, *(next(source) for _ in range(repeats - 1))]
-    begin = time.process_time()
-    for rounds, pending in inputs:
+    """Microseconds of one piece of work, the median of some; what each works on is made just before."""
+    found = []
+    for rounds, pending in islice(source, RUNS):
+        begin = time.process_time_ns()
         work(rounds, pending)
-    return (time.process_time() - begin) / repeats * 1e6
+        found.append(time.process_time_ns() - begin)
+    return statistics.median(found) / 1000
 
 
 def likeness(size: int) -> Callable[[], float]:

@@ -319,7 +319,7 @@ class Timeline:
         self.has_blocks = has_blocks
         self._declares = declares
         self._lacks: dict[str, bool] = {}
-        self._known: tuple[int, set[Signature]] | None = None
+        self._known: tuple[int, set[Signature], Iterator[Round]] | None = None
         self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 
@@ -360,9 +360,11 @@ class Timeline:
     def knows(self, signature: Signature, size: int) -> bool:
         """Whether a call is in the window of `size` rounds."""
         if self._known is None or self._known[0] != size:
-            rounds = self.rounds_of_window(size)
-            self._known = size, {signature for round_ in rounds for signature in round_.signatures}
-        return signature in self._known[1]
+            self._known = size, set(), self.rounds_of_window(size)
+        _, known, rounds = self._known
+        while signature not in known and (round_ := next(rounds, None)):
+            known |= round_.signatures
+        return signature in known
 
     def news(self, index: int, size: int) -> frozenset[Signature]:
         """The signatures with which the newest round but `index` was new: not among the `size` rounds before it."""

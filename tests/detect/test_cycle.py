@@ -92,6 +92,13 @@ def test_known_outcomes_are_equal_lap_by_lap(rounds: tuple[str, ...], found: boo
     assert (RULE.count(*rounds, pending="b") >= 2) is found
 
 
+def test_what_has_just_changed_may_change_again() -> None:
+    """A call that brought something else in each of the last laps makes none of them a repetition."""
+    assert RULE.count("b=y", "a=x", "b=z", "a=x", pending="b") == 0
+    assert RULE.count("b=y", "a=x", "b=z", "a=x", "b=z", "a=x", pending="b") == 3
+    assert RULE.count("b=y", "a=x", "b=z", "a=x", pending="b", times=[0, 400, 401, 402], now=403) == 2
+
+
 def test_known_outcomes_around_an_unknown_one() -> None:
     """Must still be equal."""
     assert RULE.count("a=x", "b=y", "a", "b=y", "a=x", pending="b") == 3
@@ -119,6 +126,14 @@ def test_a_pause_and_a_change_of_state_end_it() -> None:
     assert RULE.count(*laps(2, 3), pending="b", times=times, now=3) == 2
     assert RULE.count(*laps(2, 3), pending="b", times=times, now=303) == 0
     assert RULE.count(*laps(2, 3), pending="b", state_changing=["a"]) == 0
+
+
+def test_a_lap_of_many_tools_is_named_by_some() -> None:
+    """However many there are."""
+    many = " ".join(f"{letter}=x" for letter in "ghijklm")
+    finding = RULE.found(many, "a=x", many, pending="a")
+    assert finding is not None
+    assert finding.lap == ("g + h + i + j + 3 more", "a")
 
 
 def test_a_finding_names_what_it_rests_on() -> None:

@@ -1,13 +1,19 @@
-"""The engine: what a whole round brings, and that whatever could be found was foreseen."""
+"""The engine: what a whole round brings, which tools are suspect, and what a glance sees."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given
 
 from callfuse.detect import Engine
-from callfuse.model import Kind, Round, Timeline
-from callfuse.policy.settings import LoopSettings
+from callfuse.detect.budget import ToolBudget
+from callfuse.detect.detector import ANY_TOOL
+from callfuse.detect.repeat import Repeat
+from callfuse.model import Kind, Result, Round, Timeline, ToolCall
+from callfuse.policy.settings import LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds, timeline
+from tests.detect.values import arguments
 
 LOOP = ("b=y", "a=x", "a=x")
 BLOCKED = (*LOOP, "!!a")
@@ -45,34 +51,125 @@ def test_two_loops_of_one_round() -> None:
     assert judged("b a", "a=x b=y", "b=y a=x") == ["pending0", "pending1"]
 
 
+def test_one_finding_of_a_batch_does_not_spare_the_others() -> None:
+    """All calls of a round are judged."""
+    assert judged("a b d c", "d=z c=w", "a=x b=y", "a=x b=y") == ["pending0", "pending1"]
+
+
 def test_news_does_not_free_what_was_refused() -> None:
     """In a steered answer the loop has had its chance; nor does it free a call that was blocked."""
     assert judged("a c", *LOOP, refused="a") == ["pending0"]
     assert judged("a c", *BLOCKED) == ["pending0"]
 
 
+def test_what_does_not_end_on_news() -> None:
+    """An unknown tool stays unknown whatever comes beside it, and a budget spent."""
+    engine = Engine(timeline("x=!q", "y=!q", tools={"a"}), LoopSettings())
+    assert [one.id for one, _ in engine.judge_round(calls("x a"))] == ["pending0"]
+    spent = Engine(timeline("a=x", "b=y"), LoopSettings(max_calls=2))
+    assert [one.id for one, _ in spent.judge_round(calls("c d"))] == ["pending0", "pending1"]
+
+
 def test_a_call_without_a_name_is_no_evidence() -> None:
-    """Neither found nor news."""
+    """Neither found nor news, neither progress nor a round between."""
     engine = Engine(timeline("=x", "=x", "=x"), LoopSettings())
     assert engine.judge(call("")) is None
     assert not engine.is_news(call(""))
     assert judged("a ", *LOOP) == ["pending0"]
+    assert judged("a", "a=x", "=q", "a=x =q") == ["pending0"]
+    assert judged("a", "=q", "=q", "=q") == []
 
 
 def test_the_hardest_finding_wins() -> None:
-    """Six equal calls are soft as `repeat_changing` and hard as `repeat`."""
+    """Six equal calls are soft as `repeat_changing` and hard as `repeat`; all that hit are named."""
     finding = Engine(timeline(*["a=x"] * 5), LoopSettings()).judge(call("a"))
     assert finding is not None
     assert (finding.kind, finding.hard) == (Kind.REPEAT, True)
+    assert finding.kinds == (Kind.REPEAT, Kind.REPEAT_CHANGING, Kind.NO_NEWS)
 
 
 @pytest.mark.parametrize(
     ("texts", "suspects"),
-    [((), []), (("a=x",), []), (("a=x", "a=x"), ["a"]), (("a=x", "a1=x"), []), (("a=x b=y", "b=y a=x"), ["a", "b"])],
+    [
+        ((), []),
+        (("a=x",), []),
+        (("a=x", "a=x"), ["a"]),
+        (("a=x", "a1=x"), []),
+        (("a=x b=y", "b=y a=x"), ["a", "b"]),
+        (("a=x", "b=y", "a=x"), ["b"]),
+        (("a=x", "b=y", "c=z", "b=y", "a=x", "c=z"), ["a", "b", "c"]),
+        (("a=x", "a=x", "!!a", "b=y", "a=z", "c=w"), []),
+        (("a=x", "a=x", "!!a", "!b"), ["a"]),
+    ],
 )
 def test_suspects(texts: tuple[str, ...], suspects: list[str]) -> None:
     """In a healthy timeline none; else the tools of which some call could be found."""
     assert sorted(Engine(timeline(*texts), LoopSettings()).suspects()) == suspects
+
+
+def test_any_tool_may_be_suspect() -> None:
+    """Where it does not matter which is called, or what another tool's settings would find matters."""
+    spent = LoopSettings(max_calls=2)
+    assert Engine(timeline("a=x"), spent).suspects() == []
+    assert Engine(timeline("a=x", "b=y"), spent).suspects() == ["b", ANY_TOOL]
+    own = LoopSettings.model_validate({"enabled": False, "max_calls": 2, "per_tool": {"z": {"enabled": True}}})
+    engine = Engine(timeline("a=x", "b=y"), own)
+    assert engine.suspects() == [ANY_TOOL]
+    assert (engine.possible("a"), bool(engine.possible("z"))) == ([], True)
+    of_tool = LoopSettings.model_validate({"per_tool": {"a": {"max_calls": 1, "mode": "block"}}})
+    engine = Engine(timeline("a=x"), of_tool)
+    assert ANY_TOOL in engine.suspects()
+    assert engine.found(ToolBudget(), call("a5")) is not None
+    assert engine.possible("b") == []
+
+
+def test_the_loosest_settings() -> None:
+    """What holds for any tool is not stricter than what holds for some."""
+    same = LoopSettings()
+    assert same.for_tool(ANY_TOOL).settings is same
+    block: dict[str, Any] = {
+        "mode": "warn",
+        "ttl_seconds": 100,
+        "max_calls_of_tool": 9,
+        "detectors": {"unknown_tool": 5},
+        "per_tool": {
+            "a*": {"enabled": False, "ttl_seconds": 50, "detectors": {"stagnation": 4}},
+            "b": {"mode": "block", "ttl_seconds": 500, "max_calls": 4, "similarity_threshold": 0.7},
+        },
+    }
+    found = LoopSettings.model_validate(block).for_tool(ANY_TOOL).settings
+    assert (found.enabled, found.ttl_seconds, found.max_calls_of_tool, found.similarity_threshold) == (
+        True,
+        500,
+        4,
+        0.7,
+    )
+    assert (found.detectors.unknown_tool, found.detectors.stagnation, found.ladder) == (5, 4, (Rung.BLOCK,))
+
+
+def test_disabled_for_a_tool() -> None:
+    """Nothing is found in its calls, whatever the kind; others are judged as ever."""
+    settings = LoopSettings.model_validate({"per_tool": {"a": {"enabled": False}}})
+    engine = Engine(timeline("a=x b=y", "a=x b=y"), settings)
+    assert engine.suspects() == ["b"]
+    assert [one.id for one, _ in engine.judge_round(calls("a b"))] == ["pending1"]
+
+
+def test_a_namespace_is_part_of_the_tool() -> None:
+    """Equal names of two toolsets are two tools; a bare name asks for both."""
+
+    def named(namespace: str) -> ToolCall:
+        return ToolCall("1", "a", "{}", Result("x"), namespace=namespace)
+
+    past = Timeline([Round((named("one"),), 2), Round((named("one"),), 1)])
+    engine = Engine(past, LoopSettings())
+    assert engine.found(Repeat(), named("one")) is not None
+    assert engine.found(Repeat(), named("two")) is None
+    assert sorted(engine.suspects()) == ["a", "one.a"]
+    assert engine.possible("a") == engine.possible("one.a") != []
+    assert engine.possible("two.a") == []
+    own = LoopSettings.model_validate({"per_tool": {"one.*": {"enabled": False}}})
+    assert Engine(past, own).suspects() == []
 
 
 def test_a_healthy_timeline_is_read_only_as_far_as_the_window_reaches() -> None:
@@ -86,3 +183,48 @@ def test_a_healthy_timeline_is_read_only_as_far_as_the_window_reaches() -> None:
 
     assert Engine(Timeline(newest_first()), LoopSettings(window=12)).suspects() == []
     assert len(read) <= 14
+
+
+@pytest.mark.parametrize(
+    ("texts", "healthy"),
+    [
+        (("a=x", "b=y"), True),
+        (("a=x", "a=x"), False),
+        (("a=x", *[f"b{at}=y" for at in range(9)], "a=x"), False),
+        (("a=x", *[f"b{at}=y" for at in range(10)], "a=x"), True),
+        (("a=x", *[f"!b{at}" for at in range(30)], "a=x"), False),
+        (("a=x", *["=q"] * 30, "a=x"), False),
+        (("a=x", "=q"), False),
+        (("a=x", "!!c", "b=y"), False),
+        (("x=!q",), False),
+        (("-a=x", "a1=x"), True),
+        (("-a=x", "a=x"), False),
+    ],
+)
+def test_a_glance(texts: tuple[str, ...], healthy: bool) -> None:
+    """True where the newest round is new to the window, however many withheld or nameless calls stand in it."""
+    assert Engine(timeline(*texts, tools={"a", "b", "c"}), LoopSettings()).is_healthy() is healthy
+
+
+@given(one=arguments, other=arguments)
+def test_calls_that_cannot_be_equal_have_other_signatures(one: Any, other: Any) -> None:
+    """The quick look at two calls never tells apart what is equal, in whatever form their arguments come."""
+    mine, theirs = ToolCall("1", "a", one), ToolCall("2", "a", other)
+    assert mine.may_equal(theirs) or mine.signature != theirs.signature
+
+
+def test_equal_calls_of_a_round_are_one() -> None:
+    """In whatever order: executed if one was, with all that came of them, in the highest place of any."""
+    for text in ("a=x a=y !a", "!a a=y a=x"):
+        (round_,) = rounds(text)
+        one = round_.find("a", call("a").signature)
+        assert one is not None
+        assert len(round_.distinct) == 1
+        assert (one.withheld, one.place) == (False, 1)
+        assert one.outcome not in (None, call("a=x").outcome, call("a=y").outcome)
+    digests = {rounds(text)[0].distinct[0].outcome for text in ("a=x a=y", "a=y a=x", "a=y a=x a=x")}
+    assert len(digests) == 1
+    assert rounds("a a=x")[0].distinct[0].outcome == call("a=x").outcome
+    failed = rounds("a=!e a=x")[0].distinct[0].outcome
+    assert failed is not None
+    assert failed.error == b""

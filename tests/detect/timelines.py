@@ -15,7 +15,7 @@ from callfuse.detect.detector import Detector
 from callfuse.model import Finding, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
-_CALL = re.compile(r"(!{0,2}|-)([a-z_]*)(@?)(\d*)(?:=([!~^]?)([\w'.]*))?")
+_CALL = re.compile(r"(!{0,2}|-)([a-z_]*)(@?)(\d*)(?:=([!~^]?)([\w'./:]*))?")
 _SAYS = {
     "": "came back {}",
     "!": "Error: {}",

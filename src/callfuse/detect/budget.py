@@ -28,7 +28,7 @@ class Budget:
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls there have been."""
-        return executed(timeline, settings) if _at_most(timeline, settings) >= settings.max_calls else None
+        return executed(timeline, settings) if at_most(timeline, settings) >= settings.max_calls else None
 
 
 class ToolBudget(Budget):
@@ -40,7 +40,7 @@ class ToolBudget(Budget):
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
-        if _at_most(timeline, settings) < settings.max_calls_of_tool:
+        if at_most(timeline, settings) < settings.max_calls_of_tool:
             return None
         tools = timeline.remembered(_by_tool, settings)
         if call.full_name == ANY_TOOL:
@@ -48,7 +48,7 @@ class ToolBudget(Budget):
         return tools.get(call.full_name)
 
 
-def _at_most(timeline: Timeline, settings: LoopSettings) -> int:
+def at_most(timeline: Timeline, settings: LoopSettings) -> int:
     """Not fewer than the calls that there have been, for less than their number costs."""
     return timeline.remembered(_counted, settings)
 

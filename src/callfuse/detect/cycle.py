@@ -5,6 +5,7 @@ outcomes are equal lap by lap.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from callfuse.calls.outcomes import Outcome, same_outcome
@@ -16,6 +17,8 @@ from callfuse.policy.settings import ForTool, LoopSettings
 
 LENGTHS: Final = range(2, 6)
 """Rounds in a lap."""
+MOST_NAMES: Final = 4
+"""Tools by which one round of a lap is named."""
 
 
 class Cycle:
@@ -31,12 +34,12 @@ class Cycle:
         return twice(tool.settings.detectors.cycle)
 
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
-        """The calls of the rounds that may be due, where the newest one has come before."""
-        newest, *others = [timeline.at(index) for index in range(1 + LENGTHS[-1])]
-        rounds = [round_ for round_ in others if round_]
-        if newest is None or newest.signatures not in [round_.signatures for round_ in rounds[1:]]:
+        """The calls of the rounds that may be due, where the newest one has come before, and not it alone."""
+        rounds = [*islice(timeline, 1 + LENGTHS[-1])]
+        sets = [round_.signatures for round_ in rounds]
+        if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:
             return ()
-        return calls_of(rounds[: len(LENGTHS)])
+        return calls_of(rounds[1 : LENGTHS[-1]])
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The laps that the pending round would complete, if it is just the round that is due."""
@@ -47,16 +50,31 @@ class Cycle:
 def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evidence]]:
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
+    newest = [round_.signatures for round_ in islice(recent(timeline, settings), 1 + LENGTHS[-1])]
     for length in LENGTHS:
+        # A cheap look first. The pending round is to end a lap: of the one before it only one round is needed.
+        if len(newest) <= length or newest[0] != newest[length] or len(set(newest[:length])) < 2:
+            continue
         rounds = _rounds(timeline, settings, length)
+        due = rounds[length - 1]
         if len(rounds) < 2 * length - 1:
             continue
-        due = rounds[length - 1]
+        earlier = timeline.remembered(_past, settings).at(len(rounds))
+        if len(rounds) == 2 * length - 1 and earlier and earlier.signatures == due.signatures:
+            continue  # what is due brought something else each time: it may do so again
         lap = (*reversed(rounds[: length - 1]), due)
-        names = [" + ".join(sorted({call.name for call in round_.calls})) for round_ in lap]
-        evidence = Evidence((1 + len(rounds)) // length, calls_of(rounds), whole_round=due.signatures, lap=tuple(names))
+        evidence = Evidence(
+            (1 + len(rounds)) // length, calls_of(rounds), whole_round=due.signatures, lap=tuple(map(_named, lap))
+        )
         laps.append((due, evidence))
     return laps
+
+
+def _named(round_: Round) -> str:
+    """What a lap calls a round of it."""
+    names = sorted({call.name for call in round_.calls})
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return " + ".join(names[:MOST_NAMES] + more)
 
 
 def _past(timeline: Timeline, settings: LoopSettings) -> Replayed[Round]:
@@ -66,9 +84,7 @@ def _past(timeline: Timeline, settings: LoopSettings) -> Replayed[Round]:
 def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
     """The newest rounds as far as they are laps of this length."""
     past = timeline.remembered(_past, settings)
-    rounds = [round_ for index in range(length) if (round_ := past.at(index))]
-    if len({round_.signatures for round_ in rounds}) < 2:
-        return []
+    rounds = [*islice(past, length)]
     known: list[dict[Signature, Outcome | None]] = [{} for _ in range(length)]
     while earlier := past.at(len(rounds)):
         index = len(rounds) - length

@@ -50,7 +50,7 @@ class Engine:
         self._calls: dict[str, list[tuple[Detector, ToolCall]]] | None = None
         self._possible: dict[str, list[Finding]] = {}
         self._judged: dict[tuple[Detector, Signature, bool], Finding | None] = {}
-        self._waited: dict[ToolCall, bool] = {}
+        self._waited: dict[int, tuple[Sequence[ToolCall], bool]] = {}
         self._polling: dict[tuple[Signature, bool], bool] = {}
 
     @property
@@ -161,7 +161,9 @@ class Engine:
     def _findings(self, call: ToolCall) -> list[Finding]:
         if not call.name:
             return []
-        return [finding for detector in DETECTORS if (finding := self.found(detector, call))]
+        any_tool = bool(self.possible(ANY_TOOL))
+        detectors = (detector for detector in DETECTORS if any_tool or not detector.of_any_tool)
+        return [finding for detector in detectors if (finding := self.found(detector, call))]
 
     def found(self, detector: Detector, call: ToolCall) -> Finding | None:
         """What one detector finds in a pending call, as if it came alone. Nothing that came of it is looked at."""
@@ -189,15 +191,12 @@ class Engine:
         return self._finding(detector.kind, call, evidence, (soft, hard), ends_on_news=detector.ends_on_news)
 
     def _have_waited(self, stretch: Sequence[ToolCall]) -> bool:
-        """Whether a call of the stretch waited for something outside."""
-        known = self._waited
-        for one in stretch:
-            waited = known.get(one)
-            if waited is None:
-                waited = known[one] = has_waited(one) or self._polls(one)
-            if waited:
-                return True
-        return False
+        """Whether a call of the stretch waited for something outside; asked once, for many calls may share it."""
+        known = self._waited.get(id(stretch))
+        if known is None:
+            waited = any(has_waited(one) or self._polls(one) for one in stretch)
+            known = self._waited[id(stretch)] = stretch, waited
+        return known[1]
 
     def _polls(self, call: ToolCall) -> bool:
         """Whether a call waits for something by what it is."""

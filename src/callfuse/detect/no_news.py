@@ -7,6 +7,7 @@ only the signatures need be known.
 from collections.abc import Iterable
 
 from callfuse.calls.outcomes import same_outcome
+from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.pollers import polls
 from callfuse.detect.streak import is_unread, recent
@@ -30,8 +31,14 @@ class NoNews:
         """Calls of the window, of each tool one that waits for something and one that does not: all are as these."""
         if timeline.at(0) is None or timeline.news(0, settings.window):
             return ()
-        calls = {call.signature: call for call in calls_of(timeline.rounds_of_window(settings.window))}
-        return {(call.full_name, polls(call, settings)): call for call in calls.values()}.values()
+        found: dict[tuple[str, bool], ToolCall] = {}
+        seen: set[Signature] = set()
+        for round_ in timeline.rounds_of_window(settings.window):
+            for call in round_.calls:
+                if call.signature not in seen:
+                    seen.add(call.signature)
+                    found[call.full_name, polls(call, settings)] = call
+        return found.values()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The rounds without news before the pending one, if its call is known."""
@@ -56,14 +63,13 @@ def _is_known(timeline: Timeline, index: int, call: ToolCall, size: int) -> bool
 
     A withheld one brought nothing; an outcome of which nobody knows may be any.
     """
+    if call.withheld:
+        return call.signature not in timeline.news(index, size)
     if is_unread(call):
         return False
+    outcome = call.outcome
     for round_ in timeline.rounds_of_window(size, before=index + 1):
         earlier = round_.find(call.name, call.signature)
-        if earlier is None:
-            continue
-        if call.withheld or (
-            not (earlier.withheld or is_unread(earlier)) and same_outcome(earlier.outcome, call.outcome)
-        ):
+        if earlier and not earlier.withheld and same_outcome(earlier.outcome, outcome) and not is_unread(earlier):
             return True
     return False

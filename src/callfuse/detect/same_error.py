@@ -8,7 +8,7 @@ name is news of a kind: where most errors name something that none before has na
 from collections.abc import Iterator
 
 from callfuse.detect.detector import NAMED, Evidence
-from callfuse.detect.streak import has_changed_state, is_pause
+from callfuse.detect.streak import changes_of, is_pause
 from callfuse.model import Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
@@ -77,7 +77,7 @@ def _failed_alike(
     if is_pause(round_.time, later.time if later else timeline.now, settings.ttl_seconds):
         return None
     known = [one for one in round_.calls if not one.withheld and one.outcome is not None]
-    if any(_error_of(one) != error for one in known) or has_changed_state(round_, settings):
+    if any(_error_of(one) != error for one in known) or changes_of(round_, settings):
         return None
     return known
 

@@ -18,7 +18,7 @@ from callfuse.policy.settings import ForTool, LoopSettings
 MAX_REPEATS: Final = 3
 """The limit where that of `repeat` is off."""
 MOST: Final = 16
-"""Calls of a tool in one round that are compared; more are a batch, and no repetition."""
+"""Different calls of one round that are compared; more are a batch, and no repetition."""
 
 
 class Similar:
@@ -47,27 +47,39 @@ class Similar:
         later, least = call, 1.0
         outcome: Outcome | None = None
         for round_ in recent(timeline, settings, lambda one: one.full_name == tool):
-            mine = [one for one in round_.distinct if one.full_name == tool]
-            if not 0 < len(mine) <= MOST or len(streak) >= most:
+            if len(round_.signatures) > MOST or len(streak) >= most:
                 break
-            likeness, one = _most_like(later, mine, settings)
+            mine = [one for one in round_.distinct if one.full_name == tool]
+            if not mine:
+                break
+            one, likeness = mine[0], 1.0
+            if len(mine) > 1 or one.signature != later.signature:
+                likeness, one = _most_like(timeline, later, mine, settings)
             came = None if one.withheld else one.outcome
-            same = 1.0 if _both_failed(outcome, came) else outcomes_alike(outcome, came, settings)
-            if likeness < threshold or same < threshold:
+            if outcome and came and not _both_failed(outcome, came):
+                likeness = min(likeness, outcomes_alike(outcome, came, settings))
+            if likeness < threshold:
                 break
             streak.append(one)
-            later, least, outcome = one, min(least, likeness, same), outcome or came
+            later, least, outcome = one, min(least, likeness), outcome or came
         return Evidence(1 + len(streak), tuple(streak), confidence=least)
 
 
-def _most_like(later: ToolCall, calls: Sequence[ToolCall], settings: LoopSettings) -> tuple[float, ToolCall]:
-    """Which of the calls of a round is most like a later one, and how much, whatever their order."""
+def _most_like(
+    timeline: Timeline, later: ToolCall, calls: Sequence[ToolCall], settings: LoopSettings
+) -> tuple[float, ToolCall]:
+    """How alike the call of a round is to a later one, of several the one most like it, whatever their order."""
     for one in calls:
         if one.signature == later.signature:
             return 1.0, one
-    likeness, _, one = max([(alike(one, later, settings), one.signature, one) for one in calls], key=itemgetter(0, 1))
+    ranked = [(timeline.remembered(_alike, settings, later, one), one.signature, one) for one in calls]
+    likeness, _, one = max(ranked, key=itemgetter(0, 1))
     return likeness, one
 
 
-def _both_failed(one: Outcome | None, other: Outcome | None) -> bool:
-    return one is not None and other is not None and one.kind is other.kind is OutcomeKind.ERROR
+def _alike(_: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
+    return alike(one, other, settings)
+
+
+def _both_failed(one: Outcome, other: Outcome) -> bool:
+    return one.kind is other.kind is OutcomeKind.ERROR

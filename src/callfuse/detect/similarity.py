@@ -24,7 +24,6 @@ LONGEST: Final = 4096
 FIELDS: Final = 64
 DEPTH: Final = 8
 
-_SPACE: Final = re.compile(r"\s+")
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 _MISSING: Final = object()
 
@@ -40,17 +39,17 @@ def alike(one: ToolCall, other: ToolCall, settings: LoopSettings) -> float:
     if max(len(mine), len(theirs)) > LONGEST:
         return _texts(mine, theirs, how)
     try:
-        return _values(_without(loads(mine), one.ignore), _without(loads(theirs), other.ignore), how, DEPTH)
+        return _values(_value(mine, one.ignore), _value(theirs, other.ignore), how, DEPTH)
     except (NotJSON, RecursionError):
         return _texts(mine, theirs, how)
 
 
-def outcomes_alike(one: Outcome | None, other: Outcome | None, settings: LoopSettings) -> float:
-    """How alike two outcomes are: an unknown one is like any; short ones may be nearly equal, once a threshold is set.
+def outcomes_alike(one: Outcome, other: Outcome, settings: LoopSettings) -> float:
+    """How alike two outcomes are: short ones may be nearly equal, once a threshold is set.
 
     Of longer ones only the beginning is kept, which says nothing of the rest.
     """
-    if one is None or other is None or one.digest == other.digest:
+    if one.digest == other.digest:
         return 1.0
     if not settings.similarity_threshold or one.kind is not other.kind:
         return 0.0
@@ -59,14 +58,19 @@ def outcomes_alike(one: Outcome | None, other: Outcome | None, settings: LoopSet
     return _texts(one.text, other.text, settings.similarity)
 
 
-def _without(value: Any, names: Collection[str]) -> Any:
-    """An object without the fields that do not tell calls apart."""
-    return {key: item for key, item in value.items() if key not in names} if isinstance(value, dict) else value
+def _value(text: str, ignore: Collection[str]) -> Any:
+    """Arguments without the fields that do not tell calls apart."""
+    value = loads(text)
+    if ignore and isinstance(value, dict):
+        return {key: item for key, item in value.items() if key not in ignore}
+    return value
 
 
 def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
     if mine is _MISSING or theirs is _MISSING:
         return 0.0
+    if isinstance(mine, str) and mine == theirs:
+        return 1.0
     if depth and isinstance(mine, dict) and isinstance(theirs, dict) and 0 < len(mine | theirs) <= FIELDS:
         pairs = [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in mine | theirs]
     elif depth and isinstance(mine, list) and isinstance(theirs, list) and 0 < max(len(mine), len(theirs)) <= FIELDS:
@@ -90,7 +94,7 @@ def _plain(text: str, how: Similarity) -> str:
     if len(text) > 2 * END:
         text = text[:END] + text[-END:]
     if how.normalize_whitespace:
-        text = _SPACE.sub(" ", text).strip()
+        text = " ".join(text.split())
     return text.casefold() if how.ignore_case else text
 
 

@@ -4,7 +4,7 @@ Where `similarity_threshold` is set, outcomes that are so much alike count as th
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from callfuse.calls.outcomes import Outcome
@@ -34,41 +34,42 @@ class Stagnation:
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The different calls before this one whose outcomes are known and equal."""
-        past = timeline.remembered(_streak, settings)
-        if call.signature not in past.signatures:
-            return past.evidence
-        calls: list[ToolCall] = []
-        for executed in past.rounds:
-            if call.signature in [one.signature for one in executed]:
-                break
-            calls += executed
-        return replace(past.evidence, count=1 + len(calls), calls=tuple(calls))
+        streak = timeline.remembered(_streak, settings)
+        newer = next((at for at, (seen, _) in enumerate(streak.rounds) if call.signature in seen), len(streak.rounds))
+        return timeline.remembered(_evidence, settings, newer)
 
 
 class _Streak(NamedTuple):
-    """Rounds of different calls with the same outcome, newest first, and what they add up to."""
+    """Rounds of different calls with the same outcome, newest first; `likeness` is the least among the outcomes."""
 
-    rounds: list[list[ToolCall]]
-    signatures: set[Signature]
-    evidence: Evidence
+    rounds: list[tuple[set[Signature], list[ToolCall]]]
+    likeness: float
+
+
+def _evidence(timeline: Timeline, settings: LoopSettings, rounds: int) -> Evidence:
+    """What so many of the rounds add up to."""
+    streak = timeline.remembered(_streak, settings)
+    calls = tuple([one for _, executed in streak.rounds[:rounds] for one in executed])
+    return Evidence(1 + len(calls), calls, confidence=streak.likeness)
 
 
 def _streak(timeline: Timeline, settings: LoopSettings) -> _Streak:
-    rounds: list[list[ToolCall]] = []
+    rounds: list[tuple[set[Signature], list[ToolCall]]] = []
     seen: set[Signature] = set()
-    outcome: Outcome | None = None
+    first: Outcome | None = None
     least = 1.0
     for round_ in recent(timeline, settings):
         executed = [one for one in reversed(round_.distinct) if not one.withheld]
-        outcomes = [one.outcome for one in executed]
-        if None in outcomes or not seen.isdisjoint(one.signature for one in executed):
+        signatures = {one.signature for one in executed}
+        came = [outcome for one in executed if (outcome := one.outcome)]
+        if len(came) < len(executed) or not seen.isdisjoint(signatures):
             break
-        outcome = outcome or next(iter(outcomes), None)
-        likeness = min((outcomes_alike(outcome, one, settings) for one in outcomes), default=1.0)
+        if first is None and came:
+            first = min(came, key=attrgetter("digest"))
+        likeness = min([outcomes_alike(first, one, settings) for one in came if first], default=1.0)
         if likeness < (settings.similarity_threshold or 1):
             break
-        rounds.append(executed)
-        seen.update(one.signature for one in executed)
+        rounds.append((signatures, executed))
+        seen |= signatures
         least = min(least, likeness)
-    calls = tuple([one for executed in rounds for one in executed])
-    return _Streak(rounds, seen, Evidence(1 + len(calls), calls, confidence=least))
+    return _Streak(rounds, least)

@@ -1,6 +1,7 @@
 """What ends a streak, whatever it is of: a pause, a successful change of state, an outcome that is another."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from callfuse.calls.outcomes import OutcomeKind
 from callfuse.model import Round, Timeline, ToolCall
@@ -18,17 +19,17 @@ def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -
 
     A change of state ends every streak but its `own`.
     """
-    left = max(COUNTED, settings.highest_limit)
     limit_s = settings.ttl_seconds
     is_changing = settings.has_state_changing
     later: float | None = timeline.now
-    for round_ in timeline:
-        left -= 1
+    for index, round_ in enumerate(islice(timeline, max(COUNTED, settings.highest_limit))):
         time = round_.time
-        if left < 0 or (time is not None and is_pause(time, later, limit_s)):
+        if time is not None and is_pause(time, later, limit_s):
             return
-        if is_changing and has_changed_state(round_, settings, own):
-            return
+        if is_changing:
+            changes = timeline.remembered(_changes, settings, index)
+            if any(not (own and own(call)) for call in changes):
+                return
         yield round_
         later = time
 
@@ -38,15 +39,15 @@ def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:
     return time is not None and later is not None and later - time > limit_s
 
 
-def has_changed_state(round_: Round, settings: LoopSettings, own: Own | None = None) -> bool:
-    """Whether a tool declared state-changing has been called, and not in vain as far as is known."""
-    return any(
-        settings.for_tool(call.full_name).changes_state
-        and not call.withheld
-        and not (own and own(call))
-        and not _failed(call)
-        for call in round_.calls
-    )
+def changes_of(round_: Round, settings: LoopSettings) -> list[ToolCall]:
+    """The calls of tools declared state-changing that were not in vain, as far as is known."""
+    calls = [call for call in round_.calls if settings.for_tool(call.full_name).changes_state and not call.withheld]
+    return [call for call in calls if not _failed(call)]
+
+
+def _changes(timeline: Timeline, settings: LoopSettings, index: int) -> list[ToolCall]:
+    round_ = timeline.at(index)
+    return changes_of(round_, settings) if round_ else []
 
 
 def _failed(call: ToolCall) -> bool:
