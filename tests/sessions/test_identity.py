@@ -28,6 +28,11 @@ def lane(headers: dict[bytes, bytes] | None = None, body: dict[str, Any] | None 
     return lane_of(KEY | (headers or {}), of, b"", body or {})
 
 
+def session_of(one: Lane) -> tuple[bytes, str]:
+    """The session that a lane belongs to."""
+    return one.credential, one.session
+
+
 @dataclass(frozen=True, slots=True)
 class Rung:
     """One way to name a session: where, and with which id."""
@@ -123,7 +128,7 @@ def test_a_session_id_is_a_name_and_no_more() -> None:
     headers = {b"x-callfuse-session-id": b"session-1"}
     one, other = lane(headers), lane(headers, of=request("user: Another."))
     assert one.session == other.session == "session-1"
-    assert one.session_key == other.session_key
+    assert session_of(one) == session_of(other)
     assert one.tag != other.tag
     assert one != other
     assert one != lane()
@@ -256,7 +261,7 @@ def test_a_cache_key_never_joins_conversations() -> None:
     one, same, other_key = (lane(body={CACHE_KEY: key}) for key in ("cache-of-app", "cache-of-app", "another-cache"))
     other = lane(body={CACHE_KEY: "cache-of-app"}, of=request("user: Another."))
     assert one == same
-    assert len({one, other_key, other, lane()}) == len({found.session_key for found in (one, other_key, other)}) + 1
+    assert len({one, other_key, other, lane()}) == len({session_of(found) for found in (one, other_key, other)}) + 1
     assert not any(found.named for found in (one, other_key, other))
 
 
@@ -280,7 +285,7 @@ def test_an_agents_id_is_part_of_the_lane(headers: dict[bytes, bytes], agent: st
     assert (found.agent, main.agent) == (agent, "")
     assert found.tag == f"{agent}.{found.fingerprint.hex()}"
     assert found != main
-    assert found.session_key == main.session_key
+    assert session_of(found) == session_of(main)
     assert lane(headers).session == lane().session
 
 
@@ -311,7 +316,7 @@ def test_credentials_scope_a_lane(name: str) -> None:
     session = {b"x-callfuse-session-id": b"session-1"}
     sent: list[dict[bytes, bytes]] = [{name.encode(): b"secret-1"}, {name.encode(): b"secret-2"}, {}]
     one, other, none = (lane_of(headers | session, HELLO) for headers in sent)
-    assert len({one, other, none}) == len({found.session_key for found in (one, other, none)}) == 3
+    assert len({one, other, none}) == len({session_of(found) for found in (one, other, none)}) == 3
     assert b"secret" not in one.credential
     assert "secret" not in repr(one)
 
@@ -396,7 +401,7 @@ def test_an_odd_id_is_hashed(odd: str) -> None:
     by_header, by_body = lane(headers), lane(body={"session_id": odd})
     assert by_header.named
     assert HASHED.fullmatch(by_header.session)
-    assert by_header.session_key == by_body.session_key
+    assert session_of(by_header) == session_of(by_body)
     assert lane(headers) == by_header
 
 

@@ -72,9 +72,8 @@ class CallFuseMiddleware:
                 dialect = dialect_of(scope["path"])
                 if dialect is None and (api := unread_api(scope["path"])):
                     self._host.unguarded(api)
-            if dialect is not None:
-                found = headers.read(scope)
-            scope = overrides.stripped(scope)
+            found = headers.read(scope)
+            scope = overrides.stripped(scope, found)
         if dialect is None:
             await self.app(scope, receive, send)
             return
@@ -116,13 +115,13 @@ class CallFuseMiddleware:
             lane = lane_of(found, request, query, payload)
             now = host.clock()
             state = await self.ledger.read(lane, now)
-            session = Session(lane, state.session or lane.session, now)
-            kept = await self.ledger.read_session(session.key, now)
+            name = state.session or lane.session
+            kept = await self.ledger.read_session((lane.credential, name), now)
             signed = headers.is_signed(found)
             if typed.any and signed:
                 host.unguarded("signed command")
             elif typed.any:
-                status = Status(host.settings, model, own)
+                session, status = Session(lane, name, now), Status(host.settings, model, own)
                 kept, answer = await self._commands.carry_out(typed, request, session, kept, status)
                 if answer is not None:
                     return Aside(answer)

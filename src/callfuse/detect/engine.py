@@ -15,7 +15,7 @@ from callfuse.detect.no_news import NoNews
 from callfuse.detect.pollers import has_waited, polls
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.returning import Returning
-from callfuse.detect.same_error import may_go_on, same_errors
+from callfuse.detect.same_error import may_end, same_errors
 from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.unknown_tool import UnknownTool
@@ -146,8 +146,7 @@ class Engine:
 
     def hindsight(self) -> Finding | None:
         """What only the newest round's results show: the same error again. Judged once they are known."""
-        timeline = self.timeline
-        return next(self.hindsights(), None) if may_go_on(timeline.at(0), timeline.at(1)) else None
+        return next(self.hindsights(), None) if may_end(self.timeline, self.settings) else None
 
     def hindsights(self) -> Iterator[Finding | None]:
         """As `hindsight`, for each round as if it were the newest, the newest first."""

@@ -5,9 +5,9 @@ Errors are the same if they complain of the same (`Outcome.error`), whatever nam
 name is news of a kind: where most errors name something that none before has named, it takes twice as many.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from callfuse.detect.detector import NAMED, Evidence
+from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
 from callfuse.model import Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
@@ -26,9 +26,23 @@ def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence
         at += len(streak) or 1
 
 
-def may_go_on(newest: Round | None, before: Round | None) -> bool:
-    """Whether a streak may come to these two rounds: False is sure, and what most timelines are at a glance."""
-    return newest is not None and before is not None and newest.calls[0].name == before.calls[0].name
+def may_end(timeline: Timeline, settings: LoopSettings) -> bool:
+    """Whether a streak may end with the newest round: False is sure, and what most timelines are at a glance."""
+    newest = timeline.at(0)
+    if newest is None:
+        return False
+    tool = newest.calls[0].full_name
+    return _may_be(timeline, 0, tool, settings.for_tool(tool).settings)
+
+
+def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:
+    """Whether a streak may be among these rounds of one timeline: False is sure.
+
+    One round in `same_error` is looked at; no streak is so short that it fits between two of them.
+    """
+    loosest = settings.for_tool(ANY_TOOL).settings
+    limit = loosest.detectors.same_error
+    return bool(limit and loosest.enabled) and any(_may_have_failed(round_) for round_ in rounds[limit - 1 :: limit])
 
 
 def _streak(timeline: Timeline, at: int, settings: LoopSettings) -> list[Evidence | None]:
@@ -57,13 +71,19 @@ def _may_be(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> b
     """Whether enough rounds from here on call one tool and never with success: what costs less than outcomes."""
     if not (tool and settings.enabled and settings.detectors.same_error):
         return False
-    calls: list[ToolCall] = []
-    for index in range(at, at + settings.detectors.same_error):
-        round_ = timeline.at(index)
-        if round_ is None or any(one.full_name != tool for one in round_.calls):
-            return False
-        calls += round_.calls
-    return all(one.withheld or one.failed is not False for one in calls)
+    limit = settings.detectors.same_error
+    if timeline.at(at + limit - 1) is None:
+        return False
+    rounds = [round_ for index in range(at, at + limit) if (round_ := timeline.at(index))]
+    for round_ in rounds:
+        for one in round_.calls:
+            if one.full_name != tool:
+                return False
+    return all(map(_may_have_failed, rounds))
+
+
+def _may_have_failed(round_: Round) -> bool:
+    return all(one.withheld or one.failed is not False for one in round_.calls)
 
 
 def _failed_alike(

@@ -11,7 +11,7 @@ further frames, of this answer or of the next one, into the continuation of that
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from callfuse.dialects.typed import OwnAnswer, Typed
 from callfuse.framing import Format, Payload
@@ -290,6 +290,10 @@ class Continuation:
     items: Mapping[str, bytes] = field(default_factory=dict)
     go_on: str = ""
     unanswered: tuple[bytes, ...] = ()
+
+
+AS_ONE: Final = Continuation()
+"""They have not."""
 
 
 class Remembered(NamedTuple):

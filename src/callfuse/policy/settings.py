@@ -295,17 +295,17 @@ class LoopSettings(Strict):
         """The rungs in order."""
         return self.mode
 
-    @property
+    @cached_property
     def observes(self) -> bool:
         """Whether nothing is ever done about a finding but to tell of it."""
         return all(rung is Rung.OBSERVE for rung in self.ladder)
 
-    @property
+    @cached_property
     def warns(self) -> bool:
         """Whether the ladder of any tool has a warning."""
         return Rung.WARN in self.ladder or any(Rung.WARN in ladder for ladder in self._of_tools("mode"))
 
-    @property
+    @cached_property
     def ignores(self) -> bool:
         """Whether any tool has arguments that do not tell its calls apart."""
         return any(self._of_tools("ignore"))

@@ -20,7 +20,7 @@ from typing import cast
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
-from callfuse.detect.same_error import may_go_on
+from callfuse.detect.same_error import may_be_among
 from callfuse.dialects.base import Continuation, Request, continuing
 from callfuse.model import Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignoring
@@ -48,7 +48,9 @@ class Conversation:
         if follower is not None and state.rounds:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
-        self._rounds = Replayed(cast(Iterator[Round], iter(self._history().__next__, None)))
+        history = self._history()
+        self._rounds = Replayed(cast(Iterator[Round], iter(history.__next__, None)))
+        self._earlier = Replayed(_timelines(history))
         self._turn: bytes | None = None
         self._shift = 0
         self._has_dropped = False
@@ -80,15 +82,9 @@ class Conversation:
         if self.chained:
             yield list(self.timeline)
             return
-        rounds: list[Round] = []
-        for round_ in self._history():
-            if round_ is not None:
-                rounds.append(round_)
-            elif rounds:
-                yield rounds
-                rounds = []
-        if rounds:
-            yield rounds
+        if newest := list(self._rounds):
+            yield [Round(one.calls, one.position) for one in newest] if self._kept else newest
+        yield from self._earlier
 
     def as_of(self, rounds: Iterable[Round]) -> Timeline:
         """The timeline that these rounds are, newest first, by themselves."""
@@ -119,14 +115,13 @@ class Conversation:
                 yield newest, finding
             return
         for rounds in self.timelines():
-            found = Engine(self.as_of(rounds), self.settings).hindsights()
-            yield from ((round_, finding) for round_, finding in zip(rounds, found, strict=True) if finding)
+            if may_be_among(rounds, self.settings):
+                found = Engine(self.as_of(rounds), self.settings).hindsights()
+                yield from ((round_, finding) for round_, finding in zip(rounds, found, strict=True) if finding)
 
     def _found_in_newest(self) -> Finding | None:
         if self.chained:
             return Engine(self.timeline, self.settings).hindsight()
-        if not may_go_on(self._rounds.at(0), self._rounds.at(1)):
-            return None
         rounds = (Round(one.calls, one.position) for one in self._rounds)  # times would be the ledger's
         return Engine(self.as_of(rounds), self.settings).hindsight()
 
@@ -235,6 +230,19 @@ class Conversation:
             for call in kept.calls
         )
         return replace(kept, position=kept.position - self._shift, calls=calls)
+
+
+def _timelines(history: Iterator[Round | None]) -> Iterator[list[Round]]:
+    """The rounds of a history, newest first, parted at its real user messages."""
+    rounds: list[Round] = []
+    for round_ in history:
+        if round_ is not None:
+            rounds.append(round_)
+        elif rounds:
+            yield rounds
+            rounds = []
+    if rounds:
+        yield rounds
 
 
 def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: bytes) -> KeptRound:

@@ -105,11 +105,6 @@ class Lane(NamedTuple):
         return self.source not in WEAK
 
     @property
-    def session_key(self) -> tuple[bytes, str]:
-        """What all lanes of a session have in common."""
-        return self.credential, self.session
-
-    @property
     def tag(self) -> str:
         """What logs call the lane, within its session."""
         fingerprint = self.fingerprint.hex()

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
-from callfuse.dialects.base import Continuation
+from callfuse.dialects.base import AS_ONE, Continuation
 from callfuse.model import NOWHERE, Round, ToolCall
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
@@ -86,7 +86,7 @@ class LaneState:
     """As many of them, where their results were looked at and showed no loop in hindsight."""
     used: float = 0.0
     """When the lane was last used, in seconds."""
-    continuation: Continuation = field(default_factory=Continuation)
+    continuation: Continuation = AS_ONE
     """What the vendor's memory of this conversation lacks, or has beyond the client's."""
     session: str = ""
     """What logs call the session, where the lane goes by the id of an answer."""

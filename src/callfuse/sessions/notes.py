@@ -19,8 +19,9 @@ from callfuse.sessions.conversation import Conversation
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request."""
     notes = list(_warnings(conversation)) if conversation.settings.warns else []
-    warned = {note.position for note in notes}
-    notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
+    if conversation.hindsight:
+        warned = {note.position for note in notes}
+        notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
     for (id_, signature, before), text in conversation.notes.items():
         found = next(islice(conversation.calls_alike(id_, signature), before, None), None)
         if found is not None:
