@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 import orjson
@@ -35,6 +35,7 @@ ANY_TOOL: Final = "*"
 
 
 _NOTHING: Final[frozenset[str]] = frozenset()
+_NOT_READ: Final = object()
 
 
 class Kind(StrEnum):
@@ -72,6 +73,7 @@ class ToolCall:
         "_failed",
         "_outcome",
         "_signature",
+        "_value",
         "arguments",
         "blocked",
         "dropped",
@@ -118,6 +120,7 @@ class ToolCall:
         self._signature = signature
         self._outcome = outcome
         self._failed: bool | None = None
+        self._value: Any = _NOT_READ
 
     def __repr__(self) -> str:
         return f"ToolCall({self.id!r}, {self.name!r}, {self.arguments!r})"
@@ -146,10 +149,16 @@ class ToolCall:
             if mine == theirs:
                 return True
             if isinstance(mine, str):
-                return bool(orjson.loads(mine) == orjson.loads(theirs))
+                return bool(self._read_value() == other._read_value())
             return isinstance(theirs, str) or loads(dumps(mine)) != mine  # a NaN equals nothing, itself included
         except (orjson.JSONDecodeError, RecursionError):
             return True
+
+    def _read_value(self) -> Any:
+        """The value of arguments that are a text, read once."""
+        if self._value is _NOT_READ:
+            self._value = orjson.loads(self.arguments)
+        return self._value
 
     @property
     def text(self) -> str:
@@ -280,22 +289,25 @@ class Replayed(Generic[T]):
         self._source = iter(source)
 
     def __iter__(self) -> Iterator[T]:
-        read, source = self._read, self._source
+        read = self._read
         index = 0
-        while True:
-            if index == len(read):
-                read.extend(islice(source, 1))
-                if index == len(read):
-                    return
+        while index < len(read) or self._reads_to(index):
             yield read[index]
             index += 1
 
     def at(self, index: int) -> T | None:
         """The item at this place, None where there is none."""
         read = self._read
-        if len(read) <= index:
-            read.extend(islice(self._source, index + 1 - len(read)))
-        return read[index] if index < len(read) else None
+        return read[index] if index < len(read) or self._reads_to(index) else None
+
+    def _reads_to(self, index: int) -> bool:
+        """Read up to the item at this place; False where there is none."""
+        read = self._read
+        for item in self._source:
+            read.append(item)
+            if len(read) > index:
+                return True
+        return False
 
 
 class Timeline:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.commands import find, mark
+from callfuse.commands import Mark, find
+from callfuse.commands.conversation import RARE
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.jsontext import apply
@@ -229,8 +230,17 @@ def test_odd_shapes() -> None:
 )
 def test_how_a_prefix_stands_in_json(prefix: str, texts: list[str]) -> None:
     """As it is, or escaped."""
-    pattern = mark(prefix)
+    mark = Mark(prefix)
     for written in texts:
         assert json.loads(f'"{written}"') == prefix
-        assert pattern.search(f'{{"text":"Say {written}status"}}'.encode())
-    assert not pattern.search(b'{"text":"Say ! and / and $ and ( ."}')
+        assert mark.stands_in(f'{{"text":"Say {written}status"}}'.encode())
+    assert not mark.stands_in(b'{"text":"Say ! and / and $ and ( ."}')
+
+
+@pytest.mark.parametrize("marks", [0, 1, RARE - 1, RARE, RARE + 1, 10 * RARE])
+def test_a_prefix_behind_many_of_its_first_character(marks: int) -> None:
+    """However often that stands in the text by itself."""
+    before = marks * "! "
+    assert Mark("!/").stands_in(f"{before}!/status".encode())
+    assert Mark("!/").stands_in(f"{before}!\\/status".encode())
+    assert not Mark("!/").stands_in(f"{before}! / !".encode())

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.types import ASGIApp, Scope, Send
-from callfuse.commands import Found, find, mark, run
+from callfuse.commands import Found, Mark, find, run
 from callfuse.commands.run import KEYS
 from callfuse.dialects.base import Request, continuing
 from callfuse.dialects.history import digest_of
@@ -49,7 +49,7 @@ class ChatCommands:
         self._ledger = ledger
         self._counts = counts
         self._enabled = settings.enabled
-        self._mark = mark(settings.prefix)
+        self._mark = Mark(settings.prefix)
         self._run = partial(run, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
         self._prefix = settings.prefix
 
@@ -57,7 +57,7 @@ class ChatCommands:
         """The commands of a request, and the edits without which a vendor would see them."""
         body, follower = request.body, continuing(request)
         found = NOTHING
-        if self._enabled and self._mark.search(body):
+        if self._enabled and self._mark.stands_in(body):
             found = find(request, self._prefix)
         if follower is not None and (edits := follower.from_aside()):
             found = found._replace(edits=(*found.edits, *edits))

@@ -15,6 +15,9 @@ from callfuse.dialects.base import Request
 from callfuse.dialects.typed import Typed, TypedText
 from callfuse.jsontext import Edit, dumps
 
+RARE: Final = 64
+"""So many times the first character of the prefix may stand in a request until it is taken for a frequent one."""
+
 STAND_IN: Final = "(command)"
 """What a model reads in place of commands that another model has answered, where the message holds nothing else."""
 
@@ -55,10 +58,24 @@ class _Read(NamedTuple):
     said: bool
 
 
-def mark(prefix: str) -> re.Pattern[bytes]:
-    """How a prefix may stand in a JSON text: without this in it a request holds no command. One scan is three times as
-    fast as a search for each spelling."""
-    return re.compile(b"".join(map(_spellings, prefix)))
+class Mark:
+    """A prefix as it may stand in a JSON text: without it a request holds no command."""
+
+    __slots__ = ("_first", "_written")
+
+    def __init__(self, prefix: str) -> None:
+        first, *rest = map(_spellings, prefix)
+        self._first = prefix[0].encode() if re.escape(prefix[0]).encode() == first else b""
+        self._written = re.compile(b"".join([first, *rest]))
+
+    def stands_in(self, body: bytes) -> bool:
+        """Whether it does. One character is sought ten times as fast as a pattern, as long as it is rare."""
+        at = body.find(self._first) if self._first else 0
+        for _ in range(RARE if self._first else 0):
+            if at < 0 or self._written.match(body, at):
+                return at >= 0
+            at = body.find(self._first, at + 1)
+        return at >= 0 and self._written.search(body, at) is not None
 
 
 def _spellings(char: str) -> bytes:

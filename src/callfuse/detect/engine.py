@@ -93,8 +93,9 @@ class Engine:
             return True
         if timeline.has_blocks or not self.settings.wants_returns:
             return False
-        if any(timeline.lacks(call.name) for call in newest.calls):
-            return False
+        for call in newest.calls:
+            if timeline.lacks(call.name):
+                return False
         return not timeline.may_return(self._reach)
 
     def possible(self, name: str) -> list[Finding]:

@@ -75,7 +75,6 @@ class WorkedOut:
     session: Overrides = NO_OVERRIDES
     tools: dict[str, ForTool] = field(default_factory=dict)
     models: "dict[str, LoopSettings]" = field(default_factory=dict)
-    wants_returns: bool | None = None
     late: "LoopSettings | None" = None
 
 
@@ -178,19 +177,16 @@ class LoopSettings(Strict):
         copy.worked_out.session = self.worked_out.session
         return copy
 
-    @property
+    @cached_property
     def wants_returns(self) -> bool:
         """Whether nothing but an unknown tool can be found before a call of the newest round is one of those before."""
-        known = self.worked_out
-        if known.wants_returns is None:
-            every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
-            twos = any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
-            others = any(one.similarity_threshold or one.max_calls for one in every)
-            stagnant = any(one.detectors is not None and one.detectors.stagnation for one in every)
-            own = any(_MORE_THAN_RETURNS & one.keys() for one in known.session.tools.values())
-            budget = self.max_calls_of_tool or self.max_weighted_calls
-            known.wants_returns = not (twos or others or stagnant or own or budget)
-        return known.wants_returns
+        every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
+        twos = any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
+        others = any(one.similarity_threshold or one.max_calls for one in every)
+        stagnant = any(one.detectors is not None and one.detectors.stagnation for one in every)
+        own = any(_MORE_THAN_RETURNS & one.keys() for one in self.worked_out.session.tools.values())
+        budget = self.max_calls_of_tool or self.max_weighted_calls
+        return not (twos or others or stagnant or own or budget)
 
     @property
     def late(self) -> "LoopSettings":

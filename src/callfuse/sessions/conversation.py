@@ -59,7 +59,9 @@ class Conversation:
         self._seen: dict[int, Round] = {}
         self._kept = self._still_valid() if state.rounds else []
         has_blocks = bool(self._kept) and any(call.blocked for round_ in self._kept for call in round_.calls)
-        rounds = self._merged() if self._kept else self._rounds
+        rounds = self._rounds
+        if self._kept:
+            rounds = Replayed(_merged(rounds, [*self._kept], self._shift, self._seen, with_all=self._has_dropped))
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares)
 
     @property
@@ -128,12 +130,7 @@ class Conversation:
     def _history(self) -> Iterator[Round | None]:
         """The rounds of the request, newest first; None for a real user message."""
         rounds = self.request.rounds()
-        return map(self._ignoring, rounds) if self.settings.ignores else rounds
-
-    def _ignoring(self, round_: Round | None) -> Round | None:
-        if round_ is not None:
-            ignoring(round_.calls, self.settings)
-        return round_
+        return _ignoring(rounds, self.settings) if self.settings.ignores else rounds
 
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
@@ -168,28 +165,6 @@ class Conversation:
         self._has_dropped = True
         return kept
 
-    def _merged(self) -> Iterator[Round]:
-        """The rounds of request and ledger, newest first."""
-        kept = list(self._kept)
-        for round_ in self._rounds:
-            at = _find(round_, kept, self._shift)
-            if at is None:
-                yield round_
-                continue
-            yield from (one.restored() for one in reversed(kept[at + 1 :]) if not one.delivered)
-            yield self._joined(round_, kept[at])
-            del kept[at:]
-        yield from (one.restored() for one in reversed(kept) if self._has_dropped or not one.delivered)
-
-    def _joined(self, round_: Round, kept: KeptRound) -> Round:
-        """A round of the request with what the ledger knows of it."""
-        self._seen[id(kept)] = round_
-        round_.time = kept.time
-        for call, known in zip(round_.calls, kept.delivered, strict=True):
-            call.place = known.place
-        gone = tuple(call.restored() for call in kept.calls if call.withheld)
-        return Round(gone + round_.calls, round_.position, kept.time) if gone else round_
-
     def after(
         self,
         rounds: Sequence[Sequence[ToolCall]],
@@ -205,7 +180,7 @@ class Conversation:
         if newest is not None and self.chained:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
         kept = [self._moved(round_) for round_ in self._kept[-max_rounds:]]
-        if newest is not None and not any(_same(newest, one) for one in reversed(kept)):
+        if newest is not None and not kept:
             kept.append(_kept(newest.calls, newest.position, None, self._turn))
         kept += [_kept(calls, self.request.length, now, self._turn) for calls in rounds]
         texts = dict(self._state.notes)
@@ -230,6 +205,41 @@ class Conversation:
             for call in kept.calls
         )
         return replace(kept, position=kept.position - self._shift, calls=calls)
+
+
+def _ignoring(rounds: Iterable[Round | None], settings: LoopSettings) -> Iterator[Round | None]:
+    for round_ in rounds:
+        if round_ is not None:
+            ignoring(round_.calls, settings)
+        yield round_
+
+
+def _merged(
+    rounds: Iterable[Round], kept: list[KeptRound], shift: int, seen: dict[int, Round], *, with_all: bool
+) -> Iterator[Round]:
+    """The rounds of request and ledger, newest first; those that are both stand in `seen`.
+
+    No method, as a generator of an object that holds it would keep a request's body until the collector comes.
+    """
+    for round_ in rounds:
+        at = _find(round_, kept, shift)
+        if at is None:
+            yield round_
+            continue
+        yield from (one.restored() for one in reversed(kept[at + 1 :]) if not one.delivered)
+        seen[id(kept[at])] = round_
+        yield _joined(round_, kept[at])
+        del kept[at:]
+    yield from (one.restored() for one in reversed(kept) if with_all or not one.delivered)
+
+
+def _joined(round_: Round, kept: KeptRound) -> Round:
+    """A round of the request with what the ledger knows of it."""
+    round_.time = kept.time
+    for call, known in zip(round_.calls, kept.delivered, strict=True):
+        call.place = known.place
+    gone = tuple(call.restored() for call in kept.calls if call.withheld)
+    return Round(gone + round_.calls, round_.position, kept.time) if gone else round_
 
 
 def _timelines(history: Iterator[Round | None]) -> Iterator[list[Round]]:
@@ -265,8 +275,11 @@ def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: by
 def _find(round_: Round, kept: Sequence[KeptRound], shift: int) -> int | None:
     """Which of the kept rounds this is: the one at its very place, or else, where the client has dropped some, the
     newest that is the same. Ids may be missing or repeat, so that more than one can be the same."""
-    same = [at for at in reversed(range(len(kept))) if _same(round_, kept[at])]
-    return next((at for at in same if kept[at].position - shift == round_.position), same[0] if same else None)
+    there = round_.position + shift
+    for at in reversed(range(len(kept))):
+        if kept[at].position == there and _same(round_, kept[at]):
+            return at
+    return next((at for at in reversed(range(len(kept))) if _same(round_, kept[at])), None)
 
 
 def _same(round_: Round, kept: KeptRound) -> bool:
@@ -274,8 +287,7 @@ def _same(round_: Round, kept: KeptRound) -> bool:
     delivered = kept.delivered
     if len(delivered) != len(round_.calls):
         return False
-    pairs = zip(round_.calls, delivered, strict=True)
-    return all(
-        mine.name == known.name and is_same_id(mine.id, known.id) and mine.signature == known.signature
-        for mine, known in pairs
-    )
+    for mine, known in zip(round_.calls, delivered, strict=True):
+        if mine.name != known.name or not is_same_id(mine.id, known.id) or mine.signature != known.signature:
+            return False
+    return True

@@ -63,11 +63,12 @@ class KeptRound:
     time: float | None
     turn: bytes
     calls: tuple[KeptCall, ...]
+    delivered: tuple[KeptCall, ...] = field(init=False)
+    """Those of the calls that the client has."""
 
-    @property
-    def delivered(self) -> tuple[KeptCall, ...]:
-        """The calls that the client has."""
-        return tuple(call for call in self.calls if not call.withheld)
+    def __post_init__(self) -> None:
+        """What is asked of each round, by each request."""
+        object.__setattr__(self, "delivered", tuple([call for call in self.calls if not call.withheld]))
 
     def restored(self) -> Round:
         """The round as detectors read it: it stands nowhere in the request."""

@@ -22,6 +22,8 @@ _WHAT: Final = frozenset((
 ))  # fmt: skip
 _OLD: Final = frozenset(("earlier", "old", "older", "previous", "prior"))
 _WORD = re.compile(r"[a-z]+")
+_MAY_BEGIN = re.compile(rf"[\[(<]|[^a-z]*(?:{'|'.join(sorted(_OLD))})", re.IGNORECASE)
+"""What most results do not begin with: it costs less to ask this first."""
 _PHRASE_WORDS: Final = 14
 """Within so many words the phrase has said what is gone; reasons follow."""
 
@@ -45,6 +47,8 @@ def is_placeholder(text: str) -> bool:
     text = text.strip()
     if _OTHERS.fullmatch(text):
         return True
+    if not _MAY_BEGIN.match(text):
+        return False
     line, _, rest = text.partition("\n")
     words = _WORD.findall(line.lower())[:_PHRASE_WORDS]
     if "\n" in rest or _GONE.isdisjoint(words):

@@ -66,7 +66,7 @@ class ChatRequest:
         """Where the last real user message stands, and its digest."""
         for position in range(self.length - 1, -1, -1):
             message = self._messages[position]
-            if isinstance(message, dict) and self._is_real_user(position, message):
+            if isinstance(message, dict) and message.get("role") == "user" and self._is_real_user(position, message):
                 return position, digest_of(texts(message.get("content")))
         return -1, b""
 
@@ -99,10 +99,8 @@ class ChatRequest:
                 attached = message["content"]
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
-        """Whether a person speaks here: not callfuse, not a harness's reminder, and not the images of a tool."""
-        if message.get("role") != "user" or is_own_or_reminder(message.get("content")):
-            return False
-        return not self._is_attachment(position, message)
+        """Whether a person speaks in a user message: not callfuse, no harness's reminder, not the images of a tool."""
+        return not (is_own_or_reminder(message.get("content")) or self._is_attachment(position, message))
 
     def _is_attachment(self, position: int, message: Payload) -> bool:
         """Whether a user message carries images for the tool message before it, which cannot hold them."""
@@ -191,7 +189,7 @@ class ChatRequest:
     def typed(self, at: int) -> Typed | None:
         """What a person has typed in a message."""
         message = self._messages[at]
-        if not isinstance(message, dict) or not self._is_real_user(at, message):
+        if not isinstance(message, dict) or message.get("role") != "user" or not self._is_real_user(at, message):
             return None
         return typed(("messages", at), message.get("content"))
 
