@@ -1,0 +1,145 @@
+"""What agents do, in whole runs under the shipped settings: what is let go, what is caught, and where.
+
+A run is its rounds, oldest first, each judged as it came. Harmless ones are the false alarms that the field reports;
+of the loops, the round is named in which they are first found.
+"""
+
+import pytest
+
+from callfuse.detect import Engine
+from callfuse.model import Kind, Timeline
+from callfuse.policy.settings import LoopSettings
+from tests.detect.timelines import rounds
+
+SETTINGS = LoopSettings()
+
+LETTERS = "bcdefghijklmnop"
+EDIT_TEST = [word for at in range(8) for word in (f"edit{at}=ok", f"test=failed_{LETTERS[at]}")]
+HARMLESS = {
+    "nothing at all": [],
+    "a poller by its name": ["wait_for_job=waiting"] * 14,
+    "a poller by its argument": ["process@=waiting"] * 14,
+    "a poller by what it brings": ["check=~the_build"] * 14,
+    "a poller that brings something new each time": [f"tail=line_{letter}" for letter in LETTERS[:5]],
+    "a batch of distinct calls, one after another": [f"write{at}=success" for at in range(40)],
+    "a batch of distinct calls at once": [" ".join(f"write{at}=success" for at in range(12))] * 2,
+    "equal reads in one turn": ["read=x read=x read=x read=x", "edit=ok"],
+    "equal reads in two turns": ["read=x read=x read=x", "read=x read=x"],
+    "parallel reads, some again": ["read1=x read2=y", "read1=x read3=z", "read1=x read4=w", "read1=x read5=v"],
+    "paging": [f"list{at}=page_{letter}" for at, letter in enumerate(LETTERS)],
+    "paging through empty pages": [f"list{at}=nothing" for at in range(20)],
+    "edit and test": EDIT_TEST,
+    "edit and test with the same failure": [word for at in range(10) for word in (f"edit{at}=ok", "test=failed")],
+    "read after write": [word for at in range(8) for word in (f"write{at}=ok", f"read=now_{LETTERS[at]}")],
+    "read after write with the same text": [word for at in range(8) for word in (f"write{at}=ok", "read=same")],
+    "going there, looking, going there": [word for at in range(8) for word in ("cd=ok", f"ls{at}=files")],
+    "a retry after mending its cause": [
+        "run=!no_such_module",
+        "install=ok",
+        "run=!no_such_file",
+        "touch=ok",
+        "run=fine",
+    ],
+    "twice the same": ["read=x", "read=x", "edit=ok", "read=x", "read=x"],
+    "ping-pong with progress": [word for letter in LETTERS[:6] for word in (f"ask=said_{letter}", "look=nothing")],
+    "a server at its limit": ["search=^slow_down"] * 14,
+    "a server that fails": ["search=^try_later", "search=^overloaded"] * 7,
+    "different errors of one tool": [f"run{at}=!it_is_{letter}{letter}{letter}" for at, letter in enumerate(LETTERS)],
+    "guesses at a name": [f"open{at}=!no_file_'{letter}'" for at, letter in enumerate(LETTERS[:7])],
+    "three errors and a success": ["run1=!bad", "run2=!bad", "run3=!bad", "run4=fine"],
+    "known calls now and then": ["read=x", "ls=y", "grep1=a", "read=x", "ls=y", "grep2=b", "read=x", "ls=y", "grep3=c"],
+}
+LOOPS: dict[str, tuple[list[str], int, set[Kind]]] = {
+    "the same call": (["read=x"] * 3, 3, {Kind.REPEAT}),
+    "the same call with others before it": (["a=x", "b=y", "read=x", "read=x", "read=x"], 5, {Kind.REPEAT}),
+    "the same call in every parallel round": (["read=x ls=y"] * 4, 3, {Kind.REPEAT}),
+    "the same call, other times and ids in its result": (
+        ["run=took_12_s", "run=took_3_s", "run=took_145_s"],
+        3,
+        {Kind.REPEAT},
+    ),
+    "the same call, always something new": (
+        [f"run=line_{letter}" for letter in LETTERS[:6]],
+        6,
+        {Kind.REPEAT_CHANGING},
+    ),
+    "a poller that never gets on": (["wait_for_job=waiting"] * 15, 15, {Kind.REPEAT}),
+    "a poller that says so and never gets on": (["process@=waiting"] * 15, 15, {Kind.REPEAT}),
+    "a job that runs for ever": (["check=~the_build"] * 15, 15, {Kind.REPEAT}),
+    "a server that stays at its limit": (["search=^slow_down"] * 15, 15, {Kind.REPEAT}),
+    "to and fro": (["a=x", "b=y", "a=x", "b=y"], 4, {Kind.CYCLE}),
+    "three in turn": (["a=x", "b=y", "c=z"] * 2, 6, {Kind.CYCLE}),
+    "five in turn": (["a=x", "b=y", "c=z", "d=w", "e=v"] * 2, 9, {Kind.NO_NEWS}),
+    "known calls in any order": (["a=x", "b=y", "c=z", "b=y", "a=x", "c=z", "b=y"], 7, {Kind.NO_NEWS}),
+    "the same error, whatever is tried": ([f"run{at}=!no_such_table" for at in range(4)], 4, {Kind.SAME_ERROR}),
+    "the same error of other names": (
+        [f"run{at}=!no_column_'{name}'" for at, name in enumerate("xyxy")],
+        4,
+        {Kind.SAME_ERROR},
+    ),
+    "many guesses at a name": (
+        [f"open{at}=!no_file_'{letter}'" for at, letter in enumerate(LETTERS)],
+        8,
+        {Kind.SAME_ERROR},
+    ),
+    "paraphrases of an error": (
+        [
+            "run=!bad_path_/a:_12_tries",
+            "run1=!bad_path_/a:_1_tries",
+            "run2=!bad_path_/c:_3_tries",
+            "run3=!bad_path_/c:_9_tries",
+        ],
+        4,
+        {Kind.SAME_ERROR},
+    ),
+}
+UNKNOWN = ["serch=!no_tool", "seerch1=!no_tool", "find_all=!no_tool"]
+
+
+def found(texts: list[str], tools: set[str] | None = None) -> list[tuple[int, set[Kind]]]:
+    """The rounds, from 1, in which something is found when they come or when their results do, and what."""
+    made = rounds(*texts)
+    hits = []
+    for at, round_ in enumerate(made):
+        declares = None if tools is None else tools.__contains__
+        judged = Engine(Timeline(made[:at][::-1], declares=declares), SETTINGS).judge_round(round_.calls)
+        known = Engine(Timeline(made[: at + 1][::-1], declares=declares), SETTINGS).hindsight()
+        kinds = {kind for _, finding in judged for kind in (finding.kinds or (finding.kind,))}
+        kinds |= {known.kind} if known else set()
+        if kinds:
+            hits.append((at + 1, kinds))
+    return hits
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_let_go(name: str) -> None:
+    """Nothing is found in any of its rounds."""
+    assert found(HARMLESS[name]) == []
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_is_caught(name: str) -> None:
+    """In that round and in none before, by these kinds at least."""
+    texts, at, kinds = LOOPS[name]
+    hits = found(texts)
+    assert hits[0][0] == at
+    assert kinds <= hits[0][1]
+
+
+def test_unknown_tools() -> None:
+    """The third in a row, where the list of tools is complete."""
+    assert found(UNKNOWN, {"search", "find"}) == [(3, {Kind.UNKNOWN_TOOL})]
+    assert found(UNKNOWN) == []
+    assert found(["search=x", *UNKNOWN[:2], "search1=y", UNKNOWN[2]], {"search", "find"}) == []
+
+
+def test_a_loop_that_ends_is_over() -> None:
+    """Once something new has been executed, the next equal call is the first of its streak."""
+    texts = [*["read=x"] * 4, "edit=ok", "read=x", "read=x", "read=x"]
+    assert [at for at, _ in found(texts)] == [3, 4, 8]
+
+
+def test_a_denied_permission_is_no_loop() -> None:
+    """Nor is any other answer from outside: a poller's limits hold."""
+    for said in ("The_user_doesn't_want_to_proceed_with_it.", "This_was_denied_by_the_user"):
+        assert found([f"run=!{said}"] * 14) == []

@@ -1,0 +1,95 @@
+"""`similar`, rule by rule: nearly the same call, and the same comes of it, or nothing but errors."""
+
+import pytest
+
+from callfuse.detect import Engine
+from callfuse.detect.similar import MOST, Similar
+from callfuse.model import Kind, Result, Round, Timeline, ToolCall
+from callfuse.policy.settings import LoopSettings
+from tests.detect.timelines import Rule
+
+RULE = Rule(Similar(), similarity_threshold=0.5)
+
+
+def test_off_until_a_threshold_is_set() -> None:
+    """For all tools or for one."""
+    assert RULE.count("a111=x", "a112=x", pending="a113") == 3
+    assert RULE.count("a111=x", "a112=x", pending="a113", similarity_threshold=None) == 0
+    assert RULE.count("a111=x", "a112=x", pending="a113", similarity_threshold=0.9) == 0
+    own = {"a": {"similarity_threshold": 0.5}}
+    assert RULE.count("a111=x", "a112=x", pending="a113", similarity_threshold=None, per_tool=own) == 3
+
+
+@pytest.mark.parametrize(("limit", "soft"), [(3, 3), (2, 2), (5, 5), (0, 3)])
+def test_soft_and_hard(limit: int, soft: int) -> None:
+    """`max_repeats`, hard at twice that; where that is off, the limits of its default."""
+    past = [f"a11{at % 9}=x" for at in range(2 * soft)]
+    for before in range(2 * soft):
+        finding = RULE.found(*past[:before], pending="a119", max_repeats=limit)
+        assert (finding.count if finding else 0) == (before + 1 if before + 1 >= soft else 0)
+        assert finding is None or (finding.threshold, finding.hard) == (soft, before + 1 >= 2 * soft)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "found"),
+    [
+        (("a111=x", "a112=x"), True),
+        (("a111=x", "a112=quite_another_thing_than_that"), False),
+        (("a111=!first", "a112=!second"), True),
+        (("a111=x", "a112=!second"), False),
+        (("a111", "a112=x"), True),
+        (("a111=x", "!a112"), True),
+        (("a111=x", "b=y", "a112=x"), False),
+        (("a111=x", "a112=x b=y"), True),
+        (("a111=x", "a777777777777777=x"), False),
+        (("-a111=x", "a112=x"), False),
+    ],
+)
+def test_what_counts(rounds: tuple[str, ...], found: bool) -> None:
+    """Calls of one tool in consecutive rounds, alike, with equal or equally failing outcomes; unknown ones may be any.
+
+    Of a call that the client has dropped there is nothing to be compared.
+    """
+    assert (RULE.count(*rounds, pending="a113") == 3) is found
+
+
+def test_outcomes_that_are_nearly_equal() -> None:
+    """Short ones, by the same measure; confidence is the least likeness."""
+    finding = RULE.found("a111=page_x", "a111=page_y", pending="a111")
+    assert finding is not None
+    assert (finding.count, round(finding.confidence, 2)) == (3, 0.94)
+    long = [f"{letter * 400}" for letter in "xxy"]
+    calls = [ToolCall(text, "a", "{}", Result(f"{text}")) for text in long]
+    past = Timeline([Round((calls[2],), 2), Round((calls[0],), 1)])
+    assert Engine(past, LoopSettings(similarity_threshold=0.1)).found(Similar(), calls[0]) is None
+
+
+def test_each_is_compared_with_the_next() -> None:
+    """Small steps may lead far."""
+    near = [f"a{number}=x" for number in ("1111", "1112", "1122", "1222", "2222")]
+    assert RULE.count(*near[:-1], pending="a2222", similarity_threshold=0.74) == 5
+    assert RULE.count(near[0], near[-1], pending="a2222", similarity_threshold=0.74) == 0
+
+
+def test_of_several_in_a_round_the_one_most_like_it() -> None:
+    """In whatever order they stand; a large batch is no repetition."""
+    for text in ("a111=x a999=x", "a999=x a111=x"):
+        finding = RULE.found("a111=x", text, pending="a112", similarity_threshold=0.6)
+        assert finding is not None
+        assert finding.count == 3
+    batch = " ".join(f"a{100 + at}=x" for at in range(MOST + 1))
+    assert RULE.count(batch, batch, pending="a113") == 0
+    assert RULE.count(*[batch.rpartition(" ")[0]] * 2, pending="a113") == 3
+
+
+def test_only_as_far_as_a_limit_reaches() -> None:
+    """A comparison costs something."""
+    assert RULE.count(*[f"a11{at % 7}=x" for at in range(100)], pending="a113") == 1 + 30
+
+
+def test_a_finding_names_what_it_rests_on() -> None:
+    """A new call beside it is no excuse."""
+    finding = RULE.found("a111=x", "a112=x", pending="a113")
+    assert finding is not None
+    assert (finding.kind, finding.calls, finding.ends_on_news) == (Kind.SIMILAR, ("id0", "id1"), False)
+    assert (round(finding.confidence, 2), finding.previous) == (0.67, "came back x")
