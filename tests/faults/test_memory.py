@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,22 +11,33 @@ from tests.support.asgi import App, drive
 from tests.support.config import guard
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect, framewise
-from tests.support.plain import again, elsewhere, same_call, saying, spin
+from tests.support.model import Call, History, Round, User
+from tests.support.plain import again, elsewhere, new_call, same_call, saying, spin
 from tests.support.scripted import Reply, ScriptedApp, play
 
 PER_EXCHANGE = ("callfuse.stream", "callfuse.asgi", "callfuse.framing", "callfuse.dialects")
 """Where the objects that serve one exchange are made."""
 
 
-def living() -> Counter[str]:
+def living(*, collected: bool = True) -> Counter[str]:
     """The objects of callfuse's exchange-bound modules that are alive, by class."""
-    gc.collect()
+    if collected:
+        gc.collect()
     kinds = [type(thing) for thing in gc.get_objects()]
     ours = [kind for kind in kinds if str(kind.__module__).startswith(PER_EXCHANGE)]
     return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in ours)
 
 
 WAYS = ("pass", "steer", "block", "break in a hold", "end in a hold", "garbage", "error status")
+
+
+LONG = History(
+    (
+        User("Read it all."),
+        *[Round((Call(f"call_p{page}", "lookup", (f'{{"page": {page}}}',)),), (f"page {page}",)) for page in range(20)],
+    )
+)
+"""More different calls than a window holds."""
 
 
 class Broke(Exception):
@@ -70,6 +82,33 @@ def test_nothing_of_an_exchange_stays(kit: DialectKit, way: str) -> None:
 
     once = run(1)
     assert run(100) == once
+
+
+@pytest.fixture
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@every_dialect
+@pytest.mark.usefixtures("_no_collector")
+def test_the_collector_has_nothing_to_do(kit: DialectKit) -> None:
+    """A healthy exchange is gone with its last message: no cycle holds its body, which may be large, any longer."""
+    app = ScriptedApp(())
+    guarded = guard(app, "chance_then_block")
+
+    async def talk() -> None:
+        for _ in range(3):  # the first leaves something in the ledger
+            app.replies = (framewise(kit, saying("Well.", new_call())),)
+            await drive(guarded, ask(kit, LONG, stream=True))
+            app.heard.clear()
+
+    asyncio.run(talk())
+    left = living(collected=False)
+    gc.collect()
+    assert left - living() == Counter()
 
 
 @every_dialect

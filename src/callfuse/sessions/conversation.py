@@ -222,7 +222,7 @@ def _merged(
     No method, as a generator of an object that holds it would keep a request's body until the collector comes.
     """
     for round_ in rounds:
-        at = _find(round_, kept, shift)
+        at = _find(round_, kept, shift) if kept else None
         if at is None:
             yield round_
             continue

@@ -65,21 +65,23 @@ class MessagesRequest:
             message = self._messages[position]
             if not isinstance(message, dict):
                 continue
-            if message.get("role") == "assistant":
+            role = message.get("role")
+            if role == "assistant":
                 answered = True
                 if calls := self._calls(position):
                     pair(calls, results)
                     yield Round(calls, position)
-            elif message.get("role") == "user":
+            elif role == "user":
                 real = _is_real_user(message)
                 if real:
                     yield None
                 if real or answered:
                     results = []
                 answered = False
-                results[:0] = [
+                found = [
                     (id_, Result(block.get("content"), block.get("is_error"))) for _, id_, block in _results(message)
                 ]
+                results = found + results if results else found
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""
@@ -207,14 +209,16 @@ class MessagesRequest:
         """The client's calls in the assistant message at `position`."""
         content = self._messages[position].get("content")
         return tuple(
-            ToolCall(
-                str(block.get("id") or ""),
-                str(block.get("name") or ""),
-                block.get("input"),
-                exact=partial(self._exact_input, position, at),
-            )
-            for at, block in enumerate(content if isinstance(content, list) else ())
-            if is_client_call(block)
+            [
+                ToolCall(
+                    str(block.get("id") or ""),
+                    str(block.get("name") or ""),
+                    block.get("input"),
+                    exact=partial(self._exact_input, position, at),
+                )
+                for at, block in enumerate(content if isinstance(content, list) else ())
+                if is_client_call(block)
+            ]
         )
 
     def _exact_input(self, position: int, block: int) -> Any:
