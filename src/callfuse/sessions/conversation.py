@@ -58,7 +58,7 @@ class Conversation:
         self._hindsight: list[tuple[Round, Finding]] | None = None
         self._seen: dict[int, Round] = {}
         self._kept = self._still_valid() if state.rounds else []
-        has_blocks = bool(self._kept) and any(call.blocked for round_ in self._kept for call in round_.calls)
+        has_blocks = True in [round_.blocked for round_ in self._kept]
         rounds = self._rounds
         if self._kept:
             rounds = Replayed(_merged(rounds, [*self._kept], self._shift, self._seen, with_all=self._has_dropped))
@@ -179,7 +179,9 @@ class Conversation:
         newest = self._rounds.at(0)
         if newest is not None and self.chained:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
-        kept = [self._moved(round_) for round_ in self._kept[-max_rounds:]]
+        seen, kept = self._seen, self._kept[-max_rounds:]
+        if seen or self._shift:
+            kept = [self._moved(round_) if self._shift or id(round_) in seen else round_ for round_ in kept]
         if newest is not None and not kept:
             kept.append(_kept(newest.calls, newest.position, None, self._turn))
         kept += [_kept(calls, self.request.length, now, self._turn) for calls in rounds]

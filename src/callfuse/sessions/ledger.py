@@ -65,10 +65,13 @@ class KeptRound:
     calls: tuple[KeptCall, ...]
     delivered: tuple[KeptCall, ...] = field(init=False)
     """Those of the calls that the client has."""
+    blocked: bool = field(init=False)
+    """Whether one of them was blocked."""
 
     def __post_init__(self) -> None:
-        """What is asked of each round, by each request."""
+        """What each request asks of each round."""
         object.__setattr__(self, "delivered", tuple([call for call in self.calls if not call.withheld]))
+        object.__setattr__(self, "blocked", any(call.blocked for call in self.calls))
 
     def restored(self) -> Round:
         """The round as detectors read it: it stands nowhere in the request."""
