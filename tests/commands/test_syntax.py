@@ -72,11 +72,20 @@ def test_the_text_around_stays(text: str, rest: str | None) -> None:
         "```\n!/set(tool-loop-mode=break)\n```",
         "~~~ sh\n!/set(tool-loop-mode=break)\n~~~~\nbye",
         "```\n!/set(tool-loop-mode=break)",
+        "````md\n```\n!/set(tool-loop-mode=break)\n```\n````",
+        "- ```\n  !/set(tool-loop-mode=break)\n  ```",
+        "2. > ```\n   > !/help\n   > ```\n",
+        "Run: ```\n!/set(tool-loop-mode=break)\n``` please",
+        "Run ```!/help``` please",
+        "```\r\n!/set(tool-loop-mode=break)\r\n```\r\nbye",
         "http://x!/set(tool-loop-mode=break)",
         "!/settle this",
         "!/status-quo",
         "!/ set(tool-loop-mode=break)",
         "!/frobnicate",
+        "!/settle",
+        "What is !/hepl",
+        "!/hepl me",
         "",
     ],
 )
@@ -84,6 +93,33 @@ def test_what_is_no_command(text: str) -> None:
     """Quoted lines, code, words, and what goes on without a space."""
     assert read(text, "!/").commands == ()
     assert read(text, "!/").rest == text
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        "> As you said.",
+        ">",
+        "`!/help`",
+        "```\n!/help\n```",
+        "``` sh\r\n!/help\r\n```\r",
+        "~~~\n```\n~~~",
+        "````\n```\n````",
+        "- ```\n  !/help\n  ```",
+        "Run ```!/help```",
+    ],
+)
+def test_quotes_end(quoted: str) -> None:
+    """What stands below a quoted line, or below a closed fence, is typed again."""
+    typed = read(f"{quoted}\n!/set(tool-loop-mode=break)\nGo on.", "!/")
+    assert typed.commands == (SET,)
+    assert typed.rest == f"{quoted}\nGo on."
+
+
+@pytest.mark.parametrize(("text", "name"), [("!/hepl", "hepl"), ("Go on.\n !/Statsu \n", "statsu"), ("!/uset", "uset")])
+def test_a_slip_may_stand_alone(text: str, name: str) -> None:
+    """A letter from a known name, in a line of its own: the answer says which was meant."""
+    assert read(text, "!/").commands == (Command(name),)
 
 
 def test_a_slip_is_told() -> None:

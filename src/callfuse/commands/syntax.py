@@ -1,7 +1,8 @@
 """What is typed: `!/set(tool-loop-mode=break, tool-loop-ttl="120")`, `!/unset(tool-loop-ttl)`, `!/status`, `!/help`.
 
 Names in any case, quotes of either kind or none, any number of commands in a text. What stands in code, in a fenced
-block or in a quoted line is no command.
+block or in a quoted line is no command. A known name needs no parentheses; an unknown one is a slip with them, or alone
+in its line and but a letter from a known one, and else plain text.
 """
 
 import re
@@ -9,11 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from rapidfuzz.distance import OSA
+
 NAMES: Final = ("set", "unset", "status", "help")
 
 _QUOTED: Final = re.compile(
-    r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)|^[ \t]*>.*$|`[^`\n]+`", re.DOTALL | re.MULTILINE
+    r"^[ \t]*(?:(?:[-*+>]|\d+[.)])[ \t]+)*(`{3,}|~{3,})[^`\n]*$.*?(?:^[ \t>]*\1[`~]*[ \t\r]*$|\Z)"
+    r"|^[ \t]*>[^\n]*$"
+    r"|(`{3,}).*?(?:\2|\Z)"
+    r"|`[^`\n]+`",
+    re.DOTALL | re.MULTILINE,
 )
+"""A fenced block, in a list too, up to a fence as long as its first; a quoted line; a fence within a line; inline code."""
 _ARGUMENTS: Final = r"""\(((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*)\)"""
 _ARGUMENT: Final = re.compile(r"""\s*([^=,"'\s]+)\s*(?:=\s*("[^"]*"|'[^']*'|[^,"']*?))?\s*(?:,|\Z)""")
 
@@ -61,22 +69,30 @@ def read(text: str, prefix: str) -> Typed:
 
 
 def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
-    """The commands that stand outside of quotes. A known name needs no parentheses; an unknown one is a slip with them,
-    and plain text without."""
+    """The commands that stand outside of quotes."""
     quoted = [match.span() for match in _QUOTED.finditer(text)]
     known = "|".join(NAMES)
     command = re.compile(
         rf"(?<![^\s)]){re.escape(prefix)}"
-        rf"(?:(?P<name>{known})(?![\w-])(?:[ \t]*{_ARGUMENTS})?|(?P<slip>[\w-]+)[ \t]*{_ARGUMENTS})",
-        re.IGNORECASE,
+        rf"(?:(?P<name>{known})(?![\w-])(?:[ \t]*{_ARGUMENTS})?|(?P<slip>[\w-]+)[ \t]*{_ARGUMENTS}"
+        rf"|(?P<alone>[\w-]+)[ \t\r]*$)",
+        re.IGNORECASE | re.MULTILINE,
     )
     for match in command.finditer(text):
-        if not any(begin <= match.start() < end for begin, end in quoted):
+        if any(begin <= match.start() < end for begin, end in quoted):
+            continue
+        if match["alone"] is None or _is_slip(match["alone"], text[: match.start()]):
             yield match
 
 
+def _is_slip(name: str, before: str) -> bool:
+    """Whether a name that nothing follows is meant for a command: first in its line, and a letter from a known one."""
+    is_first = not before.rpartition("\n")[2].strip()
+    return is_first and any(OSA.distance(name.lower(), known) <= 1 for known in NAMES)
+
+
 def _command(match: re.Match[str]) -> Command:
-    name = (match["name"] or match["slip"]).lower()
+    name = (match["name"] or match["slip"] or match["alone"]).lower()
     inside = (match[2] if match["name"] else match[4]) or ""
     arguments: list[tuple[str, str | None]] = []
     at = 0
