@@ -58,24 +58,26 @@ def test_what_was_set_before_stays() -> None:
     [
         (
             "!/set(tool-loop-mode=blok)",
-            "tool-loop-mode = 'blok': use observe, warn, block, chance_then_block or graduated",
+            "tool-loop-mode = 'blok': use observe, warn, block, chance_then_block or graduated.",
         ),
-        ("!/set(tool-loop-max-repeats=1)", "tool-loop-max-repeats = '1': use 0 (off) or a whole number from 2"),
-        ("!/set(tool-loop-ttl=soon)", "tool-loop-ttl = 'soon': use a number above 0, in seconds"),
-        ("!/set(tool-loop-detection)", "tool-loop-detection needs a value: use true or false"),
+        ("!/set(tool-loop-max-repeats=1)", "tool-loop-max-repeats = '1': use 0 (off) or a whole number from 2."),
+        ("!/set(tool-loop-ttl=soon)", "tool-loop-ttl = 'soon': use a number above 0, in seconds."),
+        ("!/set(tool-loop-detection)", "tool-loop-detection needs a value: use true or false."),
         ("!/set(tool-loop-tll=9)", "tool-loop-tll is no key that can be set here; did you mean tool-loop-ttl?"),
-        ("!/set(color=red)", f"color is no key that can be set here; use {KEYS}"),
-        ("!/set()", f"set needs key=value; the keys are {KEYS}"),
-        ("!/unset()", f"unset needs a key; the keys are {KEYS}"),
+        ("!/set(color=red)", f"color is no key that can be set here; use {KEYS}."),
+        ("!/set()", f"set needs key=value; the keys are {KEYS}."),
+        ("!/unset()", f"unset needs a key; the keys are {KEYS}."),
         ("!/sett(tool-loop-ttl=9)", "!/sett is no command; did you mean set?"),
-        ("!/set(=)", "!/set(...) cannot be read; use !/set(key=value, key=value)"),
+        ("!/hepl", "!/hepl is no command; did you mean help?"),
+        ("!/set(mode=warn)", "mode is no key that can be set here; did you mean tool-loop-mode?"),
+        ("!/set(=)", "!/set(...) cannot be read; use !/set(key=value, key=value)."),
     ],
 )
 def test_what_is_wrong_changes_nothing(text: str, why: str) -> None:
     """And the answer says what is allowed, though other commands beside it were right."""
     before = Overrides({"ttl_seconds": 9.0})
     after = ran(f"!/set(tool-loop-max-repeats=5) {text}", before)
-    assert after == Ran(before, f"[callfuse] Nothing was changed: {why}.", failed=True)
+    assert after == Ran(before, f"[callfuse] Nothing was changed: {why}", failed=True)
 
 
 def test_operators_decide_which_keys() -> None:

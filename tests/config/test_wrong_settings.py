@@ -51,6 +51,8 @@ LOOP = [
     ("ttl_seconds", float("inf"), "inf", "use a number above 0"),
     ("ttl_seconds", float("nan"), "nan", "use a number above 0"),
     ("heartbeat_s", True, "true", NO_SWITCH),
+    ("similarity_threshold", True, "true", NO_SWITCH),
+    ("similarity_threshold", 2, "2", "use a number above 0 to 1"),
     ("window", 1, "1", "use a whole number from 2 to 100"),
     ("window", 101, "101", "use a whole number from 2 to 100"),
     ("window", True, "true", NO_SWITCH),
@@ -128,6 +130,10 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
     [
         ({"tool_call_loop": {"max_repeat": 3}}, "tool_call_loop.max_repeat (keyword): unknown key; did you mean"
          " tool_call_loop.max_repeats?"),
+        ({"tool_call_loop": {"mod": "warn"}}, "tool_call_loop.mod (keyword): unknown key; did you mean"
+         " tool_call_loop.mode?"),
+        ({"tool_call_loop": {"models": {"*": {"mod": "warn"}}}}, "tool_call_loop.models.*.mod (keyword): unknown key;"
+         " did you mean tool_call_loop.models.*.mode?"),
         ({"tool_call_lop": {}}, "tool_call_lop (keyword): unknown key; did you mean tool_call_loop?"),
         ({"max_repeats": 3}, "max_repeats (keyword): unknown key; did you mean tool_call_loop.max_repeats?"),
         ({"tool_call_loop": {"port": 1}}, "tool_call_loop.port (keyword): unknown key; did you mean serve.port?"),

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
-from rapidfuzz import process
 
 from callfuse.commands.syntax import NAMES, Command
 from callfuse.model import MARKER
+from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import TierSettings
 from callfuse.policy.tiers import Overrides
 
@@ -78,7 +78,8 @@ def run(
         for command in commands:
             said += _action(command, actions, prefix)(command)
     except _WrongError as wrong:
-        return Ran(before, f"{REFUSED}: {wrong}.", failed=True)
+        end = "" if str(wrong).endswith("?") else "."
+        return Ran(before, f"{REFUSED}: {wrong}{end}", failed=True)
     return Ran(Overrides(values, before.tools), "\n".join([f"{MARKER} {said[0]}", *said[1:]]), failed=False)
 
 
@@ -141,6 +142,6 @@ def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
 
 def _meant(typed: str, names: Collection[str]) -> str:
     """The nearest name, else all of them."""
-    if found := process.extractOne(typed, list(names), score_cutoff=75):
-        return f"did you mean {found[0]}?"
+    if near := nearest(typed, names):
+        return f"did you mean {near}?"
     return f"use {', '.join(names)}" if names else "none can be"

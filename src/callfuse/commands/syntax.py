@@ -2,7 +2,7 @@
 
 Names in any case, quotes of either kind or none, any number of commands in a text. What stands in code, in a fenced
 block or in a quoted line is no command. A known name needs no parentheses; an unknown one is a slip with them, or alone
-in its line and but a letter from a known one, and else plain text.
+in its line but a letter from a known one, and else plain text.
 """
 
 import re
@@ -21,7 +21,7 @@ _QUOTED: Final = re.compile(
     r"|`[^`\n]+`",
     re.DOTALL | re.MULTILINE,
 )
-"""A fenced block, in a list too, up to a fence as long as its first; a quoted line; a fence within a line; inline code."""
+"""A fenced block, in a list too, up to a fence as long as its first; a quoted line; a fence in a line; inline code."""
 _ARGUMENTS: Final = r"""\(((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*)\)"""
 _ARGUMENT: Final = re.compile(r"""\s*([^=,"'\s]+)\s*(?:=\s*("[^"]*"|'[^']*'|[^,"']*?))?\s*(?:,|\Z)""")
 
@@ -78,15 +78,18 @@ def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
         rf"|(?P<alone>[\w-]+)[ \t\r]*$)",
         re.IGNORECASE | re.MULTILINE,
     )
+    at = 0
     for match in command.finditer(text):
         if any(begin <= match.start() < end for begin, end in quoted):
             continue
-        if match["alone"] is None or _is_slip(match["alone"], text[: match.start()]):
+        if match["alone"] is None or _is_slip(match["alone"], text[at : match.start()]):
             yield match
+            at = match.end()
 
 
 def _is_slip(name: str, before: str) -> bool:
-    """Whether a name that nothing follows is meant for a command: first in its line, and a letter from a known one."""
+    """Whether a name that ends its line is meant for a command: only commands stand `before` it in the line, and it is
+    a letter from a known one."""
     is_first = not before.rpartition("\n")[2].strip()
     return is_first and any(OSA.distance(name.lower(), known) <= 1 for known in NAMES)
 

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 
 from callfuse.config.layers import Layer
 from callfuse.config.model import KeyPath, leaves
-from callfuse.config.wording import nearest
+from callfuse.policy.nearest import nearest
 
 CONFIG_FILE = "CALLFUSE_CONFIG"
 

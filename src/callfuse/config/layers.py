@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from callfuse.config.model import Config, KeyPath, dotted, entry_of, item_name, item_of, keys, section_of
-from callfuse.config.wording import nearest, shown
+from callfuse.config.wording import shown
+from callfuse.policy.nearest import nearest
 
 OTHER_SPELLINGS: dict[KeyPath, KeyPath] = {
     ("tool_call_loop", "similarity", "threshold"): ("tool_call_loop", "similarity_threshold"),

@@ -1,25 +1,20 @@
-"""How a wrong setting is put into words: the value as far as it may be shown, what is allowed, the nearest name.
+"""How a wrong setting is put into words: the value as far as it may be shown, and what is allowed.
 
 Everything here turns values into text. No text holds the part of a URL that may be a credential.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
-from rapidfuzz import fuzz, process
 
 from callfuse.config.model import item_of, section_of
 
 LONGEST_SHOWN = 120
 """Characters of a value in a message."""
-NEAR = 75
-"""From how alike (of 100) a name is taken for another."""
-SLIP = 90
-"""From how alike (of 100) a name is nothing but another with a slip of the fingers."""
 
 _USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
 _QUERY = re.compile(r"(://[^\s?#]*[?#])\S+")
@@ -87,11 +82,3 @@ def _range(metadata: list[Any]) -> str:
     high = next((f"to {bound.le}" for bound in metadata if isinstance(bound, Le)), "")
     high = next((f"below {bound.lt}" for bound in metadata if isinstance(bound, Lt)), high)
     return "".join(f" {bound}" for bound in (low, high) if bound)
-
-
-def nearest(name: str, names: Collection[str], *, slip: bool = False) -> str | None:
-    """The one of `names` that someone who wrote `name` most likely meant (`slip`: meant and mistyped); None where none
-    is near."""
-    scorer, near = (fuzz.ratio, SLIP) if slip else (fuzz.WRatio, NEAR)
-    found = process.extractOne(name, names, scorer=scorer, processor=str.lower, score_cutoff=near)
-    return found[0] if found else None

@@ -143,6 +143,7 @@ Whole = Annotated[int, BeforeValidator(_number)]
 Repeats = Annotated[Whole, WrapValidator(_repeats)]
 Template = Annotated[str, Field(min_length=1), AfterValidator(_template)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+Threshold = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1)]
 Bytes = Annotated[Whole, Field(gt=0)]
 
 

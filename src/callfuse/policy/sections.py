@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from callfuse.policy.fields import Ladder, Repeats, Seconds, Strict, Template, Whole, limit
+from callfuse.policy.fields import Ladder, Repeats, Seconds, Strict, Template, Threshold, Whole, limit
 from callfuse.policy.fields import ladder as to_ladder
 
-Threshold = Annotated[float, Field(gt=0, le=1)]
 Calls = Annotated[Whole, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from callfuse.model import ANY_TOOL
-from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Ladder, Repeats, Rung, Seconds, Strict, Whole
+from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Ladder, Repeats, Rung, Seconds, Strict, Threshold, Whole
 from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.sections import (
     Calls,
@@ -23,7 +23,6 @@ from callfuse.policy.sections import (
     ModelSettings,
     Name,
     Similarity,
-    Threshold,
     ToolSettings,
 )
 from callfuse.policy.tiers import Overrides, Tier, given, matches, matching, merged
