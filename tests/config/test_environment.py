@@ -14,6 +14,9 @@ from callfuse.policy.settings import MODES, Rung
         (" chance ", MODES["chance_then_block"]),
         ("warn,steer,block", (Rung.WARN, Rung.STEER, Rung.BLOCK)),
         ("warn , block", (Rung.WARN, Rung.BLOCK)),
+        ("Warn,FORCE-TEXT", (Rung.WARN, Rung.FORCE_TEXT)),
+        ("BREAK", MODES["block"]),
+        ("chance-then-break", MODES["chance_then_block"]),
         ("steer,", (Rung.STEER,)),
     ],
 )

@@ -30,7 +30,11 @@ WORDS = [
     "x",
     "",
     "warn",
+    "BREAK",
+    "Graduated",
+    "CHANCE-THEN-BREAK",
     "steer",
+    "Force-text",
     "last",
     "jaccard",
     "INFO",
@@ -142,4 +146,5 @@ def test_it_explains() -> None:
     assert {name for name, own in loop.items() if "description" not in own} <= {
         "similarity", "detectors", "error_messages", "commands"
     }  # fmt: skip
+    assert json_schema()["title"] == "callfuse"
     Draft202012Validator.check_schema(json_schema())

@@ -34,6 +34,8 @@ SPELLINGS = {
     "!/set(tool_loop_max_repeats=4)": "tool-loop-max-repeats = 4 (session)",
     "!/set(tool_loop_ttl_seconds=600)": "tool-loop-ttl = 600 (session)",
     '!/set(tool_loop_mode="chance_then_block")': "tool-loop-mode = chance_then_block (session)",
+    "!/SET(TOOL_LOOP_MODE=Break)": "tool-loop-mode = block (session)",
+    "!/set(tool-loop-mode=chance-then-break)": "tool-loop-mode = chance_then_block (session)",
     "!/SET( Tool-Loop-TTL = '120' )": "tool-loop-ttl = 120 (session)",
 }
 UNSET = "!/unset(tool-loop-detection, tool-loop-max-repeats, tool-loop-ttl, tool-loop-mode)"

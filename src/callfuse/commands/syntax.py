@@ -2,7 +2,7 @@
 
 Names in any case, quotes of either kind or none, any number of commands in a text. What stands in code, in a fenced
 block or in a quoted line is no command. A known name needs no parentheses; an unknown one is a slip with them, or alone
-in its line but a letter from a known one, and else plain text.
+in its line and a letter from a known one, and else plain text.
 """
 
 import re

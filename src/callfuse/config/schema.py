@@ -3,6 +3,7 @@
 YAML of today reads `on` and `off` as words, where callfuse reads switches, so both are switches here.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,10 +22,17 @@ NUMBER: JSONSchema = {"type": "string", "pattern": r"^\s*[-+0-9_.eE]+\s*$"}
 """A number in quotes."""
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 WORDS = ("true", "t", "on", "yes", "y", "1", "false", "f", "off", "no", "n", "0")
-SPELLINGS = sorted({spelt for word in WORDS for spelt in (word, word.upper(), word.capitalize())})
-SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *SPELLINGS]}]}
-RUNG: JSONSchema = {"enum": [str(rung) for rung in fields.Rung]}
-MODE: JSONSchema = {"anyOf": [{"enum": list(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
+
+
+def _spelt(names: Iterable[str]) -> list[str]:
+    """Names in each way in which people write them: as they are, in capitals, with one capital, with dashes."""
+    cased = [spelt for name in names for spelt in (name, name.upper(), name.capitalize())]
+    return list(dict.fromkeys([*cased, *(name.replace("_", "-") for name in cased)]))
+
+
+SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *_spelt(WORDS)]}]}
+RUNG: JSONSchema = {"enum": _spelt(fields.Rung)}
+MODE: JSONSchema = {"anyOf": [{"enum": _spelt(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
 
 
 def json_schema() -> JSONSchema:
@@ -34,7 +42,7 @@ def json_schema() -> JSONSchema:
         _complete(schema if model is Config else schema["$defs"][model.__name__], model)
     loop = schema["$defs"]
     loop["Similarity"]["properties"]["threshold"] = loop["LoopSettings"]["properties"]["similarity_threshold"]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "callfuse", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "callfuse"}
 
 
 def _bounded(schema: Any) -> Any:
@@ -63,8 +71,7 @@ class _Generator(GenerateJsonSchema):
         if read is fields.ladder:
             return MODE
         if read is serve.lower:
-            names = self.generate_inner(schema["schema"])["enum"]
-            return {"enum": [spelt for name in names for spelt in (name, name.upper(), name.capitalize())]}
+            return {"enum": _spelt(self.generate_inner(schema["schema"])["enum"])}
         if read is serve.to_routes:
             routes = self.generate_inner(schema["schema"])
             text = {"type": "string", "pattern": "^/[^=]*=.*://"}
@@ -72,8 +79,7 @@ class _Generator(GenerateJsonSchema):
         if isinstance(read, fields.Limit):
             number = {"anyOf": [{"enum": [0]}, {"type": "integer", "minimum": 2}]}
             named = {"type": "object", "properties": {read.unit: number}, "additionalProperties": False}
-            words = {"enum": [spelt for word in fields.SWITCHES for spelt in (word, word.upper(), word.capitalize())]}
-            return {"anyOf": [{"type": "boolean"}, words, NUMBER, number, named]}
+            return {"anyOf": [{"type": "boolean"}, {"enum": _spelt(fields.SWITCHES)}, NUMBER, number, named]}
         return super().function_before_schema(schema)
 
     def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JSONSchema:

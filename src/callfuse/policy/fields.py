@@ -68,17 +68,21 @@ SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False,
 
 
 def ladder(value: Any) -> Any:
-    """A mode's name or a list of rungs becomes a ladder."""
+    """A mode's name or a list of rungs becomes a ladder; in any case, and with `-` for `_`."""
     rungs = ", ".join(Rung)
-    if isinstance(value, str) and value in MODES:
-        return MODES[value]
+    if isinstance(value, str) and (name := _name(value)) in MODES:
+        return MODES[name]
     if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
-        if bad := [rung for rung in value if rung not in list(Rung)]:
+        if bad := [rung for rung in value if _name(rung) not in list(Rung)]:
             raise ValueError(f"{bad[0]!r} is no rung; use {rungs}")
-        return tuple(Rung(rung) for rung in value)
+        return tuple(Rung(_name(rung)) for rung in value)
     # YAML reads `mode: off` as false.
     switch = "; `enabled: false` turns callfuse off" if isinstance(value, bool) else ""
     raise ValueError(f"use one of {', '.join(MODES)}, or a list of rungs ({rungs}){switch}")
+
+
+def _name(value: str) -> str:
+    return value.strip().lower().replace("-", "_")
 
 
 def _number(value: Any) -> Any:
