@@ -274,11 +274,13 @@ def test_a_wrong_command(kit: DialectKit, stream: bool) -> None:
 
 
 @every_dialect
-def test_locked_keys(kit: DialectKit) -> None:
-    """A key that operators have pinned stays as it is, and who tries is told so."""
-    locked = {"locked": ["tool_loop_mode"]}
-    (said,) = told(kit, meet(typing(kit, "!/set(tool-loop-mode=observe)"), [], "block", commands=locked))
-    assert said == "Nothing was changed: tool-loop-mode is set by whoever runs this server."
+@pytest.mark.parametrize("spelt", ["tool-loop-ttl", "tool_loop_ttl_seconds"])
+def test_locked_keys(kit: DialectKit, spelt: str) -> None:
+    """A key that operators have pinned stays as it is, and who tries is told so; in each spelling."""
+    locked = {"locked": [spelt]}
+    for typed in ("tool-loop-ttl=9", "tool_loop_ttl_seconds=9"):
+        (said,) = told(kit, meet(typing(kit, f"!/set({typed})"), [], "block", commands=locked))
+        assert said == "Nothing was changed: tool-loop-ttl is set by whoever runs this server."
 
 
 @every_dialect

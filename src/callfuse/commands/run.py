@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from callfuse.commands.syntax import NAMES, Command
 from callfuse.model import MARKER
-from callfuse.policy.nearest import nearest
-from callfuse.policy.sections import TierSettings
+from callfuse.policy.nearest import meant
+from callfuse.policy.sections import TierSettings, command_key
 from callfuse.policy.tiers import Overrides
 
 KEYS: Final = {
@@ -19,11 +19,6 @@ KEYS: Final = {
     "tool-loop-mode": "mode",
 }
 """What users call a setting, and what it is called in the file."""
-ALIASES: Final = {
-    "tool-loop-detection-enabled": "tool-loop-detection",
-    "tool-loop-ttl-seconds": "tool-loop-ttl",
-}
-"""Other spellings; `_` may stand for `-` everywhere."""
 ALLOWED: Final = {
     "enabled": "true or false",
     "max_repeats": "0 (off) or a whole number from 2",
@@ -89,7 +84,7 @@ def _action(
     if command.broken:
         raise _WrongError(f"{prefix}{command.name}(...) cannot be read; use {prefix}set(key=value, key=value)")
     if command.name not in actions:
-        raise _WrongError(f"{prefix}{command.name} is no command; {_meant(command.name, NAMES)}")
+        raise _WrongError(f"{prefix}{command.name} is no command; {meant(command.name, NAMES)}")
     return actions[command.name]
 
 
@@ -131,17 +126,9 @@ def _help(keys: Collection[str], prefix: str) -> list[str]:
 
 
 def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
-    key = typed.replace("_", "-")
-    key = ALIASES.get(key, key)
+    key = command_key(typed)
     if key in locked:
         raise _WrongError(f"{key} is set by whoever runs this server")
     if key not in keys:
-        raise _WrongError(f"{typed} is no key that can be set here; {_meant(key, keys)}")
+        raise _WrongError(f"{typed} is no key that can be set here; {meant(key, keys) if keys else 'none can be'}")
     return key
-
-
-def _meant(typed: str, names: Collection[str]) -> str:
-    """The nearest name, else all of them."""
-    if near := nearest(typed, names):
-        return f"did you mean {near}?"
-    return f"use {', '.join(names)}" if names else "none can be"

@@ -21,3 +21,9 @@ def nearest(name: str, names: Collection[str], *, slip: bool = False) -> str | N
     if found is None and not slip:
         found = process.extractOne(name, names, processor=str.lower, scorer=fuzz.WRatio, score_cutoff=NEAR)
     return found[0] if found else None
+
+
+def meant(name: str, names: Collection[str]) -> str:
+    """What to say to someone who wrote `name`: the nearest of `names`, else all of them."""
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else f"use {', '.join(names)}"

@@ -6,12 +6,24 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from callfuse.policy.fields import Ladder, Repeats, Seconds, Strict, Template, Threshold, Whole, limit
 from callfuse.policy.fields import ladder as to_ladder
+from callfuse.policy.nearest import meant
 
 Calls = Annotated[Whole, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 COMMAND_KEYS = ("tool-loop-detection", "tool-loop-max-repeats", "tool-loop-ttl", "tool-loop-mode")
 """What users call the settings that they may change in a message."""
+COMMAND_ALIASES = {
+    "tool-loop-detection-enabled": "tool-loop-detection",
+    "tool-loop-ttl-seconds": "tool-loop-ttl",
+}
+"""Other spellings; `_` may stand for `-` everywhere."""
+
+
+def command_key(spelt: str) -> str:
+    """The key that is meant by a spelling of it; what is no key as it is, with `-` for `_`."""
+    key = spelt.lower().replace("_", "-")
+    return COMMAND_ALIASES.get(key, key)
 
 
 def _prefix(value: str) -> str:
@@ -21,9 +33,10 @@ def _prefix(value: str) -> str:
 
 
 def _command_keys(values: tuple[str, ...]) -> tuple[str, ...]:
-    keys = tuple(value.replace("_", "-") for value in values)
-    if bad := [value for value, key in zip(values, keys, strict=True) if key not in COMMAND_KEYS]:
-        raise ValueError(f"{bad[0]!r} is no key of a command; use {', '.join(COMMAND_KEYS)}")
+    keys = tuple(map(command_key, values))
+    for value, key in zip(values, keys, strict=True):
+        if key not in COMMAND_KEYS:
+            raise ValueError(f"{value!r} is no key of a command; {meant(key, COMMAND_KEYS)}")
     return keys
 
 
