@@ -144,7 +144,25 @@ def test_a_harness_that_reports_in_texts(report: str) -> None:
     assert ran([TASK, DONE, user(f"{report}\n{SET}")]) == ([], False)
 
 
-@pytest.mark.parametrize("tag", ["system-reminder", "environment_details", "bash-stdout", "local-command-stdout"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "system-reminder",
+        "environment_details",
+        "bash-stdout",
+        "local-command-stdout",
+        "ide_selection",
+        "ide_opened_file",
+        "file_content",
+        "folder_content",
+        "url_content",
+        "git_working_state",
+        "terminal_output",
+        "environment_context",
+        "user_instructions",
+        "INSTRUCTIONS",
+    ],
+)
 def test_what_a_harness_puts_into_a_text(tag: str) -> None:
     """It is neither run nor changed, closed or not."""
     for end in (f"</{tag}>", ""):

@@ -21,9 +21,15 @@ RARE: Final = 64
 STAND_IN: Final = "(command)"
 """What a model reads in place of commands that another model has answered, where the message holds nothing else."""
 
-_ELEMENT: Final = re.compile(
-    r"(<(system-reminder|environment_details|file_content|local-command-\w+|bash-\w+)\b.*?(?:</\2>|\Z))", re.DOTALL
+_ELEMENTS: Final = (
+    # Claude Code, by itself and in an editor.
+    r"system-reminder|local-command-\w+|bash-\w+|ide_\w+|task-notification|user-prompt-submit-hook"
+    # Cline and those that descend from it.
+    r"|environment_details|(?:file|folder|url)_content|workspace_diagnostics|terminal_output|git_\w+"
+    # Codex.
+    r"|environment_context|user_instructions|INSTRUCTIONS|subagent_notification"
 )
+_ELEMENT: Final = re.compile(rf"(<({_ELEMENTS})\b.*?(?:</\2>|\Z))", re.DOTALL)
 """What harnesses put into texts of the user's."""
 _STYLES: Final[tuple[Callable[[str], bytes], ...]] = (
     dumps,
