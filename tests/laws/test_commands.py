@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from callfuse.testing import violations
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
-from tests.support.config import guard
+from tests.support.config import guard, settings
 from tests.support.kits import KITS, DialectKit, target_of
 from tests.support.meeting import MARK, Meeting, Session, ask, every_dialect, meet, reply, streamed_and_whole
 from tests.support.model import History, Round, Style, User
@@ -177,6 +177,24 @@ def test_what_nobody_has_typed(kit: DialectKit, place: str) -> None:
 
 
 @every_dialect
+@pytest.mark.parametrize(
+    "header",
+    [b"x-claude-code-agent-id", b"x-claude-code-parent-agent-id", b"x-openai-subagent", b"x-codex-parent-thread-id"],
+)
+def test_what_a_model_asks_of_a_sub_agent(kit: DialectKit, header: bytes) -> None:
+    """It stands there as a user's message, and is none: what looks like a command is text, and sets nothing."""
+
+    async def talking(session: Session) -> None:
+        for text in ("!/set(tool-loop-detection=false)", "!/set(tool-loop-detection=false) Find it."):
+            request = typing(kit, text, headers=(*HEADERS, (header, b"agent-number-1")))
+            met = await session.exchange(request, ok(kit))
+            assert met.app.heard[0].body == request.body
+        assert told(kit, await session.exchange(typing(kit, "!/status"))) == DEFAULTS
+
+    talk(talking)
+
+
+@every_dialect
 def test_a_command_is_run_once(kit: DialectKit) -> None:
     """A tool loop sends the message again: it is stripped again, and what was set since then stays."""
     question = User("!/set(tool-loop-max-repeats=5) Find the zebra crossing.")
@@ -281,6 +299,20 @@ def test_locked_keys(kit: DialectKit, spelt: str) -> None:
     for typed in ("tool-loop-ttl=9", "tool_loop_ttl_seconds=9"):
         (said,) = told(kit, meet(typing(kit, f"!/set({typed})"), [], "block", commands=locked))
         assert said == "Nothing was changed: tool-loop-ttl is set by whoever runs this server."
+
+
+def test_a_lock_comes_later() -> None:
+    """What a session has set before a key was pinned holds no more; what is not pinned still does."""
+    kit = KITS[0]
+    guarded: Any = guard(play(ok(kit)), "warn")
+
+    async def talking() -> list[str]:
+        await drive(guarded, typing(kit, "!/set(tool-loop-ttl=77, tool-loop-max-repeats=7)"))
+        guarded.configure(settings("warn", commands={"locked": ["tool-loop-ttl"]}))
+        status = await drive(guarded, typing(kit, "!/status"))
+        return kit.read(status.body, stream=False)[0].text.split("\n")
+
+    assert asyncio.run(talking())[1:3] == ["tool-loop-max-repeats = 7 (session)", "tool-loop-ttl = 300 (default)"]
 
 
 @every_dialect

@@ -3,6 +3,7 @@
 A request that callfuse must not change (it is signed) keeps its commands, and none of them is run.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -18,7 +19,7 @@ from callfuse.observe.counts import Counts
 from callfuse.policy.sections import Commands
 from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.policy.tiers import Overrides, origin
-from callfuse.sessions.identity import Lane, lane_at
+from callfuse.sessions.identity import Headers, Lane, is_sub_agent, lane_at
 from callfuse.sessions.ledger import LaneState, Ledger, SessionKey, SessionState
 
 ACTION: Final = b"command"
@@ -51,17 +52,25 @@ class ChatCommands:
         self._enabled = settings.enabled
         self._mark = Mark(settings.prefix)
         self._run = partial(run, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
+        self._pinned = frozenset(KEYS[key] for key in settings.locked)
         self._prefix = settings.prefix
 
-    def find(self, request: Request) -> Found:
-        """The commands of a request, and the edits without which a vendor would see them."""
+    def find(self, request: Request, headers_: Headers) -> Found:
+        """The commands of a request, and the edits without which a vendor would see them. What a sub-agent is asked
+        has been written by a model."""
         body, follower = request.body, continuing(request)
         found = NOTHING
-        if self._enabled and self._mark.stands_in(body):
+        if self._enabled and self._mark.stands_in(body) and not is_sub_agent(headers_):
             found = find(request, self._prefix)
         if follower is not None and (edits := follower.from_aside()):
             found = found._replace(edits=(*found.edits, *edits))
         return found
+
+    def holding(self, kept: SessionState) -> SessionState:
+        """What of a session's settings holds: nothing that operators have pinned since."""
+        if not self._pinned:
+            return kept
+        return replace(kept, overrides=kept.overrides.without(self._pinned))
 
     async def carry_out(
         self, found: Found, request: Request, session: Session, before: SessionState, status: "Status"

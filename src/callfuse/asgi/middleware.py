@@ -106,7 +106,7 @@ class CallFuseMiddleware:
             target = f"{scope['path']}?{query.decode('latin-1')}" if query else scope["path"]
             payload = loads(content)
             request = dialect.read_request(content, payload, target)
-            typed = self._commands.find(request) if request is not None else NOTHING
+            typed = self._commands.find(request, found) if request is not None else NOTHING
             if request is None or (request.probe and not typed.any):
                 return None
             backend = self._backend_of(scope["path"]) or ""
@@ -116,7 +116,7 @@ class CallFuseMiddleware:
             now = host.clock()
             state = await self.ledger.read(lane, now)
             name = state.session or lane.session
-            kept = await self.ledger.read_session((lane.credential, name), now)
+            kept = self._commands.holding(await self.ledger.read_session((lane.credential, name), now))
             signed = headers.is_signed(found)
             if typed.any and signed:
                 host.unguarded("signed command")

@@ -4,7 +4,7 @@ A tier is a name and the values that it sets. Tiers go in from the lowest, one s
 the tier that each of them is from.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -30,6 +30,15 @@ class Overrides:
 
     def __bool__(self) -> bool:
         return bool(self.values or self.tools)
+
+    def without(self, keys: Collection[str]) -> "Overrides":
+        """All but these keys."""
+        tools = {name: _without(keys, values) for name, values in self.tools.items()}
+        return Overrides(_without(keys, self.values), tools)
+
+
+def _without(keys: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def matching(kind: str, name: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:

@@ -54,6 +54,8 @@ _OTHER_VENDOR: Final = re.compile(rb"x-(?!(?:.*-)?parent-).+-session-id")
 
 AGENT_HEADERS: Final = (b"x-claude-code-parent-agent-id", b"x-claude-code-agent-id")
 CODEX_AGENT_HEADERS: Final = (b"thread-id",)
+SUB_AGENT_HEADERS: Final = (*AGENT_HEADERS, b"x-openai-subagent", b"x-codex-parent-thread-id")
+"""Claude Code and Codex send these with the requests of agents that a model has started, and with no others."""
 
 _BAGGAGE: Final = b"baggage"
 _IN_BAGGAGE: Final = re.compile(rb"(?:\A|,)\s*session\.id\s*=([^,;]+)")
@@ -124,6 +126,11 @@ def lane_of(
     if source in WEAK:
         session = _with_fingerprint(source, session, fingerprint)
     return Lane(credential, session, fingerprint, source, _agent(headers) if told else "")
+
+
+def is_sub_agent(headers: Headers) -> bool:
+    """Whether a model has started the agent, and so has written what stands there as a user's message."""
+    return any(_text(headers.get(name)) for name in SUB_AGENT_HEADERS)
 
 
 def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
