@@ -101,6 +101,19 @@ def test_every_spelling(kit: DialectKit, stream: bool) -> None:
     talk(talking)
 
 
+@streamed_and_whole
+@pytest.mark.parametrize(("asked", "given"), [(2, 2), (1000, 128)])
+def test_several_choices(stream: bool, asked: int, given: int) -> None:
+    """Each says the same, as far as the vendor would give so many."""
+    kit = KITS[0]
+    met = meet(ask(kit, History((User("!/help"),)), stream=stream, n=asked, headers=HEADERS), [])
+    assert stream is False or kit.faults(met.body) == []
+    views = kit.sdk(met.body, stream=stream)
+    assert [(view.calls, view.finish) for view in views] == [((), kit.stopped)] * given
+    assert {view.text for view in views} == {views[0].text}
+    assert views[0].text.startswith(MARK)
+
+
 @every_dialect
 @streamed_and_whole
 def test_help(kit: DialectKit, stream: bool) -> None:

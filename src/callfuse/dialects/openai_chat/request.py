@@ -16,6 +16,7 @@ from callfuse.jsontext import END, Edit, apply, dumps, loads
 from callfuse.model import Result, Round
 
 _NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+_MOST_CHOICES: Final = 128
 
 
 class ChatRequest:
@@ -173,9 +174,9 @@ class ChatRequest:
         """A completion that says this text."""
         message = {"role": "assistant", "content": None if self.structured else text}
         message["refusal"] = text if self.structured else None
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        choice = {"message": message, "logprobs": None, "finish_reason": "stop"}
         head = {"id": "chatcmpl-callfuse", "object": "chat.completion", "created": 0, "model": self.model}
-        return dumps(head | {"choices": [choice], "usage": _NO_TOKENS})
+        return dumps(head | {"choices": [{"index": at} | choice for at in self._own_choices()], "usage": _NO_TOKENS})
 
     def aside(self, text: str) -> OwnAnswer:
         """A completion that no model has made, whole or in chunks."""
@@ -183,8 +184,13 @@ class ChatRequest:
             return OwnAnswer(JSON, self.own_answer(text))
         head = {"id": "chatcmpl-callfuse", "object": "chat.completion.chunk", "created": 0, "model": self.model}
         writer = self.writer(usage="last")
-        writer.sent(head | {"choices": [{"index": 0, "delta": {}}], "usage": _NO_TOKENS})
-        return OwnAnswer(EVENT_STREAM, writer.close({0: Block(text)}))
+        choices = [{"index": at, "delta": {}} for at in self._own_choices()]
+        writer.sent(head | {"choices": choices, "usage": _NO_TOKENS})
+        return OwnAnswer(EVENT_STREAM, writer.close({at: Block(text) for at in self._own_choices()}))
+
+    def _own_choices(self) -> range:
+        """As many as are asked for; the vendor knows no more than 128."""
+        return range(min(max(self.choices, 1), _MOST_CHOICES))
 
     def typed(self, at: int) -> Typed | None:
         """What a person has typed in a message."""
