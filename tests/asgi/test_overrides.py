@@ -128,6 +128,32 @@ async def test_a_wrong_header_is_counted_and_logged_once(caplog: pytest.LogCaptu
     assert line.startswith("the header x-callfuse-mode is ignored, nor are others like it logged: 'blok': use one of")
 
 
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        (b"x-callfuse-mod", "did you mean x-callfuse-mode?"),
+        (b"X-Callfuse-Max-Repeat", "did you mean x-callfuse-max-repeats?"),
+        (b"x-callfuse-session", "did you mean x-callfuse-session-id?"),
+        (b"x-callfuse-qqq", "use x-callfuse-enabled, x-callfuse-escalate-model, "),
+    ],
+)
+@pytest.mark.parametrize("settings", [ALLOWED, {"mode": "block"}], ids=["allowed", "not allowed"])
+async def test_an_unknown_header_is_told_the_right_one(
+    settings: dict[str, Any], name: bytes, right: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, whatever its name; its value stays out of the log, and the exchange goes on as without it."""
+    guard = guarded(app(), settings)
+    with caplog.at_level(logging.WARNING, "callfuse"):
+        for one in (name, b"x-callfuse-other"):
+            exchange = await drive(guard, looping((one, b"s3cret"), (b"x-callfuse-via", b"1.1 other")))
+            assert MARK.encode() in exchange.body
+    assert guard.counts.of("ignored_headers", "unknown") == 2
+    (line,) = [record.getMessage() for record in caplog.records if "header" in record.getMessage()]
+    told = f"the header {name.decode().lower()} is ignored, nor are others like it logged: there is none of this name; "
+    assert line.startswith(told + right)
+    assert "s3cret" not in line
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/models"), ("POST", "/v1/embeddings")])
 async def test_headers_of_other_requests_go_no_further(method: str, path: str) -> None:
     """SDKs send them with everything."""

@@ -145,6 +145,9 @@ class CallFuseMiddleware:
 
     def _from_headers(self, host: Host, found: dict[bytes, bytes]) -> Overrides:
         """What the headers of a request set."""
+        for name, problem in overrides.unknown(found).items():
+            if self.counts.add("ignored_headers", "unknown") == 1:  # any name may come from outside
+                log.header(name, problem)
         if not host.settings.header_overrides:
             return NO_OVERRIDES
         own, wrong = overrides.given(found)

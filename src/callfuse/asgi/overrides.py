@@ -13,8 +13,10 @@ from callfuse.asgi.headers import without
 from callfuse.asgi.types import Scope
 from callfuse.config.model import section_of
 from callfuse.config.wording import right, shown
+from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
 from callfuse.policy.tiers import Overrides
+from callfuse.sessions.identity import OWN_HEADER
 
 KEYS: Final = {
     f"x-callfuse-{key.replace('_', '-')}".encode(): key
@@ -23,6 +25,8 @@ KEYS: Final = {
 }
 """Each header and the key that it sets."""
 NAMES: Final = frozenset(KEYS)
+_OURS: Final = b"x-callfuse-"
+_KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 
 def given(found: Mapping[bytes, bytes]) -> tuple[Overrides, dict[str, str]]:
@@ -40,6 +44,21 @@ def given(found: Mapping[bytes, bytes]) -> tuple[Overrides, dict[str, str]]:
         else:
             values[key] = getattr(section, key)
     return Overrides(values), wrong
+
+
+def unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
+    """The headers that begin as callfuse's own and are none, each with the one that was meant."""
+    if _OURS not in b" ".join(found):
+        return {}
+    names = [name.decode("latin-1") for name in found if name.startswith(_OURS) and name not in _KNOWN]
+    bare = {name.decode().removeprefix(_OURS.decode()): name.decode() for name in sorted({*NAMES, OWN_HEADER})}
+    return {name: f"there is none of this name; {_meant(name, bare)}" for name in names}
+
+
+def _meant(name: str, bare: Mapping[str, str]) -> str:
+    """Compared without the prefix, which would make all of them alike."""
+    near = nearest(name.removeprefix(_OURS.decode()), bare)
+    return f"did you mean {bare[near]}?" if near else f"use {', '.join(bare.values())}"
 
 
 def stripped(scope: Scope, found: Mapping[bytes, bytes]) -> Scope:

@@ -82,7 +82,7 @@ def _is_service_link(name: str, text: str) -> bool:
 def _slip(name: str) -> str | None:
     """The one of the four that this name is a slip of."""
     four = {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
-    near = nearest(name.removeprefix(_SHORT_PREFIX), list(four), slip=True)
+    near = nearest(name.removeprefix(_SHORT_PREFIX), four, slip=True)
     return four[near] if near else None
 
 
@@ -92,6 +92,6 @@ def _meant(name: str) -> str:
     spellings |= {variable: variable for variable in (CONFIG_FILE, *variables())}
     # Compared without the prefix, which would make all of them alike.
     bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
-    if near := nearest(name.removeprefix(_PREFIX), list(bare)):
+    if near := nearest(name.removeprefix(_PREFIX), bare):
         return f"did you mean {bare[near]}?"
     return f"the variables are {', '.join((CONFIG_FILE, *variables()))}"

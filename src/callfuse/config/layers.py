@@ -135,8 +135,8 @@ def _meant(model: type[BaseModel], path: KeyPath) -> str:
     places = {leaf[-1]: leaf for leaf, _ in reversed(list(keys()))}
     if path[-1] in places:
         return f"did you mean {dotted(places[path[-1]])}?"
-    if near := nearest(path[-1], list(model.model_fields)):
+    if near := nearest(path[-1], model.model_fields):
         return f"did you mean {dotted((*path[:-1], near))}?"
-    if near := nearest(path[-1], list(places), slip=True):
+    if near := nearest(path[-1], places, slip=True):
         return f"did you mean {dotted(places[near])}?"
     return f"the keys here are {', '.join(model.model_fields)}"

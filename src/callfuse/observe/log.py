@@ -56,8 +56,9 @@ def fail_open(cause: str, *, session: str) -> None:
 
 
 def header(name: str, problem: str) -> None:
-    """A header that would change a setting cannot be read."""
-    logger.warning("the header %s is ignored, nor are others like it logged: %s", name, _plain(problem, len(problem)))
+    """A header that would change a setting cannot be read, or is none that there is."""
+    what = _plain(problem, len(problem))
+    logger.warning("the header %s is ignored, nor are others like it logged: %s", _plain(name), what)
 
 
 def callback(error: Exception) -> None:

@@ -16,10 +16,11 @@ SLIP: Final = 90
 def nearest(name: str, names: Collection[str], *, slip: bool = False) -> str | None:
     """The one of `names` that someone who wrote `name` most likely meant (`slip`: meant and mistyped); None where none
     is near. The most alike as a whole, else the one that has most of it in it."""
+    choices = list(names)  # of a mapping rapidfuzz would take the values
     least = SLIP if slip else ALIKE
-    found = process.extractOne(name, names, processor=str.lower, scorer=fuzz.ratio, score_cutoff=least)
+    found = process.extractOne(name, choices, processor=str.lower, scorer=fuzz.ratio, score_cutoff=least)
     if found is None and not slip:
-        found = process.extractOne(name, names, processor=str.lower, scorer=fuzz.WRatio, score_cutoff=NEAR)
+        found = process.extractOne(name, choices, processor=str.lower, scorer=fuzz.WRatio, score_cutoff=NEAR)
     return found[0] if found else None
 
 
