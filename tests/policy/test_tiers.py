@@ -96,6 +96,13 @@ def test_globs_know_no_case_and_no_namespace() -> None:
     assert server.for_exchange("anthropic:claude-x").max_repeats == 3
 
 
+def test_a_model_is_one_text() -> None:
+    """A dot in it begins no name of its own, as it does in a tool's."""
+    server = LoopSettings.model_validate({"models": {"1-mini": {"max_repeats": 7}, "claude-*": {"max_repeats": 8}}})
+    for model in ("openai:gpt-4.1-mini", "bedrock:anthropic.claude-x"):
+        assert server.for_exchange(model).max_repeats == 3
+
+
 def test_what_a_tool_is() -> None:
     """Pollers and state-changing tools by the block's globs, unless the tool says otherwise."""
     server = LoopSettings.model_validate(

@@ -25,7 +25,7 @@ from callfuse.policy.sections import (
     Similarity,
     ToolSettings,
 )
-from callfuse.policy.tiers import Overrides, Tier, given, matches, matching, merged
+from callfuse.policy.tiers import Overrides, Tier, given, matches, merged, of_model, of_tool
 
 __all__ = [
     "MODES",
@@ -225,9 +225,9 @@ class LoopSettings(Strict):
 
     def tiers(self, model: str = "", session: Overrides = NO_OVERRIDES, tool: str | None = None) -> list[Tier]:
         """The tiers above these settings that hold for a model, a session and a tool, the lowest first."""
-        tiers = [*matching("models", model, self.models)] if model else []
+        tiers = [*of_model(model, self.models)] if model else []
         if tool is not None:
-            tiers += [Tier(one.name, _of_tool(one.values)) for one in matching("per_tool", tool, self.per_tool)]
+            tiers += [Tier(one.name, _of_tool(one.values)) for one in of_tool(tool, self.per_tool)]
         if session.values:
             tiers.append(Tier("session", session.values))
         for pattern in sorted(session.tools, key=len) if tool is not None else ():

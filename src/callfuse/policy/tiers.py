@@ -41,16 +41,32 @@ def _without(keys: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def matching(kind: str, name: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
-    """The entries whose globs match a name, in any case; the longer a pattern, the higher its tier."""
+def of_model(model: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
+    """The entries whose globs match backend and model, as one text; the longer a pattern, the higher its tier."""
+    return _matching("models", {model.lower()}, entries)
+
+
+def of_tool(tool: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
+    """The entries whose globs match a tool, as in `matches`; the longer a pattern, the higher its tier."""
+    return _matching("per_tool", _names(tool), entries)
+
+
+def matches(tool: str, patterns: Iterable[str]) -> bool:
+    """Whether a tool is one of these globs, in any case; with its namespace (before a dot) or without."""
+    return _is_one(_names(tool), patterns)
+
+
+def _matching(kind: str, names: Collection[str], entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
     for pattern in sorted(entries, key=len):
-        if matches(name, (pattern,)):
+        if _is_one(names, (pattern,)):
             yield Tier(f"{kind} {pattern}", given(entries[pattern]))
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name is one of these globs, in any case; a tool's with its namespace (before a dot) or without."""
-    names = {name.lower(), name.lower().rpartition(".")[2]}
+def _names(tool: str) -> set[str]:
+    return {tool.lower(), tool.lower().rpartition(".")[2]}
+
+
+def _is_one(names: Collection[str], patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(one, pattern.lower()) for pattern in patterns for one in names)
 
 
