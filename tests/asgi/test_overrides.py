@@ -186,7 +186,8 @@ def model_of(request: Request) -> str:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "blocked"), [("openai:*", True), ("azure:*", False), ("openai:{model}", True), ("openai:other", False)]
+    ("pattern", "blocked"),
+    [("openai:*", True), ("anthropic:*", False), ("openai:{model}", True), ("openai:other", False)],
 )
 async def test_settings_of_a_model(pattern: str, blocked: bool) -> None:
     """By the dialect's vendor and the request's model; one that is switched on alone is guarded alone."""

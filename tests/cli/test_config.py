@@ -89,7 +89,14 @@ def test_what_holds_and_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["explain", "--model", "gpt-4o"], "--model 'gpt-4o': use backend and model, as in openai:gpt-4o\n"),
+        (
+            ["explain", "--model", "gpt-4o"],
+            "--model 'gpt-4o': there is no such backend; use backend and model, as in openai:gpt-4o\n",
+        ),
+        (
+            ["explain", "--model", "opnai:gpt-4o"],
+            "--model 'opnai:gpt-4o': there is no such backend; did you mean openai:gpt-4o?\n",
+        ),
         (["explain", "--config", "missing.yaml"], "missing.yaml: cannot read this file: No such file or directory\n"),
         (["check", "missing.yaml"], "missing.yaml: cannot read this file: No such file or directory\n"),
         (["init", "no/such/folder.yaml"], "cannot write no/such/folder.yaml: No such file or directory; use the name"),

@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 
 def test_a_threshold_may_stand_with_the_rest_of_similarity(tmp_path: Path) -> None:
-    """`similarity.threshold` is `similarity_threshold`, in errors too; both of them in one file are one too many."""
+    """`similarity.threshold` is `similarity_threshold`, in errors too; they must not say different things."""
     file = tmp_path / "callfuse.yaml"
     file.write_text("tool_call_loop:\n  similarity: {threshold: 0.85, algorithm: jaccard}\n")
     loop = load_config(file, {}).tool_call_loop
@@ -142,6 +142,32 @@ def test_a_threshold_may_stand_with_the_rest_of_similarity(tmp_path: Path) -> No
     twice = "tool_call_loop:\n  similarity_threshold: 0.9\n  similarity:\n    threshold: 0.8\n"
     assert problems(twice, tmp_path) == [
         "tool_call_loop.similarity_threshold: given twice (callfuse.yaml, line 2; callfuse.yaml, line 4); keep one"
+    ]
+    file.write_text(twice.replace("0.8", "0.9"))
+    assert load_config(file, {}).tool_call_loop.similarity_threshold == 0.9
+
+
+def test_a_model_may_have_longer_keys(tmp_path: Path) -> None:
+    """Seed 000's names for what is different for a model, with their lines in errors."""
+    file = tmp_path / "callfuse.yaml"
+    text = """\
+tool_call_loop:
+  models:
+    "openai:gpt-4o":
+      tool_loop_detection_enabled: false
+      tool_loop_detection_max_repeats: 5
+      tool_loop_detection_ttl_seconds: 60
+      tool_loop_detection_mode: break
+"""
+    file.write_text(text)
+    loop = load_config(file, {}).tool_call_loop.for_exchange("openai:gpt-4o")
+    assert (loop.enabled, loop.max_repeats, loop.ttl_seconds, loop.ladder) == (False, 5, 60, ("block",))
+    assert problems(text.replace(": 5", ": 1"), tmp_path) == [
+        "tool_call_loop.models.openai:gpt-4o.max_repeats = 1 (callfuse.yaml, line 5): use 0 (off) or a whole number"
+        " from 2"
+    ]
+    assert problems(f"{text}      mode: warn\n", tmp_path) == [
+        "tool_call_loop.models.openai:gpt-4o.mode: given twice (callfuse.yaml, line 7; callfuse.yaml, line 8); keep one"
     ]
 
 

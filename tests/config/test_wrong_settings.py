@@ -1,15 +1,17 @@
 """What is wrong is named with its key, its value, its source and what is right; all of it at once."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from callfuse.asgi.overrides import KEYS as HEADERS
 from callfuse.commands.run import KEYS
 from callfuse.config import load_config
-from callfuse.config.model import leaves
+from callfuse.config.model import dotted, keys, leaves
 from callfuse.config.wording import allowed
 from callfuse.errors import ConfigError
 from callfuse.policy.sections import COMMAND_KEYS
@@ -153,9 +155,14 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
          " you mean tool_call_loop.detectors.no_news?"),
         ({"tool_call_loop": {"commands": {"lock": []}}}, "tool_call_loop.commands.lock (keyword): unknown key; did you"
          " mean tool_call_loop.commands.locked?"),
-        ({"tool_call_loop": {"models": {"openai:*": {"tool_loop_detection_max_repeats": 4}}}}, "tool_call_loop.models."
-         "openai:*.tool_loop_detection_max_repeats (keyword): unknown key; did you mean"
-         " tool_call_loop.models.openai:*.max_repeats?"),
+        ({"tool_call_loop": {"per_tool": {"a": {"tool_loop_detection_mode": "warn"}}}}, "tool_call_loop.per_tool.a"
+         ".tool_loop_detection_mode (keyword): unknown key; did you mean tool_call_loop.per_tool.a.mode?"),
+        ({"tool_call_loop": {"similarity": {"treshold": 0.9}}}, "tool_call_loop.similarity.treshold (keyword): unknown"
+         " key; did you mean tool_call_loop.similarity.threshold?"),
+        ({"tool_call_loop": {"custom_message": "x"}}, "tool_call_loop.custom_message (keyword): unknown key; did you"
+         " mean tool_call_loop.error_messages.guidance?"),
+        ({"tool_loop_detection": {"enabled": False}}, "tool_loop_detection (keyword): unknown key; did you mean"
+         " tool_call_loop?"),
         ({"tool_call_loop": {"models": {"openai:*": {"detectors": {"cicle": 3}}}}}, "tool_call_loop.models.openai:*."
          "detectors.cicle (keyword): unknown key; did you mean tool_call_loop.models.openai:*.detectors.cycle?"),
         ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are tool_call_loop, serve"),
@@ -164,6 +171,47 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
 def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:
     """The nearest key is named with its full path, and the value, which may be anything, is not printed."""
     assert complaint(source) == expected
+
+
+def test_agents_have_no_names() -> None:
+    """The hint names what there is instead, and each of it exists."""
+    agents = [{"name": "a", "tool_loop_detection": {"enabled": False, "custom_message": "No {tool_name}."}}]
+    said = complaint({"agents": agents})
+    assert said.startswith("agents (keyword): unknown key; requests do not say which agent sends them; ")
+    assert {f"tool_call_loop.{key}" for key in ("per_tool", "models", "header_overrides")} <= set(
+        re.findall(r"tool_call_loop\.\w+", said)
+    )
+    assert {dotted(path) for path, _ in keys()} >= set(re.findall(r"tool_call_loop[\w.]+", said))
+    assert set(re.findall(rb"x-callfuse-\w+", said.encode())) <= set(HEADERS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "right"),
+    [
+        ("gpt-4o*", "use backend and model, as in openai:gpt-4o*"),
+        ("opnai:gpt-4o*", "did you mean openai:gpt-4o*?"),
+        ("Anthropc:*", "did you mean anthropic:*?"),
+        ("vlm:*", "did you mean vllm:*?"),
+        ("azure:gpt-4o", "the backends are anthropic, bedrock, cohere, gemini, ollama, openai, vllm"),
+    ],
+)
+def test_a_glob_that_matches_no_model(pattern: str, right: str, tmp_path: Path) -> None:
+    """No backend has a model of such a name: neither a dialect's vendor nor one that a route names."""
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "serve: {routes: [{path: /own, upstream: http://h, backend: vllm}]}\n"
+        f'tool_call_loop:\n  models:\n    "{pattern}":\n      mode: block\n'
+    )
+    said = complaint(file)
+    assert said == f"tool_call_loop.models.{pattern} ({file}, line 4): matches no model; {right}"
+
+
+@pytest.mark.parametrize("pattern", ["*", "*:gpt-*", "*gpt-4o", "OpenAI:*", "o*:x", "[ao]*", "open?i:x", "own:model:1"])
+def test_a_glob_that_may_match(pattern: str) -> None:
+    """Whatever stands for the backend's name, in any case."""
+    routes = [{"path": "/own", "upstream": "http://h", "backend": "Own"}]
+    found = load_config({"tool_call_loop": {"models": {pattern: {"mode": "block"}}}, "serve": {"routes": routes}}, {})
+    assert pattern in found.tool_call_loop.models
 
 
 @pytest.mark.parametrize(

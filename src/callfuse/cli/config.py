@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from callfuse.config import Resolved, resolve
+from callfuse.config import Resolved, backend_meant, resolve
 from callfuse.config.effective import DEFAULT, Row, effective, value_at
 from callfuse.config.model import dotted
 from callfuse.config.schema import json_schema
@@ -74,9 +74,10 @@ def explain(
 
     Per-tool entries win over those of models, these over the environment, this over the file, and that over defaults.
     """
-    if model and ":" not in model:
-        raise _wrong(f"--model {model!r}: use backend and model, as in openai:{model}")
-    rows = list(effective(_resolved(config), model, tool))
+    resolved = _resolved(config)
+    if model and model.partition(":")[0].lower() not in map(str.lower, resolved.config.backends):
+        raise _wrong(f"--model {model!r}: there is no such backend; {backend_meant(model, resolved.config)}")
+    rows = list(effective(resolved, model, tool))
     if json:
         typer.echo(json_text.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
     else:

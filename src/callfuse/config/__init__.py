@@ -6,7 +6,8 @@ the value (never a credential), where it was given, and what would be right.
 """
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,9 @@ from callfuse.config.layers import Given, Layer, layer_of
 from callfuse.config.model import Config, KeyPath, dotted, field_at, item_name, item_of
 from callfuse.config.wording import right, shown, without_credentials
 from callfuse.errors import ConfigError
+from callfuse.policy.nearest import nearest
 
-__all__ = ["Config", "Resolved", "Source", "load_config", "resolve", "without_credentials"]
+__all__ = ["Config", "Resolved", "Source", "backend_meant", "load_config", "resolve", "without_credentials"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def resolve(
     problems = [problem for layer in layers for problem in layer.problems]
     try:
         config = Config.model_validate(_nested(given))
+        problems += _without_backend(config, given)
     except ValidationError as error:
         problems += _in_words(error, given)
     if problems:
@@ -91,6 +94,27 @@ def _nested(given: Mapping[KeyPath, Given]) -> dict[str, Any]:
             branch = branch.setdefault(name, {})
         branch[path[-1]] = value.value
     return tree
+
+
+def _without_backend(config: Config, given: Mapping[KeyPath, Given]) -> Iterator[str]:
+    """A line for each glob over models that no backend has a model for."""
+    above = ("tool_call_loop", "models")
+    for pattern in config.tool_call_loop.models:
+        plain = re.split(r"[*?[]", pattern.lower(), maxsplit=1)[0]  # what every model that it matches begins with
+        starts = [f"{backend.lower()}:" for backend in config.backends]
+        if not any(start.startswith(plain) or plain.startswith(start) for start in starts):
+            place = (*above, pattern)
+            source = next(value.within(place) for path, value in given.items() if path[: len(place)] == place)
+            yield f"{dotted(place)} ({source}): matches no model; {backend_meant(pattern, config)}"
+
+
+def backend_meant(model: str, config: Config) -> str:
+    """How a model of no known backend, or a glob over some, should begin."""
+    backend, mark, name = model.partition(":")
+    if not mark:
+        return f"use backend and model, as in openai:{model}"
+    near = nearest(backend, config.backends)
+    return f"did you mean {near}:{name}?" if near else f"the backends are {', '.join(config.backends)}"
 
 
 def _in_words(error: ValidationError, given: Mapping[KeyPath, Given]) -> list[str]:

@@ -3,8 +3,8 @@
 Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four best known keys,
 `CALLFUSE_SERVE_<KEY>` for the `serve` block, and `CALLFUSE_<KEY>` for the rest (`CALLFUSE_ERROR_MESSAGES_BLOCK` for
 a key within a key). A list is written with commas. An empty variable counts as not set, as compose files and shells
-produce them. A `CALLFUSE_*` variable that nobody reads is a problem, and so is a mistyped one of the four; other
-`TOOL_LOOP_*` variables may be anybody's.
+produce them. A `CALLFUSE_*` variable that nobody reads is a problem, and so is one of which a slip of the fingers would
+make any of ours, or a `TOOL_LOOP_*` one of nothing but our words (`TOOL_LOOP_TTL`); others may be anybody's.
 """
 
 import re
@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, get_args, get_origin
 
 from callfuse.config.layers import Layer
-from callfuse.config.model import KeyPath, leaves
+from callfuse.config.model import KeyPath, dotted, entry_of, keys, leaves
 from callfuse.policy.nearest import nearest
 
 CONFIG_FILE = "CALLFUSE_CONFIG"
@@ -56,7 +56,7 @@ def from_environment(env: Mapping[str, str]) -> Layer:
         elif name.startswith(_PREFIX) and name not in _NOT_SETTINGS:
             # Without its value: that of a name that nobody knows may be a token.
             layer.problems.append(f"{name}: unknown environment variable; {_meant(name)}")
-        elif name.startswith(_SHORT_PREFIX) and (near := _slip(name)):
+        elif near := _slip(name):
             layer.problems.append(f"{name}: unknown environment variable; did you mean {near}?")
     return layer
 
@@ -80,9 +80,13 @@ def _is_service_link(name: str, text: str) -> bool:
 
 
 def _slip(name: str) -> str | None:
-    """The one of the four that this name is a slip of."""
+    """The variable that this name, which is not of ours, is a slip of."""
     four = {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
-    near = nearest(name.removeprefix(_SHORT_PREFIX), four, slip=True)
+    if not name.startswith(_SHORT_PREFIX):
+        return nearest(name, variables(), slip=True)
+    bare = name.removeprefix(_SHORT_PREFIX)
+    ours = set(bare.split("_")) <= {word for one in four for word in one.split("_")}
+    near = nearest(bare, four, slip=not ours)
     return four[near] if near else None
 
 
@@ -92,6 +96,9 @@ def _meant(name: str) -> str:
     spellings |= {variable: variable for variable in (CONFIG_FILE, *variables())}
     # Compared without the prefix, which would make all of them alike.
     bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
+    for path, field in keys():
+        if entry_of(field.annotation) and _regular_name(path) == name:
+            return f"{dotted(path)} has none; set it in the file"
     if near := nearest(name.removeprefix(_PREFIX), bare):
         return f"did you mean {bare[near]}?"
     return f"the variables are {', '.join((CONFIG_FILE, *variables()))}"

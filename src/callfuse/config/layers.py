@@ -12,11 +12,22 @@ from pydantic import BaseModel
 from callfuse.config.model import Config, KeyPath, dotted, entry_of, item_name, item_of, keys, section_of
 from callfuse.config.wording import shown
 from callfuse.policy.nearest import nearest
+from callfuse.policy.sections import ModelSettings
 
 OTHER_SPELLINGS: dict[KeyPath, KeyPath] = {
     ("tool_call_loop", "similarity", "threshold"): ("tool_call_loop", "similarity_threshold"),
 }
 """Keys that may also stand in another place."""
+OF_MODELS = {f"tool_loop_detection_{key}": key for key in ("enabled", "max_repeats", "ttl_seconds", "mode")}
+"""Keys of a model that may also have another name."""
+OF_OTHERS = {
+    "agents": "requests do not say which agent sends them; what differs stands under tool_call_loop.per_tool or "
+    "tool_call_loop.models, or comes in headers of the agent's own, such as x-callfuse-enabled: false, where "
+    "tool_call_loop.header_overrides allows them; their custom_message is tool_call_loop.error_messages.guidance",
+    "custom_message": "did you mean tool_call_loop.error_messages.guidance?",
+    "tool_loop_detection": "did you mean tool_call_loop?",
+}
+"""Keys of other guards, and what to use here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ class Layer:
     def put(self, path: KeyPath, value: object, source: Callable[[KeyPath], str], at: KeyPath | None = None) -> None:
         """Keep the value of a key, which stands at another place than its own where `at` says so."""
         at = at or path
-        if path in self.given:
+        if path in self.given and self.given[path].value != value:
             places = f"{self.given[path].source}; {source(at)}"
             self.problems.append(f"{dotted(path)}: given twice ({places}); keep one")
         self.given[path] = Given(value, source(at), source)
@@ -72,6 +83,8 @@ def _read(
         path = (*above, str(key))
         if path in OTHER_SPELLINGS:
             layer.put(OTHER_SPELLINGS[path], value, source, at=path)
+        elif model is ModelSettings and key in OF_MODELS:
+            layer.put((*above, OF_MODELS[str(key)]), value, source, at=path)
         elif not isinstance(key, str) or key not in model.model_fields:
             # The value stays out of it: under a key that nobody knows it may be anything, a token included.
             layer.problems.append(f"{dotted(path)} ({source(path)}): unknown key; {_meant(model, path)}")
@@ -130,12 +143,15 @@ def _read_entries(
 
 
 def _meant(model: type[BaseModel], path: KeyPath) -> str:
-    """The nearest key: one of the same name in another section, else the most alike beside it, else the most alike
-    anywhere, else all of them."""
+    """The nearest key: that of another guard's, else one of the same name in another section, else the most alike
+    beside it, else the most alike anywhere, else all of them."""
+    if path[-1] in OF_OTHERS:
+        return OF_OTHERS[path[-1]]
     places = {leaf[-1]: leaf for leaf, _ in reversed(list(keys()))}
     if path[-1] in places:
         return f"did you mean {dotted(places[path[-1]])}?"
-    if near := nearest(path[-1], model.model_fields):
+    here = [*model.model_fields, *(other[-1] for other in OTHER_SPELLINGS if other[:-1] == path[:-1])]
+    if near := nearest(path[-1], here):
         return f"did you mean {dotted((*path[:-1], near))}?"
     if near := nearest(path[-1], places, slip=True):
         return f"did you mean {dotted(places[near])}?"

@@ -12,6 +12,7 @@ from typing import get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from callfuse.dialects import DIALECTS
 from callfuse.policy.settings import LoopSettings, Strict
 from callfuse.proxy.settings import ServeSettings
 
@@ -28,6 +29,12 @@ class Config(Strict):
 
     tool_call_loop: LoopSettings = LoopSettings()
     serve: ServeSettings = ServeSettings()
+
+    @property
+    def backends(self) -> list[str]:
+        """The names that a backend may have: the dialects' vendors', and those that routes give."""
+        routed = {route.backend for route in self.serve.routes if route.backend}
+        return sorted({dialect.backend for dialect in DIALECTS} | routed)
 
 
 def section_of(annotation: object) -> type[BaseModel] | None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from callfuse.config.layers import OF_MODELS
 from callfuse.config.model import Config, entry_of, item_of, section_of
 from callfuse.config.reference import described
 from callfuse.policy import fields
@@ -42,6 +43,8 @@ def json_schema() -> JSONSchema:
         _complete(schema if model is Config else schema["$defs"][model.__name__], model)
     loop = schema["$defs"]
     loop["Similarity"]["properties"]["threshold"] = loop["LoopSettings"]["properties"]["similarity_threshold"]
+    of_model = loop["ModelSettings"]["properties"]
+    of_model |= {name: of_model[key] for name, key in OF_MODELS.items()}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "callfuse"}
 
 
