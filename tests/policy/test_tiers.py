@@ -1,66 +1,107 @@
 """Tiers of settings: which value holds, and which tier it is from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given as given_
 from hypothesis import strategies as st
 
+from callfuse.policy.sections import ErrorMessages, ModelSettings, SomeDetectors, TierSettings, ToolSettings
 from callfuse.policy.settings import MODES, LoopSettings
-from callfuse.policy.tiers import Overrides, origin
+from callfuse.policy.tiers import Overrides, given, origin
 
 MODEL, TOOL = "openai:gpt-4o-mini", "search_web"
 
-# For each key that every tier may set: a value of its own for each, the lowest tier first.
-VALUES: dict[str, list[Any]] = {
-    "enabled": [False, True, False, True, False],
-    "mode": ["observe", "warn", "block", "graduated", "chance"],
-    "max_repeats": [5, 6, 7, 8, 9],
-    "max_repeats_changing": [11, 12, 13, 14, 15],
-    "ttl_seconds": [60, 61, 62, 63, 64],
-    "similarity_threshold": [0.5, 0.6, 0.7, 0.8, 0.9],
+SERVER, MODEL_TIER, PER_TOOL, SESSION, TOOL_SESSION = range(5)
+# For each key a value of its own for each tier that may set it, the lowest tier first.
+VALUES: dict[str, dict[int, Any]] = {
+    "enabled": dict(enumerate([False, True, False, True, False])),
+    "mode": dict(enumerate(["observe", "warn", "block", "graduated", "chance"])),
+    "max_repeats": dict(enumerate([5, 6, 7, 8, 9])),
+    "max_repeats_changing": dict(enumerate([11, 12, 13, 14, 15])),
+    "ttl_seconds": dict(enumerate([60, 61, 62, 63, 64])),
+    "similarity_threshold": dict(enumerate([0.5, 0.6, 0.7, 0.8, 0.9])),
+    **{f"detectors.{kind}": dict(enumerate([21, 22, 23, 24, 25])) for kind in SomeDetectors.model_fields},
+    **{f"error_messages.{name}": dict(enumerate("abcde")) for name in ErrorMessages.model_fields},
+    "escalate_model": {SERVER: "a", MODEL_TIER: "b", SESSION: "c"},
+    "poll_factor": {SERVER: 2, MODEL_TIER: 3, SESSION: 4},
+    "max_calls": {SERVER: 31, MODEL_TIER: 32, SESSION: 33},
+    "max_calls_of_tool": {SERVER: 41, MODEL_TIER: 42, PER_TOOL: 43, SESSION: 44, TOOL_SESSION: 45},
+    "poller": {PER_TOOL: True, TOOL_SESSION: False},
+    "changes_state": {PER_TOOL: True, TOOL_SESSION: False},
+    "ignore": {PER_TOOL: ["at"], TOOL_SESSION: ["id"]},
 }
+OF_A_TOOL = ("poller", "changes_state", "ignore")
+PAIRS = [(key, low, high) for key, tiers in VALUES.items() for high in tiers for low in tiers if low < high]
 
 
-def value_of(key: str, tier: int) -> Any:
-    """What a tier says, as settings hold it."""
+def said_by(tier: int, keys: Iterable[str]) -> dict[str, Any]:
+    """What a tier says of these keys, as it stands in a file."""
+    said: dict[str, Any] = {}
+    for key in keys:
+        section, _, name = key.partition(".")
+        value = VALUES[key][tier]
+        if name:
+            said.setdefault(section, {})[name] = value
+        else:
+            said["max_calls" if key == "max_calls_of_tool" and tier in (PER_TOOL, TOOL_SESSION) else key] = value
+    return said
+
+
+def settings(said: Mapping[int, Iterable[str]]) -> LoopSettings:
+    """What holds for one exchange where these tiers say something of these keys."""
+    says = {tier: said_by(tier, keys) for tier, keys in said.items()}
+    server = LoopSettings.model_validate(
+        says.get(SERVER, {})
+        | {"models": {"openai:gpt-4o*": says.get(MODEL_TIER, {})}, "per_tool": {"search_*": says.get(PER_TOOL, {})}}
+    )
+    own = given(ModelSettings.model_validate(says.get(SESSION, {})))
+    of_tool = given(ToolSettings.model_validate(says.get(TOOL_SESSION, {})))
+    return server.for_exchange(MODEL, Overrides(own, {TOOL: of_tool} if of_tool else {}))
+
+
+def held(settings_: LoopSettings, key: str, tool: str = TOOL) -> Any:
+    """What holds of a key for a tool, as it stands in a file."""
+    found = settings_.for_tool(tool)
+    value: Any = found if key in OF_A_TOOL else found.settings
+    for name in key.split("."):
+        value = getattr(value, name)
+    return sorted(value) if key == "ignore" else value
+
+
+def said_of(key: str, tier: int) -> Any:
+    """What a tier says of a key, as settings hold it."""
     value = VALUES[key][tier]
     return MODES[value] if key == "mode" else value
 
 
-def settings(said: Mapping[int, Mapping[str, Any]]) -> LoopSettings:
-    """What holds for one exchange where these tiers say these things."""
-    server = LoopSettings.model_validate(
-        dict(said.get(0, {}))
-        | {"models": {"openai:gpt-4o*": said.get(1, {})}, "per_tool": {"search_*": said.get(2, {})}}
+def test_every_key_of_a_tier_is_here() -> None:
+    """Those of models and tools, and those within their sections."""
+    keys = {*ModelSettings.model_fields, *ToolSettings.model_fields} - {"detectors", "error_messages"}
+    assert {key for key in VALUES if "." not in key} == keys
+    assert all(
+        set(VALUES[key]) == set(range(5)) for key in VALUES if key.partition(".")[0] in TierSettings.model_fields
     )
-    own = {key: value_of(key, 3) for key in said.get(3, {})}
-    of_tool = {key: value_of(key, 4) for key in said.get(4, {})}
-    return server.for_exchange(MODEL, Overrides(own, {TOOL: of_tool} if of_tool else {}))
 
 
-@pytest.mark.parametrize("key", VALUES)
-@pytest.mark.parametrize(("low", "high"), [(low, high) for high in range(1, 5) for low in range(high)])
+@pytest.mark.parametrize(("key", "low", "high"), PAIRS)
 def test_the_higher_tier_wins(key: str, low: int, high: int) -> None:
     """For every pair of tiers and every key."""
-    chosen = settings({tier: {key: VALUES[key][tier]} for tier in (low, high)})
-    assert getattr(chosen.for_tool(TOOL).settings, key) == value_of(key, high)
+    assert held(settings({low: [key], high: [key]}), key) == said_of(key, high)
 
 
-@given(said=st.dictionaries(st.integers(0, 4), st.sets(st.sampled_from(sorted(VALUES)))))
+@given_(said=st.dictionaries(st.integers(0, 4), st.sets(st.sampled_from(sorted(VALUES)))))
 def test_the_highest_tier_that_says_it_decides(said: dict[int, set[str]]) -> None:
     """Whatever the others say; where none does, the default."""
-    chosen = settings({tier: {key: VALUES[key][tier] for key in keys} for tier, keys in said.items()})
+    said = {tier: {key for key in keys if tier in VALUES[key]} for tier, keys in said.items()}
+    chosen = settings(said)
     default = LoopSettings()
     for key in VALUES:
         tiers = [tier for tier in sorted(said) if key in said[tier]]
-        expected = value_of(key, tiers[-1]) if tiers else getattr(default, key)
-        assert getattr(chosen.for_tool(TOOL).settings, key) == expected
-        lower = [tier for tier in tiers if tier not in (2, 4)]
-        expected = value_of(key, lower[-1]) if lower else getattr(default, key)
-        assert getattr(chosen, key) == expected
-        assert getattr(chosen.for_tool("other").settings, key) == expected
+        assert held(chosen, key) == (said_of(key, tiers[-1]) if tiers else held(default, key))
+        lower = [tier for tier in tiers if tier not in (PER_TOOL, TOOL_SESSION)]
+        assert held(chosen, key, "other") == (said_of(key, lower[-1]) if lower else held(default, key))
 
 
 def test_sections_are_merged_key_by_key() -> None:
