@@ -6,10 +6,11 @@ from pathlib import Path
 
 from callfuse.asgi.overrides import KEYS
 from callfuse.cli.reload import FIXED
+from callfuse.commands.run import KEYS as COMMANDS
 from callfuse.config import load_config
 from callfuse.config.reference import described, reference
 from callfuse.policy.fields import MODES, PLACEHOLDERS, Rung
-from callfuse.policy.sections import ModelSettings, ToolSettings
+from callfuse.policy.sections import ModelSettings, ToolSettings, command_key
 from callfuse.proxy.settings import Route
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -60,6 +61,14 @@ def test_every_key_of_a_tier_is_named() -> None:
     routes = [f"| `{name}` | {cell(text)} |" for name, text in described(Route).items()]
     assert rows("## `serve`", "### Routes") == routes
     assert len(routes) == len(Route.model_fields)
+
+
+def test_every_key_of_a_command_is_named() -> None:
+    """With its other spelling and the key that it sets, and each of them is read."""
+    own = rows("## `tool_call_loop`", "### In the chat")
+    cells = [re.findall(r"`(.*?)`", line) for line in own]
+    assert [(key, setting) for key, _, setting in cells] == list(COMMANDS.items())
+    assert [command_key(other) for _, other, _ in cells] == list(COMMANDS)
 
 
 def test_every_word_is_named() -> None:
