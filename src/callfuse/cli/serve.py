@@ -61,9 +61,19 @@ def calm_collector() -> None:
 def create_app() -> CallFuseMiddleware | Reloading:
     """The app of a worker process, from the configuration that its parent resolved."""
     calm_collector()
-    given = json.loads(os.environ[WORKER_CONFIG])
-    origin = Origin(**given["origin"]) if given["origin"] else None
-    return guarded(Config.model_validate(given["config"]), origin)
+    return guarded(*from_parent(os.environ[WORKER_CONFIG]))
+
+
+def to_worker(config: Config, origin: Origin | None) -> str:
+    """A configuration and its origin as a text. What nobody has set is left out, and so stays a default."""
+    given = {"config": config.model_dump(mode="json", exclude_unset=True), "origin": asdict(origin) if origin else None}
+    return json.dumps(given)
+
+
+def from_parent(text: str) -> tuple[Config, Origin | None]:
+    """What such a text says."""
+    given = json.loads(text)
+    return Config.model_validate(given["config"]), Origin(**given["origin"]) if given["origin"] else None
 
 
 def run(config: Config, origin: Origin | None = None) -> int:
@@ -86,8 +96,7 @@ def run(config: Config, origin: Origin | None = None) -> int:
         if settings.workers == 1:
             _Server(uvicorn.Config(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
         else:
-            given = {"config": config.model_dump(mode="json"), "origin": asdict(origin) if origin else None}
-            os.environ[WORKER_CONFIG] = json.dumps(given)
+            os.environ[WORKER_CONFIG] = to_worker(config, origin)
             _run_workers(settings, listener)
     return 0
 

@@ -1,0 +1,30 @@
+"""What a parent process hands to its workers."""
+
+import pytest
+
+from callfuse.cli.reload import Origin
+from callfuse.cli.serve import from_parent, to_worker
+from callfuse.config import load_config
+
+GIVEN = {
+    "tool_call_loop": {
+        "mode": ["warn", "block"],
+        "max_repeats": 3,
+        "detectors": {"cycle": False},
+        "commands": False,
+        "per_tool": {"search_*": {"mode": "observe", "ignore": ["at"], "detectors": {"no_news": 7}}},
+        "models": {"openai:*": {"similarity_threshold": 0.5}},
+    },
+    "serve": {"routes": ["/own=http://h"], "log_level": "DEBUG"},
+}
+
+
+@pytest.mark.parametrize("origin", [None, Origin("c.yaml", {"port": 1, "host": None}, "1 2 3")])
+@pytest.mark.parametrize("given", [GIVEN, {}])
+def test_a_worker_has_what_its_parent_resolved(given: dict[str, object], origin: Origin | None) -> None:
+    """Value by value, and it knows as well as its parent which of them are defaults."""
+    config = load_config(given, {})
+    taken, its_origin = from_parent(to_worker(config, origin))
+    assert (taken, its_origin) == (config, origin)
+    assert taken.tool_call_loop.model_fields_set == config.tool_call_loop.model_fields_set
+    assert taken.tool_call_loop.model_fields_set == set(given.get("tool_call_loop", {}))  # type: ignore[call-overload]
