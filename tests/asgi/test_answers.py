@@ -1,5 +1,7 @@
 """Answers as ASGI messages: starts, bodies, files and trailers, in order and with the right headers."""
 
+import logging
+
 import pytest
 
 from callfuse import CallFuseMiddleware
@@ -10,7 +12,7 @@ from tests.support.config import guard, settings
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, ask, given_log, meet, reply, streamed_and_whole
 from tests.support.plain import again, elsewhere, spin
-from tests.support.scripted import whole
+from tests.support.scripted import Reply, gzipped, whole
 from tests.support.wire import frames
 
 FIRST = b"call_first"
@@ -118,3 +120,23 @@ def test_an_untouched_whole_answer_keeps_its_headers(kit: DialectKit) -> None:
     assert touched.client.header(b"x-a") == b"b"
     assert touched.client.header(b"content-length") == str(len(touched.body)).encode()
     assert touched.client.header(b"x-callfuse-action") == b"block; kind=repeat; count=3"
+
+
+@each_kit
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        (whole(b"{}", 503), "it answered with status 503"),
+        (whole(b"{}"), "its answer came in another form"),
+        (gzipped(Reply((b"x",))), "its answer cannot be read: content-encoding"),
+        (Reply((b": ready\n\n",)), "its answer broke off"),
+        (Reply((), raises=KeyError("secret")), "KeyError"),
+    ],
+    ids=["status", "form", "encoding", "broke", "raised"],
+)
+def test_why_the_model_could_not_be_asked_again(kit: DialectKit, second: Reply, why: str) -> None:
+    """One line says it; the client gets the block's text."""
+    met = meet(ask(kit, spin(), stream=True), [reply(kit, again(), stream=True), second], "chance_then_block")
+    (line,) = [text for text in met.log_at(logging.WARNING) if "asked again" in text]
+    assert line == f"The model could not be asked again: {why}"
+    assert MARK.encode() in met.body

@@ -163,3 +163,13 @@ def test_a_continuation_that_breaks_before_it_spoke(kit: DialectKit) -> None:
     assert b"call_second" not in out
     assert MARK.encode() in out
     assert kit.faults(out) == []
+
+
+@each_kit
+@pytest.mark.parametrize("begins", [b"", b": ready\n\n"], ids=["at once", "with a comment"])
+def test_the_byte_order_mark_of_a_second_answer(kit: DialectKit, begins: bytes) -> None:
+    """A mark may stand at the front of a stream only: in the middle of one, clients would not know the line behind."""
+    first, second = cut(again(text=""), kit), cut(elsewhere(), kit)
+    plain = play(scene(kit, ladder="chance_then_block").guard(), first, [begins, *second])
+    marked = play(scene(kit, ladder="chance_then_block").guard(), first, [b"\xef\xbb\xbf" + begins, *second])
+    assert marked.out == plain.out

@@ -180,11 +180,14 @@ class GuardedExchange:
         the request has no address."""
         self._ask = None
         accepted = begun = False
+        cause = "it did not answer"
 
         async def answer(message: Message) -> None:
-            nonlocal accepted, begun
+            nonlocal accepted, begun, cause
             if message["type"] == "http.response.start":
-                accepted = is_success(message) and self._shape == shape_of(message, self._dialect, self._request)
+                shape = shape_of(message, self._dialect, self._request)
+                accepted = is_success(message) and shape == self._shape
+                cause = _refusal(message, shape) if not accepted else "its answer broke off"
             elif message["type"] != "http.response.body":
                 if self._client.closed:
                     await self._client.pass_on(message)
@@ -206,9 +209,10 @@ class GuardedExchange:
         with anyio.CancelScope(deadline=anyio.current_time() + self._settings.steer_timeout_s) as first_byte:
             await call.over.wait()
         if not call.over.is_set():
+            cause = f"no answer within {self._settings.steer_timeout_s:g} s"
             call.cancel()
         if guard.pending and not self._asks():
-            await self._fall(guard, type(call.failure).__name__)
+            await self._fall(guard, type(call.failure).__name__ if call.failure else cause)
             call.failure = None
         return call
 
@@ -258,3 +262,10 @@ class GuardedExchange:
             self._client.last_sent = now
             await self._client.write(self._dialect.heartbeat)
         await anyio.sleep(max(0.001, min(deadline, self._client.last_sent + self._settings.heartbeat_s) - now))
+
+
+def _refusal(message: Message, shape: Shape) -> str:
+    """Why the start of an answer cannot go on with the client's."""
+    if not is_success(message):
+        return f"it answered with status {message['status']}"
+    return f"its answer cannot be read: {shape.unreadable}" if shape.unreadable else "its answer came in another form"

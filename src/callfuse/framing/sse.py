@@ -10,7 +10,7 @@ from typing import Final
 
 _BLANK_LINE: Final = re.compile(rb"\r\n(?>\r\n|\n|\r)|\r\r|\n[\r\n]")
 _LINE: Final = re.compile(rb"([^\r\n]*)(?>\r\n|\n|\r|\Z)")
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _LF: Final = 0x0A
 _CR: Final = 0x0D
 
@@ -115,7 +115,7 @@ def with_data(frame: bytes, payload: bytes) -> bytes:
     written = False
     for match in _LINE.finditer(frame):
         line = match.group(1)
-        if not line.removeprefix(_BOM).startswith(b"data:"):
+        if not line.removeprefix(BOM).startswith(b"data:"):
             pieces.append(match.group())
         elif not written:
             written = True
@@ -127,4 +127,4 @@ def with_data(frame: bytes, payload: bytes) -> bytes:
 
 def _lines(frame: bytes) -> list[bytes]:
     """The lines of a frame without their ends; a byte order mark at the front is no part of the first."""
-    return [match.group(1).removeprefix(_BOM) for match in _LINE.finditer(frame)]
+    return [match.group(1).removeprefix(BOM) for match in _LINE.finditer(frame)]

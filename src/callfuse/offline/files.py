@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
+from callfuse.framing import BOM
 from callfuse.framing.json_array import JSON_ARRAY
 from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.offline.formats.messages import is_message
@@ -28,7 +29,6 @@ _TOO_LONG: Final = f"is a record of more than {MAX_PIECE >> 20} MiB"
 _GLANCE: Final = 2**18
 """Bytes of a first line that show what the file is."""
 _CHUNK: Final = 2**18
-_BOM: Final = b"\xef\xbb\xbf"
 _XZ: Final = b"\xfd7zXZ\x00"
 _GZIP: Final = b"\x1f\x8b"
 _LISTS: Final = re.compile(rb"\s*\[\s*\[")
@@ -68,7 +68,7 @@ def pieces(name: str, raw: BinaryIO) -> Iterator[Piece | Fault]:
 
 def _pieces(name: str, stream: BinaryIO) -> Iterator[Piece | Fault]:
     number = 1
-    first = stream.readline(_GLANCE).removeprefix(_BOM)
+    first = stream.readline(_GLANCE).removeprefix(BOM)
     while first and not first.strip():
         first = stream.readline(_GLANCE)
         number += 1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from callfuse.dialects.base import Dialect, Event, Frame, OpenCall, What, Writer
-from callfuse.framing import Format, Payload
+from callfuse.framing import BOM, Format, Payload
 from callfuse.jsontext import NotJSON
 from callfuse.model import ToolCall
 from callfuse.stream.hold import Effect, Hold, Input
@@ -155,7 +155,7 @@ class Answer:
         payload = self._format.payload(raw)
         if self._writer is None:
             return Frame(raw, payload)
-        raw = self._writer.splice(raw, payload)
+        raw = self._writer.splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
         return Frame(raw, self._format.payload(raw) if raw else None)
 
     def take(self, frame: Frame) -> None:
