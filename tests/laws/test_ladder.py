@@ -1,14 +1,15 @@
 """What happens then: an agent that goes on looping climbs the ladder, one rung a round."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from tests.support.kits import DialectKit
-from tests.support.meeting import MARK, Session, ask, every_dialect, in_session, reply, streamed_and_whole
+from tests.support.meeting import MARK, Session, ask, every_dialect, in_session, meet, reply, streamed_and_whole
 from tests.support.model import Call, History, Round, User
-from tests.support.plain import PIECES, RESULT, saying
+from tests.support.plain import PIECES, RESULT, again, known_call, same_call, saying, spin
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,42 @@ def test_a_streak_warns_once_for_each_rung(kit: DialectKit, ladder: str, actions
         for part in ("tool=search", "repeats=", "/3", "window=300", "model=", "backend=", "signature="):
             assert part in text
         assert "key-of-the-test" not in text
+
+
+@every_dialect
+@streamed_and_whole
+def test_a_second_answer_that_is_warned(kit: DialectKit, stream: bool) -> None:
+    """Where the rung after a steer lets the call go, its finding is told and climbs the ladder like any other."""
+    replies = [reply(kit, again(tag=tag), stream=stream) for tag in ("first", "second")]
+    met = meet(ask(kit, spin(), stream=stream), replies, "a warning between")
+    (view,) = kit.sdk(met.body, stream=stream)
+    assert len(view.calls) == 1
+    assert told(met.log) == [("repeats=3/3", "action=steer"), ("repeats=4/3", "action=warn")]
+    run = spun(kit, "a warning between", stream=stream)
+    assert [action for _, action in told(run.log)] == [f"action={rung}" for rung in ("steer", "warn", "steer", "block")]
+    assert run.ended
+
+
+@every_dialect
+@streamed_and_whole
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a steered one"])
+def test_a_call_that_is_warned_where_another_would_be_held(kit: DialectKit, stream: bool, beside: bool) -> None:
+    """The rungs of one tool never hide the findings in another."""
+    round_ = Round((same_call("call_s"), known_call("call_k")), (RESULT, RESULT))
+    history = History((User("Find the zebra crossing."), round_, round_))
+    answer = saying(*([same_call()] if beside else []), known_call())
+    met = meet(
+        ask(kit, history, stream=stream),
+        [reply(kit, answer, stream=stream)],
+        "block",
+        per_tool={"lookup": {"mode": "warn"}},
+    )
+    (view,) = kit.sdk(met.body, stream=stream)
+    assert [call.name for call in view.calls] == ["lookup"]
+    assert sorted(told(met.log)) == [("repeats=3/3", f"action={rung}") for rung in ("block", "warn")[not beside :]]
+
+
+def told(log: Sequence[tuple[str, int, str]]) -> list[tuple[str, str]]:
+    """The counts and actions of the findings in a log."""
+    lines = [text.split(", ") for _, _, text in log if "loop detected" in text]
+    return [(parts[1], parts[5]) for parts in lines]

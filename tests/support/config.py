@@ -20,6 +20,7 @@ LADDERS: dict[str, str | list[str]] = {
     "text at last": ["warn", "force_text"],
     "another at last": ["steer", "escalate"],
     "graduated": "graduated",
+    "a warning between": ["steer", "warn", "steer", "block"],
 }
 ENDLESS = ("steer", "text at last", "another at last")
 """The ladders that have no block."""

@@ -1,6 +1,6 @@
 """The guard of one client's stream: chunks in, the bytes that may leave out, at an answer's end what is to be done."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -123,16 +123,21 @@ class StreamGuard:
 
     def verdicts(self) -> list[Verdict]:
         """What policy says about the calls that wait; nothing, which lets them go, where that cannot be known."""
-        found: list[Verdict] = []
         try:
-            for choice in sorted(self._answer.due):
-                calls = self._answer.calls(choice)
-                held = {complete for call, complete in calls.items() if call in self._answer.held}
-                found += [verdict for verdict in self._judge.verdicts(list(calls.values())) if verdict.call in held]
+            return self._verdicts(self._answer.due)
         except Exception as error:  # noqa: BLE001 - before the verdict an error lets the call go
             self.record.fail_open.append(_cause(error))
             self._unjudged = True
             return []
+
+    def _verdicts(self, choices: Iterable[int]) -> list[Verdict]:
+        """The verdicts over choices, but those that would withhold what has gone out."""
+        found: list[Verdict] = []
+        for choice in sorted(choices):
+            calls = self._answer.calls(choice)
+            gone = {complete for call, complete in calls.items() if call not in self._answer.held}
+            verdicts = self._judge.verdicts(list(calls.values()))
+            found += [verdict for verdict in verdicts if not (verdict.withholds and verdict.call in gone)]
         return found
 
     def act(self, verdicts: Sequence[Verdict]) -> Step:
@@ -195,10 +200,17 @@ class StreamGuard:
         return Step(self._close_somehow({0}, self._course.settled()))
 
     def settle(self) -> None:
-        """The answer has been delivered whole: keep its calls, unless a verdict has done so."""
+        """The answer has been delivered whole: keep its calls, with the verdicts of rungs that leave it alone, unless
+        a verdict has done so."""
         if not self.complete or self._recorded:
             return
-        self._course.keep(list(self._answer.calls(0).values()), (), partial(self._payloads, lenient=True))
+        try:
+            verdicts = self._verdicts(self._answer.choices())
+        except Exception as error:  # noqa: BLE001 - the client has its answer
+            self.record.fail_open.append(_cause(error))
+            verdicts = []
+        calls = list(self._answer.calls(0).values())
+        self._course.keep(calls, verdicts, partial(self._payloads, lenient=True))
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
         """Ask the model again, or take the next rung where its turn cannot be put together."""
