@@ -24,9 +24,9 @@ def verdict(
     return Verdict(call, Finding(Kind.REPEAT, "search", b"", 4, 3, 300.0, False, previous=previous), rung, 1)
 
 
-def written(kind: str, template: str | None, found: Verdict) -> str:
+def written(kind: str, template: str | None, found: Verdict, **more: Any) -> str:
     """One of the three texts, by the key of its setting."""
-    settings = LoopSettings.model_validate({"error_messages": {kind: template} if template else {}})
+    settings = LoopSettings.model_validate({"error_messages": {kind: template} if template else {}, **more})
     if kind == "warning":
         return texts.warning(found.call, found.finding, settings, "gpt-test")
     return {"block": texts.block, "guidance": texts.guidance}[kind](found, settings, "gpt-test")
@@ -39,6 +39,16 @@ KINDS = ["block", "warning", "guidance"]
 def test_every_placeholder_is_filled_in(kind: str) -> None:
     """Braces in what is filled in are no placeholders."""
     assert written(kind, ALL, verdict()) == f"{MARKER} {FILLED.format(ARGUMENTS).replace('{{', '{').replace('}}', '}')}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tool_has_its_own_texts(kind: str) -> None:
+    """Key by key: what it does not set is the text of all tools."""
+    every = {"error_messages": dict.fromkeys(KINDS, "every tool")}
+    own = {"per_tool": {"sea*": {"error_messages": {kind: "{tool_name} alone"}}}}
+    assert written(kind, None, verdict(), **every, **own) == f"{MARKER} search alone"
+    other = next(one for one in KINDS if one != kind)
+    assert written(other, None, verdict(), **every, **own) == f"{MARKER} every tool"
 
 
 @pytest.mark.parametrize("kind", KINDS)

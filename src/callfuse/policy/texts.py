@@ -6,6 +6,7 @@ from callfuse.calls.outcomes import SHORT_TEXT
 from callfuse.model import MARKER, Finding, ToolCall
 from callfuse.policy import explain
 from callfuse.policy.ladder import Verdict
+from callfuse.policy.sections import ErrorMessages
 from callfuse.policy.settings import LoopSettings
 
 BLOCK = (
@@ -30,12 +31,12 @@ TEXT_ONLY = (
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
     """What the client reads in place of a blocked call."""
-    return _fill(settings.error_messages.block or BLOCK, verdict.call, verdict.finding, model)
+    return _fill(_own(verdict.call, settings).block or BLOCK, verdict.call, verdict.finding, model)
 
 
 def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:
     """What is added to the result of a repeated call."""
-    return _fill(settings.error_messages.warning or WARNING, call, finding, model)
+    return _fill(_own(call, settings).warning or WARNING, call, finding, model)
 
 
 def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, text_only: bool = False) -> str:
@@ -43,7 +44,7 @@ def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, text_only:
 
     `text_only`: the model cannot call a tool in its next answer.
     """
-    template = settings.error_messages.guidance or (TEXT_ONLY if text_only else GUIDANCE)
+    template = _own(verdict.call, settings).guidance or (TEXT_ONLY if text_only else GUIDANCE)
     return _fill(template, verdict.call, verdict.finding, model)
 
 
@@ -58,6 +59,11 @@ def header(verdicts: Sequence[Verdict]) -> str:
     if not done:
         return ""
     return f"{done[-1].rung}; kind={done[-1].finding.kind}; count={done[-1].finding.count}"
+
+
+def _own(call: ToolCall, settings: LoopSettings) -> ErrorMessages:
+    """What the owner would have said of calls of this tool."""
+    return settings.for_tool(call.full_name).settings.error_messages
 
 
 def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:

@@ -37,9 +37,8 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
             if round_.position == NOWHERE or not engine.suspects():
                 continue
             for call, finding in engine.judge_round(round_.calls):
-                settings = conversation.settings.for_tool(call.full_name).settings
-                if Rung.WARN in settings.ladder:
-                    text = texts.warning(call, finding, settings, conversation.request.model)
+                if Rung.WARN in conversation.settings.for_tool(call.full_name).settings.ladder:
+                    text = texts.warning(call, finding, conversation.settings, conversation.request.model)
                     yield Note(round_.position, call, text)
 
 
@@ -47,6 +46,6 @@ def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
     """A note on the last result of each round that shows a loop, whatever the ladder of its tool does but observe."""
     for round_, finding in conversation.hindsight:
         call = next(call for call in reversed(round_.calls) if not call.withheld and call.outcome is not None)
-        settings = conversation.settings.for_tool(call.full_name).settings
-        if not settings.observes:
-            yield Note(round_.position, call, texts.warning(call, finding, settings, conversation.request.model))
+        if not conversation.settings.for_tool(call.full_name).settings.observes:
+            text = texts.warning(call, finding, conversation.settings, conversation.request.model)
+            yield Note(round_.position, call, text)
