@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.asgi import Exchange, drive
 from tests.support.config import guard
-from tests.support.kits import DialectKit
-from tests.support.meeting import MARK, ask, every_dialect, given_log, reply
-from tests.support.plain import again, elsewhere, spin
+from tests.support.kits import KITS, DialectKit
+from tests.support.meeting import MARK, ask, every_dialect, given_log, reply, streamed_and_whole
+from tests.support.model import Round
+from tests.support.plain import RESULT, again, elsewhere, new_call, same_call, spin
 from tests.support.scripted import ScriptedApp, play
 
 
@@ -63,6 +64,51 @@ async def test_a_broken_callback_changes_nothing(kit: DialectKit, callback: Call
     assert len(app.heard) == 1
     assert any(level >= logging.WARNING and "Tool call loop detected" not in text for _, level, text in log)
     assert all(name.startswith("callfuse") for name, _, _ in log)
+    assert not any("zebra" in text or "a bug" in text for _, _, text in log if "loop detected" not in text)
+
+
+@pytest.mark.parametrize(
+    ("callback", "why"),
+    [
+        (raises, "RuntimeError"),
+        (raises_later, "RuntimeError"),
+        (hangs, "no answer within 0.05 s"),
+        (talks_nonsense, "its answer is dict; use None, 'allow' or a rung: observe, warn, steer, force_text, escalate, "
+                         "block"),
+        (lambda event: event, "its answer is Verdict; "),
+        (lambda _event: "blok", "its answer is str; "),
+    ],
+)  # fmt: skip
+async def test_what_is_logged_of_a_broken_callback(callback: Callable[[Any], Any], why: str) -> None:
+    """What is wrong with it, and nothing of the call; the rest is at DEBUG."""
+    kit = KITS[0]
+    with given_log(logging.DEBUG) as log:
+        await asked(kit, app_for(kit), callback)
+    (line,) = [text for _, level, text in log if "on_loop" in text and level == logging.WARNING]
+    assert line.startswith(f"on_loop failed, the policy's action stands: {why}")
+    assert "zebra" not in line
+    assert ("callfuse", logging.DEBUG, "on_loop failed") in log
+
+
+@every_dialect
+@streamed_and_whole
+@pytest.mark.parametrize(
+    ("ladder", "answer", "warned"),
+    [("block", "warn", True), ("warn", "allow", False), ("warn", "observe", False), ("warn", None, True)],
+)
+async def test_what_a_callback_says_of_a_warning(
+    kit: DialectKit, stream: bool, ladder: str, answer: str | None, warned: bool
+) -> None:
+    """The result carries it, or none, in every later request."""
+    answers = [again(text="", tag="first"), elsewhere()]
+    app = play(*(reply(kit, one, stream=stream) for one in (*answers, *answers)))
+    guarded = guard(app, ladder, on_loop=lambda _event: answer)
+    history = spin()
+    await drive(guarded, ask(kit, history, stream=stream))
+    for call in (same_call("call_first"), new_call("call_second"), new_call("call_third")):
+        history = history.and_then(Round((call,), (RESULT,)))
+        await drive(guarded, ask(kit, history, stream=stream))
+        assert (MARK.encode() in app.heard[-1].body) is warned
 
 
 def sync(answer: str | None) -> Callable[[Any], Any]:
@@ -147,8 +193,9 @@ async def test_a_callback_sees_the_finding(kit: DialectKit) -> None:
 
     await asked(kit, app_for(kit), note)
     (event,) = seen
-    assert "search" in repr(event)
-    assert "repeat" in repr(event)
+    assert (event.call.name, event.finding.kind, event.rung) == ("search", "repeat", "block")
+    assert event.description == "call 3 of search in a row with the same arguments, and nothing new came of it"
+    assert event.suggestion.startswith("Try other arguments")
 
 
 @every_dialect

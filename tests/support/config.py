@@ -30,7 +30,9 @@ ONLY_REPEATS: dict[str, Any] = {
 """Where an oracle counts equal calls in a row and nothing else."""
 QUIET = ("observe", "warn", "text at last", "graduated")
 """The ladders whose first rung leaves the response alone."""
-ACTING = tuple(name for name in LADDERS if name not in QUIET)
+HALTING = ("a warning between",)
+"""The ladders that let a call go after one has been withheld."""
+ACTING = tuple(name for name in LADDERS if name not in (*QUIET, *HALTING))
 OTHER_MODEL = "other-test"
 """The model that `escalate` asks."""
 

@@ -18,9 +18,10 @@ from callfuse.asgi.mending import Mending
 from callfuse.asgi.shape import is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.dialects.base import Continuation, Continuing, Dialect, Request, continuing
+from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
-from callfuse.policy.ladder import Verdict
+from callfuse.policy.ladder import OnLoopError, Verdict, wanted
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.identity import Lane, lane_at
@@ -98,6 +99,7 @@ class Exchange:
             may_withhold=not (signed and stored),
             hold_all=host.on_loop is not None,
         )
+        self._notes: list[tuple[ToolCall, str]] = []
         self._hindsight = self._judge.hindsight() if conversation.brings_results else None
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
@@ -217,19 +219,32 @@ class Exchange:
     async def _reviewed(self, verdict: Verdict) -> Verdict:
         if self._host.on_loop is None:
             return verdict
-        answer: object = None
         try:
-            with anyio.fail_after(self._host.settings.callback_timeout_s):
-                answer = self._host.on_loop(verdict)
-                if inspect.isawaitable(answer):
-                    answer = await answer
-            if answer is None:
-                return verdict
-            return replace(verdict, rung=None if answer == "allow" else self._judge.allowed(Rung(str(answer))))
+            answer = await self._answered(self._host.on_loop(verdict))
+            if answer is not None:
+                rung = wanted(answer)
+                verdict = replace(verdict, rung=None if rung is None else self._judge.allowed(rung))
+                self._note_change(verdict)
         except Exception as error:  # noqa: BLE001 - policy stands, whatever a callback does
             log.callback(error)
             self._host.counts.add("callback_errors")
-            return verdict
+        return verdict
+
+    async def _answered(self, answer: object) -> object:
+        """What a callback says, at once or in time."""
+        if not inspect.isawaitable(answer):
+            return answer
+        limit_s = self._host.settings.callback_timeout_s
+        with anyio.move_on_after(limit_s):
+            return await answer
+        raise OnLoopError(f"no answer within {limit_s:g} s")
+
+    def _note_change(self, verdict: Verdict) -> None:
+        """Requests are warned by what the ladder says: what a callback has said instead is kept with the call."""
+        warns = verdict.rung is Rung.WARN
+        if verdict.withholds or warns == (Rung.WARN in self._judge.ladder(verdict.call.full_name)):
+            return
+        self._notes.append((verdict.call, self._judge.warning(verdict) if warns else ""))
 
     async def _settle(self, record: Record) -> None:
         """Tell and keep what the exchange has brought, whose answer has been delivered. Never raises."""
@@ -262,17 +277,18 @@ class Exchange:
             source=self._lane.source,
             lane=self._lane.tag,
         )
-        self._host.counts.add("findings", str(verdict.rung) if verdict.rung else "allow")
+        self._host.counts.add("findings", log.action(verdict))
 
     async def _keep(self, record: Record) -> None:
         """Keep the rounds and notes in the ledger."""
         host = self._host
         rounds = [calls for calls in record.rounds if calls]
         goes_on = self._keeps_place and bool(record.answers)
-        if not (rounds or record.notes or self._hindsight or goes_on):
+        notes = [*record.notes, *self._notes] if self._request.choices == 1 else []
+        if not (rounds or notes or self._hindsight or goes_on):
             return
         now = host.clock()
-        state = self._conversation.after(rounds, record.notes, now, max_rounds=host.settings.max_rounds)
+        state = self._conversation.after(rounds, notes, now, max_rounds=host.settings.max_rounds)
         if self._continuing is not None:
             await self._keep_place(self._continuing, state, record, now)
         else:

@@ -33,6 +33,7 @@ class CallFuseMiddleware:
 
     `config` is a mapping in the shape of the configuration file, the path of one, or None: then the environment and
     `CALLFUSE_CONFIG` decide. `store` keeps what the requests do not say (default: this process's memory, bounded).
+    `on_loop`, sync or async, sees each `Verdict` before it is carried out: None keeps it, a rung or `allow` changes it.
     Raises ConfigError for a setting that is wrong. Does no IO before the first request.
     """
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from callfuse.calls.outcomes import OutcomeKind
 from callfuse.model import Kind, ToolCall
-from callfuse.policy import explain, texts
+from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings, Rung
 
@@ -76,8 +76,8 @@ def detection_of(
         confidence=finding.confidence,
         action=verdict.rung,
         message=_message(verdict, settings, model),
-        description=explain.seen(finding),
-        suggestion=explain.suggestion(finding),
+        description=verdict.description,
+        suggestion=verdict.suggestion,
         calls=finding.calls,
         previous=previous,
     )

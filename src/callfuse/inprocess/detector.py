@@ -16,7 +16,7 @@ from callfuse.inprocess.stats import LoopStats
 from callfuse.inprocess.values import arguments_text
 from callfuse.model import MARKER, Finding, Timeline, ToolCall
 from callfuse.observe import log
-from callfuse.policy.ladder import Verdict, decide
+from callfuse.policy.ladder import Verdict, decide, wanted
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.stream.record import mark
 
@@ -162,7 +162,7 @@ class LoopDetector:
             answer = self._on_loop(found)
             if answer is None:
                 return verdict
-            rung = None if answer == "allow" else Rung(answer)
+            rung = wanted(answer)
         except Exception as error:  # noqa: BLE001 - policy stands, whatever a callback does
             log.callback(error)
             return verdict

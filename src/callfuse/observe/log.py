@@ -7,7 +7,7 @@ only.
 import logging
 from typing import Final
 
-from callfuse.policy.ladder import Verdict
+from callfuse.policy.ladder import ALLOW, OnLoopError, Verdict
 
 logger: Final = logging.getLogger("callfuse")
 
@@ -37,7 +37,7 @@ def finding(
         "ttl": f"{found.window_s:g}",
         "model": model,
         "backend": backend,
-        "action": str(verdict.rung) if verdict.rung else "allow",
+        "action": action(verdict),
         "signature": _plain(text[:SHORT_SIGNATURE]),
         "kind": str(found.kind),
         "dialect": dialect,
@@ -48,6 +48,11 @@ def finding(
     logger.log(level, _LINE, fields, extra=fields)
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("Signature %s of %s", found.signature.hex(), _plain(text, len(text)), extra=fields)
+
+
+def action(verdict: Verdict) -> str:
+    """What was done, in a word."""
+    return str(verdict.rung) if verdict.rung else ALLOW
 
 
 def fail_open(cause: str, *, session: str) -> None:
@@ -62,8 +67,10 @@ def header(name: str, problem: str) -> None:
 
 
 def callback(error: Exception) -> None:
-    """A callback has failed, timed out, or answered something that is no rung."""
-    logger.warning("on_loop failed, the policy's action stands: %s: %s", type(error).__name__, error)
+    """A callback has failed, timed out, or answered something that is no rung. What it raised may speak of the call."""
+    why = str(error) if isinstance(error, OnLoopError) else type(error).__name__
+    logger.warning("on_loop failed, the policy's action stands: %s", why)
+    logger.debug("on_loop failed", exc_info=error)
 
 
 def unguarded(cause: str) -> None:

@@ -8,10 +8,20 @@ before count for the rungs that let a call through, so that a restarted guard st
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Final
 
 from callfuse.calls.outcomes import Outcome, same_outcome
 from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.policy import explain
 from callfuse.policy.settings import Ladder, Rung
+
+ALLOW: Final = "allow"
+"""What a callback answers to let a call go."""
+_RUNGS: Final = tuple(map(str, Rung))
+
+
+class OnLoopError(ValueError):
+    """What a callback answers, or when, is no answer. The message is fit for a log: nothing of the call is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,25 @@ class Verdict:
     def withholds(self) -> bool:
         """Whether the call is kept from the client."""
         return self.rung is not None and self.rung.withholds
+
+    @property
+    def description(self) -> str:
+        """What was found, for people: the end of a sentence that begins with 'this is'."""
+        return explain.seen(self.finding)
+
+    @property
+    def suggestion(self) -> str:
+        """What could be tried, for people."""
+        return explain.suggestion(self.finding)
+
+
+def wanted(answer: object) -> Rung | None:
+    """The rung that a callback's answer names; None for `allow`. Raises OnLoopError for any other."""
+    if answer == ALLOW:
+        return None
+    if isinstance(answer, str) and answer in _RUNGS:
+        return Rung(answer)
+    raise OnLoopError(f"its answer is {type(answer).__name__}; use None, {ALLOW!r} or a rung: {', '.join(_RUNGS)}")
 
 
 def usable(

@@ -66,7 +66,7 @@ class Conversation:
 
     @property
     def notes(self) -> Mapping[CallKey, str]:
-        """The texts that results of surviving calls carry."""
+        """The texts that results carry by what is kept of their calls; an empty one says that they carry no warning."""
         return self._state.notes
 
     @property
@@ -189,7 +189,7 @@ class Conversation:
         for call, text in notes:
             key = (call.id, call.signature, sum(1 for _ in self.calls_alike(call.id, call.signature)))
             before = texts.get(key, "")
-            if text not in before:  # a client that tries again without ids
+            if key not in texts or text not in before:  # a client that tries again without ids
                 texts[key] = f"{before}\n\n{text}" if before else text
         length = self.request.length
         examined = length if self._hindsight == [] else 0

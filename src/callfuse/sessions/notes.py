@@ -2,7 +2,7 @@
 
 A warning is a pure function of the conversation: every executed call that was a finding when it came has one, and so
 has every round whose results show a loop, in earlier timelines too, so that the same history always reads the same and
-prompt caches keep hitting.
+prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,12 @@ def notes_for(conversation: Conversation) -> list[Note]:
         notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
     for (id_, signature, before), text in conversation.notes.items():
         found = next(islice(conversation.calls_alike(id_, signature), before, None), None)
-        if found is not None:
+        if found is None:
+            continue
+        if text:
             notes.append(Note(*found, text))
+        else:
+            notes = [note for note in notes if (note.position, note.call.signature) != (found[0], signature)]
     return notes
 
 

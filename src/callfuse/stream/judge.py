@@ -14,7 +14,7 @@ from callfuse.dialects.base import Manner
 from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ignored import ignoring
-from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
+from callfuse.policy.ladder import OnLoopError, Verdict, decide, usable, would_withhold
 from callfuse.policy.settings import NO_OTHER_MODEL, Ladder, LoopSettings, Rung
 
 
@@ -100,10 +100,10 @@ class Judge:
         self._look()
 
     def allowed(self, rung: Rung) -> Rung:
-        """A rung that a callback wants, or what this exchange allows in its place. Raises ValueError where the
+        """A rung that a callback wants, or what this exchange allows in its place. Raises OnLoopError where the
         settings lack what it needs."""
         if rung is Rung.ESCALATE and not self._other_model:
-            raise ValueError(NO_OTHER_MODEL)
+            raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
     def ladder(self, tool: str) -> Ladder:
@@ -143,6 +143,10 @@ class Judge:
     def block_text(self, verdict: Verdict) -> str:
         """What the client reads in place of the call."""
         return texts.block(verdict, self.settings, self.model)
+
+    def warning(self, verdict: Verdict) -> str:
+        """What the model reads behind the result of the call."""
+        return texts.warning(verdict.call, verdict.finding, self.settings, self.model)
 
     def guidance(self, verdict: Verdict, *, text_only: bool = False) -> str:
         """What the model reads in place of a result; `text_only`: it cannot call a tool now."""
