@@ -143,6 +143,8 @@ class ToolCall:
         Values that Python finds unequal are never equal as RFC 8785 has it; what cannot be read may be anything.
         """
         mine, theirs = self.arguments, other.arguments
+        if self._signature and other._signature:
+            return self._signature == other._signature
         if self.dropped or other.dropped or self.ignore or other.ignore:
             return self.signature == other.signature
         try:
@@ -289,8 +291,12 @@ class Replayed(Generic[T]):
         self._source = iter(source)
 
     def __iter__(self) -> Iterator[T]:
+        return chain(self._read, self._rest())
+
+    def _rest(self) -> Iterator[T]:
+        """What nobody has read before, from when what somebody has is at its end."""
         read = self._read
-        index = 0
+        index = len(read)
         while index < len(read) or self._reads_to(index):
             yield read[index]
             index += 1
@@ -299,6 +305,13 @@ class Replayed(Generic[T]):
         """The item at this place, None where there is none."""
         read = self._read
         return read[index] if index < len(read) or self._reads_to(index) else None
+
+    def slice(self, begin: int, end: int) -> list[T]:
+        """The items from one place up to another, as far as there are."""
+        read = self._read
+        if len(read) < end:
+            self._reads_to(end - 1)
+        return read[begin:end]
 
     def _reads_to(self, index: int) -> bool:
         """Read up to the item at this place; False where there is none."""
@@ -317,7 +330,7 @@ class Timeline:
     of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
     """
 
-    __slots__ = ("_declares", "_known", "_lacks", "_remembered", "_rounds", "has_blocks", "now")
+    __slots__ = ("_declares", "_lacks", "_remembered", "_rounds", "_window", "has_blocks", "now")
 
     def __init__(
         self,
@@ -331,7 +344,7 @@ class Timeline:
         self.has_blocks = has_blocks
         self._declares = declares
         self._lacks: dict[str, bool] = {}
-        self._known: tuple[int, set[Signature], Iterator[Round]] | None = None
+        self._window: tuple[int, dict[Signature, ToolCall]] | None = None
         self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 
@@ -371,12 +384,14 @@ class Timeline:
 
     def knows(self, signature: Signature, size: int) -> bool:
         """Whether a call is in the window of `size` rounds."""
-        if self._known is None or self._known[0] != size:
-            self._known = size, set(), self.rounds_of_window(size)
-        _, known, rounds = self._known
-        while signature not in known and (round_ := next(rounds, None)):
-            known |= round_.signatures
-        return signature in known
+        return signature in self.window(size)
+
+    def window(self, size: int) -> dict[Signature, ToolCall]:
+        """The calls of the window of `size` rounds, one of each signature."""
+        if self._window is None or self._window[0] != size:
+            rounds = self.rounds_of_window(size)
+            self._window = size, {call.signature: call for round_ in rounds for call in round_.calls}
+        return self._window[1]
 
     def news(self, index: int, size: int) -> frozenset[Signature]:
         """The signatures with which the newest round but `index` was new: not among the `size` rounds before it."""
@@ -422,14 +437,16 @@ class Timeline:
 
         A withheld call was not executed: it is known, but fills no window.
         """
-        at = self._rounds.at
-        rounds = calls = 0
-        while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := at(before)) is not None:
+        window = self._rounds.slice(before, before + size)  # no window is shorter
+        yield from window
+        executed = [round_.executed for round_ in window]
+        rounds, calls = len(executed) - executed.count(0), sum(executed)
+        before += size
+        while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := self._rounds.at(before)) is not None:
             yield round_
             before += 1
-            executed = round_.executed
-            calls += executed
-            rounds += executed > 0
+            calls += round_.executed
+            rounds += round_.executed > 0
 
 
 def _named(rounds: Iterable[Round]) -> Iterator[Round]:

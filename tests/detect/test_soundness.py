@@ -122,5 +122,5 @@ def test_a_new_round_of_known_outcome_is_healthy(texts: list[str], drawn: str, t
     engine = Engine(past, LoopSettings())
     assert engine.is_healthy()
     assert engine.suspects() == []
-    assert engine.possible(drawn.rstrip("0123456789")) == []
+    assert not engine.could_fire(drawn.rstrip("0123456789"))
     assert engine.judge_round(calls(drawn)) == []

@@ -42,7 +42,7 @@ def test_nothing_goes_beyond_the_limit() -> None:
         engine = Engine(past, LoopSettings(max_weighted_calls=limit))
         judged = engine.judge_round(calls("c d"))
         assert [finding.kind for _, finding in judged] == [Kind.BUDGET] * found
-        assert bool(engine.possible("c")) == bool(engine.suspects()) == bool(found)
+        assert engine.could_fire("c") == bool(engine.suspects()) == bool(found)
 
 
 def test_a_finding_counts_the_weight() -> None:

@@ -71,7 +71,7 @@ def test_what_cannot_be_found_is_not_held(kit: DialectKit, data: st.DataObject) 
     answer = data.draw(answers(kit, which, plain=True, many=False))
     request = ask(kit, history, stream=True)
     engine = engine_of(request, LoopSettings())
-    if any(engine.possible(call.name) for call in answer.calls()):
+    if any(engine.could_fire(call.name) for call in answer.calls()):
         return
     met = meet(request, [framewise(kit, answer)])
     out = 0

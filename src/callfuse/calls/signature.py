@@ -10,8 +10,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -37,7 +38,21 @@ def signature_of(
     arguments with a name in `ignore` do not matter."""
     if ignore:
         arguments, exact = _without(arguments, exact, ignore), None
-    text = canonical_text(arguments) if isinstance(arguments, str) else _value_text(arguments, exact)
+    if isinstance(arguments, str):
+        return (_kept if len(arguments) <= _KEPT_LENGTH else _of_text)(name, arguments)
+    return _digest(name, _value_text(arguments, exact))
+
+
+def _of_text(name: str, arguments: str) -> Signature:
+    return _digest(name, canonical_text(arguments))
+
+
+_kept = lru_cache(maxsize=4096)(_of_text)
+"""A history comes again with each request of its session, and a loop's calls in each of its rounds."""
+_KEPT_LENGTH: Final = 512
+
+
+def _digest(name: str, text: bytes) -> Signature:
     return sha256(name.encode("utf-8", "surrogatepass") + b"\n" + text).digest()
 
 

@@ -17,6 +17,7 @@ class Budget:
     of_any_tool = True
     ends_on_news = False
     spares_pollers = False
+    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_calls`; never hard."""

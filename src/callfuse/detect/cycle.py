@@ -12,7 +12,7 @@ from callfuse.calls.outcomes import Outcome, same_outcome
 from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.streak import is_unread, recent
-from callfuse.model import Kind, Replayed, Round, Timeline, ToolCall
+from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
 LENGTHS: Final = range(2, 6)
@@ -28,6 +28,7 @@ class Cycle:
     of_any_tool = False
     ends_on_news = True
     spares_pollers = True
+    wants_return = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Laps."""
@@ -59,7 +60,7 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
         due = rounds[length - 1]
         if len(rounds) < 2 * length - 1:
             continue
-        earlier = timeline.remembered(_past, settings).at(len(rounds))
+        earlier = next(islice(recent(timeline, settings), len(rounds), None), None)
         if len(rounds) == 2 * length - 1 and earlier and earlier.signatures == due.signatures:
             continue  # what is due brought something else each time: it may do so again
         lap = (*reversed(rounds[: length - 1]), due)
@@ -77,23 +78,19 @@ def _named(round_: Round) -> str:
     return " + ".join(names[:MOST_NAMES] + more)
 
 
-def _past(timeline: Timeline, settings: LoopSettings) -> Replayed[Round]:
-    return Replayed(recent(timeline, settings))
-
-
 def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
     """The newest rounds as far as they are laps of this length."""
-    past = timeline.remembered(_past, settings)
+    past = recent(timeline, settings)
     rounds = [*islice(past, length)]
-    known: list[dict[Signature, Outcome | None]] = [{} for _ in range(length)]
-    while earlier := past.at(len(rounds)):
-        index = len(rounds) - length
-        if rounds[index].signatures != earlier.signatures:
+    known: list[dict[Signature, Outcome | None]] = [{} for _ in rounds]
+    for index, earlier in enumerate(islice(past, length, None)):
+        later = rounds[index]
+        if later.signatures != earlier.signatures:
             break
         if length > settings.window and timeline.news(index, settings.window):
             break
         brought = known[index % length]
-        if not (brought or _agrees(brought, rounds[index])) or not _agrees(brought, earlier):
+        if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):
             break
         rounds.append(earlier)
     return rounds
@@ -102,9 +99,10 @@ def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Rou
 def _agrees(brought: dict[Signature, Outcome | None], round_: Round) -> bool:
     """Whether what came of a round's calls had come of them in the other laps, as far as is known; it is added."""
     for call in round_.distinct:
-        if call.withheld:
-            continue
-        if is_unread(call) or not same_outcome(brought.get(call.signature), call.outcome):
-            return False
-        brought[call.signature] = brought.get(call.signature) or call.outcome
+        if not call.withheld:
+            signature, outcome = call.signature, call.outcome
+            before = brought.get(signature)
+            if is_unread(call) or not same_outcome(before, outcome):
+                return False
+            brought[signature] = before or outcome
     return True

@@ -2,22 +2,23 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from callfuse.calls.signature import Signature
 from callfuse.model import ANY_TOOL, Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
-__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "any_call", "calls_of", "twice"]
+__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hit", "any_call", "calls_of", "twice"]
 
 
 NAMED: Final = 100
 """Calls that a finding names: the newest of those that it rests on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evidence:
-    """What a pending call adds up to, however little it is.
+    """What a pending call adds up to, however little it is. Shared by many calls: nothing of it is ever changed.
 
     `count` is in the unit of the detector's limits and includes the pending call; `calls` are those it rests on, newest
     first, without it. `whole_round`: only a round of exactly these signatures is meant. `lap` names the tools of a
@@ -47,6 +48,8 @@ class Detector(Protocol):
     """A new call in the same round shows progress and voids what was found."""
     spares_pollers: bool
     """A stretch with a poller in it has `poll_factor` times the limits."""
+    wants_return: bool
+    """With limits above two nothing is found before a call of the newest round is one of those before."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Soft and hard for this tool; 0 is off, and never."""
@@ -57,11 +60,43 @@ class Detector(Protocol):
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None: ...
 
 
+@dataclass(slots=True)
+class Hit:
+    """What a detector has found in a call: as much of a finding as is asked of one that is only foreseen."""
+
+    detector: Detector
+    call: ToolCall
+    evidence: Evidence
+    threshold: int
+    hard: bool
+
+    @property
+    def kind(self) -> Kind:
+        """That of the detector."""
+        return self.detector.kind
+
+    @property
+    def tool(self) -> str:
+        """The call's."""
+        return self.call.name
+
+    @property
+    def signature(self) -> Signature:
+        """The call's."""
+        return self.call.signature
+
+    @property
+    def count(self) -> int:
+        """The evidence's."""
+        return self.evidence.count
+
+
 def twice(soft: int) -> tuple[int, int]:
     """A soft limit with its hard one."""
     return soft, 2 * soft
 
 
+@lru_cache(maxsize=64)
 def any_call(name: str) -> ToolCall:
     """A call of a tool with arguments that no other call has."""
     return ToolCall("", name, "callfuse: any arguments", signature=b"any call of " + name.encode("utf-8", "replace"))

@@ -4,13 +4,12 @@ A round with a new call is progress: findings that end on news are void in it, s
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from callfuse.calls.signature import Signature
 from callfuse.detect.budget import Budget, ToolBudget
 from callfuse.detect.cycle import LENGTHS, Cycle
-from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, any_call
+from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hit, any_call
 from callfuse.detect.no_news import NoNews
 from callfuse.detect.pollers import has_waited, polls
 from callfuse.detect.repeat import Repeat, RepeatChanging
@@ -20,7 +19,7 @@ from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.unknown_tool import UnknownTool
 from callfuse.detect.weighted_budget import WeightedBudget, weighed
-from callfuse.model import Finding, Kind, Timeline, ToolCall
+from callfuse.model import Finding, Kind, Replayed, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
 DETECTORS: tuple[Detector, ...] = (
@@ -47,10 +46,12 @@ class Engine:
         is_late = settings.no_repeats_after and weighed(timeline, settings) > settings.no_repeats_after
         self.settings = settings.late if is_late else settings
         self._evidence: Timeline | None = None
-        self._calls: dict[str, list[tuple[Detector, ToolCall]]] | None = None
-        self._possible: dict[str, list[Finding]] = {}
-        self._judged: dict[tuple[Detector, Signature, bool], Finding | None] = {}
-        self._waited: dict[int, tuple[Sequence[ToolCall], bool]] = {}
+        self._may_return: bool | None = None
+        self._own: tuple[Detector, ...] | None = None
+        self._recurring: dict[Detector, dict[str, list[ToolCall]]] = {}
+        self._possible: dict[str, Replayed[Hit]] = {}
+        self._hits: dict[tuple[Detector, Signature, bool], Hit | None] = {}
+        self._waited: dict[ToolCall, bool] = {}
         self._polling: dict[tuple[Signature, bool], bool] = {}
 
     @property
@@ -67,58 +68,79 @@ class Engine:
         """
         if self.is_healthy():
             return []
-        return [name for name in (*self._recurring(), ANY_TOOL) if self.possible(name)]
+        names = dict.fromkeys([name for detector in self._of_one_tool() for name in self._recurring_of(detector)])
+        return [name for name in (*names, ANY_TOOL) if self.could_fire(name)]
 
-    def _recurring(self) -> dict[str, list[tuple[Detector, ToolCall]]]:
+    def _of_one_tool(self) -> tuple[Detector, ...]:
+        """The detectors to which it matters which tool is called, and of which a glance does not tell that they find
+        nothing."""
+        if self._own is None:
+            own = [one for one in DETECTORS if not one.of_any_tool and (self._returns or not one.wants_return)]
+            self._own = tuple(own)
+        return self._own
+
+    def _recurring_of(self, detector: Detector) -> dict[str, list[ToolCall]]:
         """By their tools the calls that may come again in a loop; and by bare names, where tools have namespaces."""
-        if self._calls is None:
-            self._calls = {}
-            for detector in DETECTORS:
-                for call in detector.recurring(self.past, self.settings):
-                    for name in {call.full_name, call.name}:
-                        self._calls.setdefault(name, []).append((detector, call))
-        return self._calls
+        known = self._recurring.get(detector)
+        if known is None:
+            known = self._recurring[detector] = {}
+            for call in detector.recurring(self.past, self.settings):
+                known.setdefault(call.full_name, []).append(call)
+                if call.namespace:
+                    known.setdefault(call.name, []).append(call)
+        return known
 
     @property
     def _reach(self) -> int:
         """The rounds of which a call may come again in a loop."""
         return max(self.settings.window, LENGTHS[-1])
 
+    @property
+    def _returns(self) -> bool:
+        """Whether a call of the newest round may be one of those before: False is sure, and then it takes more than
+        one equal call to make a finding."""
+        if self._may_return is None:
+            timeline = self.timeline
+            at_once = timeline.has_blocks or self.settings.has_twos
+            self._may_return = at_once or timeline.may_return(self._reach)
+        return self._may_return
+
     def is_healthy(self) -> bool:
         """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their
-        newest round is new and of known tools, and it takes more than one equal call to make a finding."""
-        timeline = self.timeline
-        newest = timeline.at(0)
+        newest round is new and of known tools."""
+        newest = self.timeline.at(0)
         if newest is None:
             return True
-        if timeline.has_blocks or not self.settings.wants_returns:
+        if not self.settings.wants_returns or any(self.timeline.lacks(call.name) for call in newest.calls):
             return False
-        for call in newest.calls:
-            if timeline.lacks(call.name):
-                return False
-        return not timeline.may_return(self._reach)
+        return not self._returns
 
-    def possible(self, name: str) -> list[Finding]:
-        """What could be found in a call of this tool, whatever its arguments."""
+    def could_fire(self, name: str) -> bool:
+        """Whether anything could be found in a call of this tool, whatever its arguments."""
+        return self.possible(name).at(0) is not None
+
+    def possible(self, name: str) -> Replayed[Hit]:
+        """What could be found in a call of this tool, whatever its arguments; worked out only as far as one looks."""
         known = self._possible.get(name)
         if known is None:
-            known = self._possible[name] = list(self._foreseen(name)) if name else []
+            known = self._possible[name] = Replayed(self._foreseen(name) if name else ())
         return known
 
-    def _foreseen(self, name: str) -> Iterator[Finding]:
-        for detector, call in self._recurring().get(name, ()):
-            if finding := self.found(detector, call):
-                yield finding
-        if name == ANY_TOOL or self.possible(ANY_TOOL):
+    def _foreseen(self, name: str) -> Iterator[Hit]:
+        for detector in self._of_one_tool():
+            for call in self._recurring_of(detector).get(name, ()):
+                if hit := self.hit(detector, call):
+                    yield hit
+        if name == ANY_TOOL or self.could_fire(ANY_TOOL):
             any_of_it = any_call(name)
             for detector in DETECTORS:
-                if detector.of_any_tool and (finding := self.found(detector, any_of_it)):
-                    yield finding
+                if detector.of_any_tool and (hit := self.hit(detector, any_of_it)):
+                    yield hit
 
     def judge(self, call: ToolCall, *, news: bool = False) -> Finding | None:
         """The hardest finding for one pending call as if it came alone, or beside a new one; it names every kind that
         hit."""
-        return _hardest([one for one in self._findings(call) if not (news and one.ends_on_news)])
+        return self._hardest([hit for hit in self._hits_of(call) if not (news and hit.detector.ends_on_news)])
 
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call is not among those of the window."""
@@ -130,14 +152,16 @@ class Engine:
         """What is found in a complete round. No news frees the `refused`: they have had their chance."""
         if not refused and self.is_healthy():
             return []
-        news = any(self.is_news(call) for call in calls)
+        hits = [(call, of_call) for call in calls if (of_call := self._hits_of(call))]
+        is_open = any(hit.detector.ends_on_news for _, of_call in hits for hit in of_call)
+        news = is_open and any(self.is_news(call) for call in calls)
         signatures = {call.signature for call in calls if call.name}
         judged = []
-        for call in calls:
-            found = [one for one in self._findings(call) if one.whole_round in (None, signatures)]
+        for call, of_call in hits:
+            found = [hit for hit in of_call if hit.evidence.whole_round in (None, signatures)]
             if news and call.signature not in refused:
-                found = [one for one in found if not one.ends_on_news]
-            if finding := _hardest(found):
+                found = [hit for hit in found if not hit.detector.ends_on_news]
+            if finding := self._hardest(found):
                 judged.append((call, finding))
         return judged
 
@@ -156,27 +180,30 @@ class Engine:
             if evidence is None or evidence.count < soft:
                 yield None
             else:
-                yield self._finding(Kind.SAME_ERROR, evidence.calls[0], evidence, (soft, 0), ends_on_news=False)
+                yield self._finding(Kind.SAME_ERROR, evidence.calls[0], evidence, soft)
 
-    def _findings(self, call: ToolCall) -> list[Finding]:
+    def _hits_of(self, call: ToolCall) -> list[Hit]:
         if not call.name:
             return []
-        any_tool = bool(self.possible(ANY_TOOL))
-        detectors = (detector for detector in DETECTORS if any_tool or not detector.of_any_tool)
-        return [finding for detector in detectors if (finding := self.found(detector, call))]
+        detectors = self._of_one_tool()
+        if self.could_fire(ANY_TOOL):
+            detectors = tuple(one for one in DETECTORS if one.of_any_tool or one in detectors)
+        return [hit for detector in detectors if (hit := self.hit(detector, call))]
 
     def found(self, detector: Detector, call: ToolCall) -> Finding | None:
-        """What one detector finds in a pending call, as if it came alone. Nothing that came of it is looked at."""
-        key = (
-            detector,
-            call.signature,
-            call.dropped,
-        )  # a call that the client has dropped does not tell whether it waits
-        if key not in self._judged:
-            self._judged[key] = self._find(detector, call)
-        return self._judged[key]
+        """What one detector finds in a pending call, as if it came alone."""
+        hit = self.hit(detector, call)
+        return self._hardest([hit]) if hit else None
 
-    def _find(self, detector: Detector, call: ToolCall) -> Finding | None:
+    def hit(self, detector: Detector, call: ToolCall) -> Hit | None:
+        """As `found`, before it is told. Nothing that came of the call is looked at."""
+        # A call that the client has dropped does not tell whether it waits.
+        key = (detector, call.signature, call.dropped)
+        if key not in self._hits:
+            self._hits[key] = self._hit(detector, call)
+        return self._hits[key]
+
+    def _hit(self, detector: Detector, call: ToolCall) -> Hit | None:
         tool = self.settings.for_tool(call.full_name)
         soft, hard = detector.limits(tool)
         if not soft or not tool.settings.enabled:
@@ -188,15 +215,16 @@ class Engine:
             soft, hard = soft * tool.settings.poll_factor, hard * tool.settings.poll_factor
             if evidence.count < soft:
                 return None
-        return self._finding(detector.kind, call, evidence, (soft, hard), ends_on_news=detector.ends_on_news)
+        return Hit(detector, call, evidence, soft, evidence.certain or 0 < hard <= evidence.count)
 
     def _have_waited(self, stretch: Sequence[ToolCall]) -> bool:
-        """Whether a call of the stretch waited for something outside; asked once, for many calls may share it."""
-        known = self._waited.get(id(stretch))
-        if known is None:
-            waited = any(has_waited(one) or self._polls(one) for one in stretch)
-            known = self._waited[id(stretch)] = stretch, waited
-        return known[1]
+        """Whether a call of the stretch waited for something outside; each call is asked once, for stretches share
+        them."""
+        known = self._waited
+        for call in stretch:
+            if call not in known:
+                known[call] = has_waited(call) or self._polls(call)
+        return any(map(known.__getitem__, stretch))
 
     def _polls(self, call: ToolCall) -> bool:
         """Whether a call waits for something by what it is."""
@@ -206,25 +234,49 @@ class Engine:
             known = self._polling[key] = polls(call, self.settings)
         return known
 
+    def _hardest(self, found: Sequence[Hit]) -> Finding | None:
+        """The hardest of one call's hits as a finding that names all kinds."""
+        if not found:
+            return None
+        hit = max(found, key=lambda one: one.hard)
+        kinds = tuple(dict.fromkeys(one.kind for one in found))
+        return self._finding(
+            hit.kind,
+            hit.call,
+            hit.evidence,
+            hit.threshold,
+            hard=hit.hard,
+            ends_on_news=hit.detector.ends_on_news,
+            kinds=kinds if len(kinds) > 1 else (),
+        )
+
     def _finding(
-        self, kind: Kind, call: ToolCall, evidence: Evidence, limits: tuple[int, int], *, ends_on_news: bool
+        self,
+        kind: Kind,
+        call: ToolCall,
+        evidence: Evidence,
+        threshold: int,
+        *,
+        hard: bool = False,
+        ends_on_news: bool = False,
+        kinds: tuple[Kind, ...] = (),
     ) -> Finding:
-        soft, hard = limits
         newest = evidence.calls[:NAMED]
         return Finding(
             kind=kind,
             tool=call.name,
             signature=call.signature,
             count=evidence.count,
-            threshold=soft,
+            threshold=threshold,
             window_s=self.settings.for_tool(call.full_name).settings.ttl_seconds,
-            hard=evidence.certain or 0 < hard <= evidence.count,
+            hard=hard,
             confidence=evidence.confidence,
             calls=tuple([one.id for one in reversed(newest)]),
             previous=self._previous(call, newest),
             ends_on_news=ends_on_news,
             whole_round=evidence.whole_round,
             lap=evidence.lap,
+            kinds=kinds,
         )
 
     def _previous(self, call: ToolCall, stretch: Sequence[ToolCall]) -> str:
@@ -235,12 +287,3 @@ class Engine:
         earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(self._reach))
         outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
         return next((outcome.text for outcome in outcomes if outcome), "")
-
-
-def _hardest(found: Sequence[Finding]) -> Finding | None:
-    """The hardest of one call's findings, naming all kinds."""
-    if not found:
-        return None
-    hardest = max(found, key=lambda finding: finding.hard)
-    kinds = tuple(dict.fromkeys(finding.kind for finding in found))
-    return replace(hardest, kinds=kinds) if len(kinds) > 1 else hardest

@@ -7,7 +7,6 @@ only the signatures need be known.
 from collections.abc import Iterable
 
 from callfuse.calls.outcomes import same_outcome
-from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.pollers import polls
 from callfuse.detect.streak import is_unread, recent
@@ -22,6 +21,7 @@ class NoNews:
     of_any_tool = False
     ends_on_news = True
     spares_pollers = True
+    wants_return = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Rounds."""
@@ -31,14 +31,8 @@ class NoNews:
         """Calls of the window, of each tool one that waits for something and one that does not: all are as these."""
         if timeline.at(0) is None or timeline.news(0, settings.window):
             return ()
-        found: dict[tuple[str, bool], ToolCall] = {}
-        seen: set[Signature] = set()
-        for round_ in timeline.rounds_of_window(settings.window):
-            for call in round_.calls:
-                if call.signature not in seen:
-                    seen.add(call.signature)
-                    found[call.full_name, polls(call, settings)] = call
-        return found.values()
+        calls = timeline.window(settings.window).values()
+        return {(call.full_name, polls(call, settings)): call for call in calls}.values()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The rounds without news before the pending one, if its call is known."""
@@ -67,9 +61,9 @@ def _is_known(timeline: Timeline, index: int, call: ToolCall, size: int) -> bool
         return call.signature not in timeline.news(index, size)
     if is_unread(call):
         return False
-    outcome = call.outcome
+    name, signature, outcome = call.name, call.signature, call.outcome
     for round_ in timeline.rounds_of_window(size, before=index + 1):
-        earlier = round_.find(call.name, call.signature)
+        earlier = round_.find(name, signature)
         if earlier and not earlier.withheld and same_outcome(earlier.outcome, outcome) and not is_unread(earlier):
             return True
     return False

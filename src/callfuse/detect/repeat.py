@@ -22,6 +22,7 @@ class RepeatChanging:
     of_any_tool = False
     ends_on_news = True
     spares_pollers = True
+    wants_return = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Never below those of `repeat`; hard at five thirds."""

@@ -20,6 +20,7 @@ class Returning:
     of_any_tool = False
     ends_on_news = False
     spares_pollers = False
+    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, and nothing is found where that is off."""

@@ -4,7 +4,8 @@ Each call is compared with the next one: of several in a round, with the one mos
 paging, ids and batches are alike, too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import islice
 from operator import itemgetter
 from typing import Final
 
@@ -12,7 +13,7 @@ from callfuse.calls.outcomes import Outcome, OutcomeKind
 from callfuse.detect.detector import Evidence, twice
 from callfuse.detect.similarity import alike, outcomes_alike
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
 MAX_REPEATS: Final = 3
@@ -28,6 +29,7 @@ class Similar:
     of_any_tool = False
     ends_on_news = False
     spares_pollers = True
+    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that, once a threshold is set."""
@@ -40,39 +42,62 @@ class Similar:
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""
-        threshold = settings.similarity_threshold or 1
-        most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
-        tool = call.full_name
-        streak: list[ToolCall] = []
-        later, least = call, 1.0
-        outcome: Outcome | None = None
-        for round_ in recent(timeline, settings, lambda one: one.full_name == tool):
-            if len(round_.signatures) > MOST or len(streak) >= most:
-                break
-            mine = [one for one in round_.distinct if one.full_name == tool]
-            if not mine:
-                break
-            one, likeness = mine[0], 1.0
-            if len(mine) > 1 or one.signature != later.signature:
-                likeness, one = _most_like(timeline, later, mine, settings)
-            came = None if one.withheld else one.outcome
-            if outcome and came and not _both_failed(outcome, came):
-                likeness = min(likeness, outcomes_alike(outcome, came, settings))
-            if likeness < threshold:
-                break
-            streak.append(one)
-            later, least, outcome = one, min(least, likeness), outcome or came
-        return Evidence(1 + len(streak), tuple(streak), confidence=least)
+        first = timeline.remembered(_before, settings, call)
+        if first is None:
+            return Evidence(1)
+        likeness, one = first
+        streak, least = timeline.remembered(_streak, settings, one)
+        return Evidence(1 + len(streak), streak, confidence=min(likeness, least))
+
+
+def _streak(timeline: Timeline, settings: LoopSettings, newest: ToolCall) -> tuple[tuple[ToolCall, ...], float]:
+    """A call of the newest round with those before it, each like the next, and the least likeness among them: the same
+    for every pending call that this one is most like."""
+    most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
+    threshold = settings.similarity_threshold or 1
+    streak = [newest]
+    least = 1.0
+    outcome = None if newest.withheld else newest.outcome
+    for round_ in islice(_rounds(timeline, newest, settings), 1, most):
+        found = _most_like(timeline, streak[-1], round_, settings)
+        if found is None:
+            break
+        likeness, one = found
+        came = None if one.withheld else one.outcome
+        if outcome and came and not _both_failed(outcome, came):
+            likeness = min(likeness, outcomes_alike(outcome, came, settings))
+        if likeness < threshold:
+            break
+        streak.append(one)
+        least, outcome = min(least, likeness), outcome or came
+    return tuple(streak), least
+
+
+def _before(timeline: Timeline, settings: LoopSettings, call: ToolCall) -> tuple[float, ToolCall] | None:
+    """The call of the newest round that is enough like a pending one, and how much it is."""
+    newest = next(iter(_rounds(timeline, call, settings)), None)
+    found = newest and _most_like(timeline, call, newest, settings)
+    return found if found and found[0] >= (settings.similarity_threshold or 1) else None
+
+
+def _rounds(timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Iterable[Round]:
+    return recent(timeline, settings, lambda one: one.full_name == call.full_name)
 
 
 def _most_like(
-    timeline: Timeline, later: ToolCall, calls: Sequence[ToolCall], settings: LoopSettings
-) -> tuple[float, ToolCall]:
+    timeline: Timeline, later: ToolCall, round_: Round, settings: LoopSettings
+) -> tuple[float, ToolCall] | None:
     """How alike the call of a round is to a later one, of several the one most like it, whatever their order."""
+    if len(round_.calls) > MOST and len(round_.signatures) > MOST:
+        return None
+    tool = later.full_name
+    calls = [one for one in round_.distinct if one.full_name == tool]
     for one in calls:
         if one.signature == later.signature:
             return 1.0, one
     ranked = [(timeline.remembered(_alike, settings, later, one), one.signature, one) for one in calls]
+    if not ranked:
+        return None
     likeness, _, one = max(ranked, key=itemgetter(0, 1))
     return likeness, one
 

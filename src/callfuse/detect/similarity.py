@@ -26,6 +26,7 @@ DEPTH: Final = 8
 
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 _MISSING: Final = object()
+_SCALAR: Final = (str, int, float)
 
 
 def alike(one: ToolCall, other: ToolCall, settings: LoopSettings) -> float:
@@ -67,12 +68,12 @@ def _value(text: str, ignore: Collection[str]) -> Any:
 
 
 def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
+    if isinstance(mine, _SCALAR) and type(mine) is type(theirs) and mine == theirs:
+        return 1.0
     if mine is _MISSING or theirs is _MISSING:
         return 0.0
-    if isinstance(mine, str) and mine == theirs:
-        return 1.0
-    if depth and isinstance(mine, dict) and isinstance(theirs, dict) and 0 < len(mine | theirs) <= FIELDS:
-        pairs = [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in mine | theirs]
+    if depth and isinstance(mine, dict) and isinstance(theirs, dict) and 0 < len(both := mine | theirs) <= FIELDS:
+        pairs = [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in both]
     elif depth and isinstance(mine, list) and isinstance(theirs, list) and 0 < max(len(mine), len(theirs)) <= FIELDS:
         pairs = list(zip_longest(mine, theirs, fillvalue=_MISSING))
     else:

@@ -23,6 +23,7 @@ class Stagnation:
     of_any_tool = True
     ends_on_news = False
     spares_pollers = True
+    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Calls."""
@@ -35,41 +36,48 @@ class Stagnation:
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The different calls before this one whose outcomes are known and equal."""
         streak = timeline.remembered(_streak, settings)
-        newer = next((at for at, (seen, _) in enumerate(streak.rounds) if call.signature in seen), len(streak.rounds))
-        return timeline.remembered(_evidence, settings, newer)
+        return timeline.remembered(_evidence, settings, streak.places.get(call.signature, len(streak.rounds)))
 
 
 class _Streak(NamedTuple):
-    """Rounds of different calls with the same outcome, newest first; `likeness` is the least among the outcomes."""
+    """The executed calls of rounds with different calls and the same outcome, newest first, and by their signatures the
+    rounds' places; `likeness` is the least among the outcomes."""
 
-    rounds: list[tuple[set[Signature], list[ToolCall]]]
+    rounds: list[list[ToolCall]]
+    places: dict[Signature, int]
     likeness: float
 
 
 def _evidence(timeline: Timeline, settings: LoopSettings, rounds: int) -> Evidence:
     """What so many of the rounds add up to."""
     streak = timeline.remembered(_streak, settings)
-    calls = tuple([one for _, executed in streak.rounds[:rounds] for one in executed])
+    calls = tuple([one for executed in streak.rounds[:rounds] for one in executed])
     return Evidence(1 + len(calls), calls, confidence=streak.likeness)
 
 
 def _streak(timeline: Timeline, settings: LoopSettings) -> _Streak:
-    rounds: list[tuple[set[Signature], list[ToolCall]]] = []
-    seen: set[Signature] = set()
+    rounds: list[list[ToolCall]] = []
+    places: dict[Signature, int] = {}
     first: Outcome | None = None
     least = 1.0
     for round_ in recent(timeline, settings):
         executed = [one for one in reversed(round_.distinct) if not one.withheld]
-        signatures = {one.signature for one in executed}
-        came = [outcome for one in executed if (outcome := one.outcome)]
-        if len(came) < len(executed) or not seen.isdisjoint(signatures):
-            break
-        if first is None and came:
-            first = min(came, key=attrgetter("digest"))
-        likeness = min([outcomes_alike(first, one, settings) for one in came if first], default=1.0)
-        if likeness < (settings.similarity_threshold or 1):
-            break
-        rounds.append((signatures, executed))
-        seen |= signatures
-        least = min(least, likeness)
-    return _Streak(rounds, least)
+        likeness = least
+        for one in executed:
+            outcome = one.outcome
+            if outcome is None or one.signature in places:
+                return _Streak(rounds, places, least)
+            first = first or _first(executed)
+            if first and outcome.digest != first.digest:
+                likeness = min(likeness, outcomes_alike(first, outcome, settings))
+                if likeness < (settings.similarity_threshold or 1):
+                    return _Streak(rounds, places, least)
+            places[one.signature] = len(rounds)
+        rounds.append(executed)
+        least = likeness
+    return _Streak(rounds, places, least)
+
+
+def _first(executed: Iterable[ToolCall]) -> Outcome | None:
+    """One of a round's outcomes, whatever the order of its calls."""
+    return min([outcome for one in executed if (outcome := one.outcome)], key=attrgetter("digest"), default=None)

@@ -1,10 +1,10 @@
 """What ends a streak, whatever it is of: a pause, a successful change of state, an outcome that is another."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from callfuse.calls.outcomes import OutcomeKind
-from callfuse.model import Round, Timeline, ToolCall
+from callfuse.model import Replayed, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
 Own = Callable[[ToolCall], bool]
@@ -14,24 +14,36 @@ COUNTED = 250
 """Rounds of a streak are counted this far, or as far as a limit reaches: a higher count says nothing more."""
 
 
-def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -> Iterator[Round]:
+def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -> Iterable[Round]:
     """The rounds of the timeline, newest first, up to a pause or a successful call that has changed something.
 
     A change of state ends every streak but its `own`.
     """
+    rounds = timeline.remembered(_unbroken, settings)
+    return _unchanged(timeline, settings, rounds, own) if settings.has_state_changing else rounds
+
+
+def _unbroken(timeline: Timeline, settings: LoopSettings) -> Replayed[Round]:
+    return Replayed(_without_pause(timeline, settings))
+
+
+def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[Round]:
     limit_s = settings.ttl_seconds
-    is_changing = settings.has_state_changing
     later: float | None = timeline.now
-    for index, round_ in enumerate(islice(timeline, max(COUNTED, settings.highest_limit))):
+    for round_ in islice(timeline, max(COUNTED, settings.highest_limit)):
         time = round_.time
         if time is not None and is_pause(time, later, limit_s):
             return
-        if is_changing:
-            changes = timeline.remembered(_changes, settings, index)
-            if any(not (own and own(call)) for call in changes):
-                return
         yield round_
         later = time
+
+
+def _unchanged(timeline: Timeline, settings: LoopSettings, rounds: Iterable[Round], own: Own | None) -> Iterator[Round]:
+    for index, round_ in enumerate(rounds):
+        changes = timeline.remembered(_changes, settings, index)
+        if any(not (own and own(call)) for call in changes):
+            return
+        yield round_
 
 
 def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:

@@ -18,6 +18,7 @@ class UnknownTool:
     of_any_tool = True
     ends_on_news = False
     spares_pollers = False
+    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Calls."""

@@ -61,13 +61,13 @@ def _pending(turn: int, at: int, rounds: Sequence[Round], settings: LoopSettings
     found = {id(call): (call, finding) for call, finding in engine.judge_round(round_.calls)}
     for call in round_.calls:
         ladder = settings.for_tool(call.full_name).settings.ladder
-        possible = engine.possible(call.name)
-        held = bool(possible) and would_withhold(timeline, possible, ladder)
+        suspect = engine.could_fire(call.name)
+        held = suspect and would_withhold(timeline, engine.possible(call.name), ladder)
         pair = found.get(id(call))
         verdict = decide(timeline, [pair], ladder)[0] if pair else None
         call.place = verdict.place if verdict else 0
         finding = verdict.finding if verdict else None
-        yield Judged(turn, at, call, finding, verdict, bool(possible), held)
+        yield Judged(turn, at, call, finding, verdict, suspect, held)
 
 
 def _newest_first(rounds: Sequence[Round], before: int) -> Iterator[Round]:

@@ -5,12 +5,13 @@ falls back when its outcome changes. Places come from the ledger; where it has l
 before count for the rungs that let a call through, so that a restarted guard still gives the model its chance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
+from typing import Final, Protocol
 
 from callfuse.calls.outcomes import Outcome, same_outcome
+from callfuse.calls.signature import Signature
 from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.policy import explain
 from callfuse.policy.settings import Ladder, Rung
@@ -22,6 +23,25 @@ _RUNGS: Final = tuple(map(str, Rung))
 
 class OnLoopError(ValueError):
     """What a callback answers, or when, is no answer. The message is fit for a log: nothing of the call is in it."""
+
+
+class Found(Protocol):
+    """What the ladder asks of a finding, or of one that is only foreseen."""
+
+    @property
+    def tool(self) -> str: ...
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def threshold(self) -> int: ...
+
+    @property
+    def hard(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +113,13 @@ def decide(timeline: Timeline, findings: Sequence[tuple[ToolCall, Finding]], lad
     return verdicts
 
 
-def would_withhold(timeline: Timeline, findings: Sequence[Finding], ladder: Ladder) -> bool:
+def would_withhold(timeline: Timeline, findings: Iterable[Found], ladder: Ladder) -> bool:
     """Whether one of the findings, were it made now, would keep a call from the client."""
     streak = _streak(timeline)
     return any(ladder[next_place(timeline, finding, ladder, streak) - 1].withholds for finding in findings)
 
 
-def next_place(timeline: Timeline, finding: Finding, ladder: Ladder, streak: int) -> int:
+def next_place(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
     """Where on the ladder (from 1) a finding stands whose streak has come to `streak`."""
     if finding.hard:
         return len(ladder)
@@ -118,7 +138,7 @@ def _streak(timeline: Timeline) -> int:
     return place
 
 
-def _kept(timeline: Timeline, finding: Finding) -> int:
+def _kept(timeline: Timeline, finding: Found) -> int:
     """The signature's place, unless its outcome has changed since."""
     place = 0
     outcome: Outcome | None = None
@@ -134,7 +154,7 @@ def _kept(timeline: Timeline, finding: Finding) -> int:
     return place
 
 
-def _implied(finding: Finding, ladder: Ladder) -> int:
+def _implied(finding: Found, ladder: Ladder) -> int:
     """How many findings the history itself shows, as far as their rungs let the call through."""
     open_rungs = len(list(takewhile(lambda rung: not rung.withholds, ladder)))
     return min(finding.count - finding.threshold, open_rungs)

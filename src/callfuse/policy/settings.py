@@ -177,15 +177,21 @@ class LoopSettings(Strict):
         return copy
 
     @cached_property
+    def has_twos(self) -> bool:
+        """Whether a call may be found that has come only once before."""
+        every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
+        own = any("max_repeats" in one for one in self.worked_out.session.tools.values())
+        return own or any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
+
+    @cached_property
     def wants_returns(self) -> bool:
         """Whether nothing but an unknown tool can be found before a call of the newest round is one of those before."""
         every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
-        twos = any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
         others = any(one.similarity_threshold or one.max_calls for one in every)
         stagnant = any(one.detectors is not None and one.detectors.stagnation for one in every)
         own = any(_MORE_THAN_RETURNS & one.keys() for one in self.worked_out.session.tools.values())
         budget = self.max_calls_of_tool or self.max_weighted_calls
-        return not (twos or others or stagnant or own or budget)
+        return not (self.has_twos or others or stagnant or own or budget)
 
     @property
     def late(self) -> "LoopSettings":

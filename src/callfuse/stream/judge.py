@@ -61,8 +61,9 @@ class Judge:
             return self.any_hold
         known = self._withhold.get(name)
         if known is None:
-            possible = self._engine.possible(name)
-            known = bool(possible) and (self._hold_all or would_withhold(self.timeline, possible, self.ladder(name)))
+            known = self._engine.could_fire(name) and (
+                self._hold_all or would_withhold(self.timeline, self._engine.possible(name), self.ladder(name))
+            )
             self._withhold[name] = known
         return known
 
