@@ -227,6 +227,29 @@ def test_a_command_is_run_once(kit: DialectKit) -> None:
 
 
 @every_dialect
+def test_a_command_is_run_once_wherever_it_stands(kit: DialectKit) -> None:
+    """An agent that shortens its history moves the message; typed anew at the end, the same words are run again."""
+    question = User("!/set(tool-loop-max-repeats=5) Go on.")
+    long = (User("Find it."), *spin(2).turns[1:])
+    shown = []
+
+    async def talking(session: Session) -> None:
+        async def send(*turns: User | Round) -> None:
+            await session.exchange(ask(kit, History(turns), stream=False, headers=HEADERS), ok(kit))
+            status = await session.exchange(typing(kit, "!/status"))
+            shown.append(told(kit, status)[1].removeprefix("tool-loop-max-repeats = "))
+
+        await send(*long, question)
+        await session.exchange(typing(kit, "!/set(tool-loop-max-repeats=7)"))
+        await send(*long, question, *spin(1).turns[1:])
+        await send(question, *spin(1).turns[1:])
+        await send(question, *spin(1).turns[1:], question)
+
+    talk(talking)
+    assert shown == ["5 (session)", "7 (session)", "7 (session)", "5 (session)"]
+
+
+@every_dialect
 def test_who_sees_what_a_session_has_set(kit: DialectKit) -> None:
     """Every lane of it; no other session, and nobody else under the same name."""
 

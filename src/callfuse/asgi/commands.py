@@ -76,12 +76,13 @@ class ChatCommands:
         self, found: Found, request: Request, session: Session, before: SessionState, status: "Status"
     ) -> tuple[SessionState, OwnAnswer | None]:
         """Run the commands of the last user message; what the session has set then, and the answer where no model is
-        to give one. Agents send the message with each of their requests: it is run once."""
+        to give one. Agents send the message with each of their requests: it is run once, wherever it then stands."""
         if not found.commands:
             return before, None
         position, digest = request.turn()
-        turn = digest_of((session.lane.fingerprint, str(position).encode(), digest))
-        if turn in before.ran and not found.only:
+        turn = digest + digest_of((session.lane.fingerprint, str(position).encode()))
+        has_run = turn in before.ran if found.fresh else any(one.startswith(digest) for one in before.ran)
+        if has_run and not found.only:
             return before, None
         ran = self._run(found.commands, before.overrides, status=status)
         self._counts.add("commands", "refused" if ran.failed else "run")

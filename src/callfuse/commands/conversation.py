@@ -42,10 +42,12 @@ _STYLES: Final[tuple[Callable[[str], bytes], ...]] = (
 class Found(NamedTuple):
     """What the conversation holds of commands.
 
-    `commands`: those of the last user message. `only`: the conversation ends with it, and nothing else is typed there.
+    `commands`: those of the last user message. `fresh`: the conversation ends with it. `only`: and nothing else is
+    typed there.
     """
 
     commands: tuple[Command, ...] = ()
+    fresh: bool = False
     only: bool = False
     edits: tuple[Edit, ...] = ()
 
@@ -95,7 +97,7 @@ def _spellings(char: str) -> bytes:
 def find(request: Request, prefix: str) -> Found:
     """The commands of a request."""
     commands: tuple[Command, ...] = ()
-    only = False
+    fresh = only = False
     edits: list[Edit] = []
     for at in range(request.length):
         typed = request.typed(at)
@@ -103,14 +105,15 @@ def find(request: Request, prefix: str) -> Found:
             continue
         texts = [_read(text, prefix) for text in typed.texts]
         commands = tuple(command for text in texts for command in text.commands)
-        only = False
+        fresh = only = False
         if commands:
             alone = not typed.more and not any(text.said for text in texts)
             behind = _next_speaker(request, at)
-            only = alone and behind is None
+            fresh = behind is None
+            only = alone and fresh
             told = None if behind is None else request.own_text(behind)
             edits += () if only else _edits(typed, texts, told, behind or at, alone=alone)
-    return Found(commands, only, tuple(edits))
+    return Found(commands, fresh, only, tuple(edits))
 
 
 def _read(text: TypedText, prefix: str) -> _Read:
