@@ -19,6 +19,8 @@ SET = Command("set", (("tool-loop-mode", "break"),))
         ("!/set(tool_loop_detection_enabled=true)", [("tool_loop_detection_enabled", "true")]),
         ('!/set(tool_loop_mode="chance_then_block")', [("tool_loop_mode", "chance_then_block")]),
         ("!/set(tool_loop_mode='chance')", [("tool_loop_mode", "chance")]),
+        ("!/set(tool_loop_mode=\u201cchance\u201d)", [("tool_loop_mode", "chance")]),
+        ("!/set(tool_loop_mode=\u2018chance\u2019)", [("tool_loop_mode", "chance")]),
         ("!/SET(Tool-Loop-Mode=break)", [("tool-loop-mode", "break")]),
         ("!/set ( tool-loop-mode = break , tool-loop-ttl = 9 )", [("tool-loop-mode", "break"), ("tool-loop-ttl", "9")]),
         ("!/set(a=)", [("a", "")]),
@@ -53,6 +55,7 @@ def test_unset_status_help() -> None:
         ("One.\n!/set(tool-loop-mode=break)\nTwo.", "One.\nTwo."),
         ("One.\n\n  !/set(tool-loop-mode=break)  \n\nTwo.", "One.\n\n\nTwo."),
         ("!/set(tool-loop-mode=break)\nTwo.", "Two."),
+        ("One.\r\n!/set(tool-loop-mode=break)\r\nTwo.", "One.\r\nTwo."),
         ("One,!/set(tool-loop-mode=break)", None),
     ],
 )

@@ -68,6 +68,12 @@ def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
         ("tool_call_loop: [\n", "callfuse.yaml, line 2, column 1: this is no YAML: "),
         ("tool_call_loop:\n\tmode: warn\n", "callfuse.yaml, line 2, column 1: this is no YAML: found character '\\t'"),
         ("serve: *nobody\n", "callfuse.yaml, line 1, column 8: this is no YAML: found undefined alias 'nobody'"),
+        ("tool_call_loop:\n  per_tool:\n    *_status: {}\n", "callfuse.yaml, line 3, column 5: this is no YAML: found"
+         " undefined alias '_status'; put text that begins with !, * or & in quotes"),
+        ("tool_call_loop:\n  commands:\n    prefix: !/\n", "callfuse.yaml, line 3, column 13: this is no YAML: could"
+         " not determine a constructor for the tag '!/'; put text that begins with !, * or & in quotes"),
+        ("tool_call_loop: {commands: {prefix: !/}}\n", "callfuse.yaml, line 1, column 39: this is no YAML: expected"
+         " ' ', but found '}'; put text that begins with !, * or & in quotes"),
         ("serve: !!python/object:os.system {}\n", "callfuse.yaml, line 1, column 8: this is no YAML: could not"
          " determine a constructor"),
         ("a: 1\n---\nb: 2\n", "callfuse.yaml, line 2, column 1: this is no YAML: but found another document"),

@@ -25,6 +25,9 @@ _QUOTED: Final = re.compile(
 _ARGUMENTS: Final = r"""\(((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*)\)"""
 _ARGUMENT: Final = re.compile(r"""\s*([^=,"'\s]+)\s*(?:=\s*("[^"]*"|'[^']*'|[^,"']*?))?\s*(?:,|\Z)""")
 
+_QUOTES: Final = "\"'\u201c\u201d\u2018\u2019"
+"""What may stand around a value; phones and word processors turn quotes into curly ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -104,7 +107,7 @@ def _command(match: re.Match[str]) -> Command:
         if found is None:
             return Command(name, broken=True)
         value = found[2]
-        arguments.append((found[1].lower(), value.strip().strip("\"'") if value is not None else None))
+        arguments.append((found[1].lower(), value.strip().strip(_QUOTES) if value is not None else None))
         at = found.end()
     return Command(name, tuple(arguments))
 
@@ -114,9 +117,9 @@ def _joined(pieces: list[str]) -> str:
     text = pieces[0]
     for piece in pieces[1:]:
         left, right = text.rstrip(" \t"), piece.lstrip(" \t")
-        alone = (not left or left.endswith("\n")) and (not right or right.startswith("\n"))
+        alone = (not left or left.endswith("\n")) and (not right or right.startswith(("\n", "\r\n")))
         if alone:
-            text = left + right.removeprefix("\n")
+            text = left + right.removeprefix("\r").removeprefix("\n")
         else:
             text = left + (" " if left and right and not left[-1].isspace() and not right[0].isspace() else "") + right
     return text

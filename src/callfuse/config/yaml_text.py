@@ -51,7 +51,9 @@ def _keys(node: yaml.Node | None, path: KeyPath = (), above: Sequence[yaml.Node]
 def _syntax(name: str, error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return f"{name}{place}: this is no YAML: {error.problem or error.context}"
+    marked = any(word in f"{error.context} {error.problem}" for word in ("tag", "alias", "anchor"))
+    hint = "; put text that begins with !, * or & in quotes" if marked else ""
+    return f"{name}{place}: this is no YAML: {error.problem or error.context}{hint}"
 
 
 def _place(name: str, text: str, error: yaml.reader.ReaderError) -> str:
