@@ -62,13 +62,14 @@ def test_every_plain_key_of_a_tier_has_a_header() -> None:
 )
 def test_a_value_is_read(name: bytes, text: bytes, value: object) -> None:
     """As in the file and the environment."""
-    overrides, wrong = given({b"x-callfuse-" + name: text, b"x-callfuse-session-id": b"s"})
+    overrides, wrong = given({b"x-callfuse-" + name: text, b"x-callfuse-session-id": b"s"}, has_other_model=False)
     assert (dict(overrides.values), wrong) == ({name.decode().replace("-", "_"): value}, {})
 
 
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
+        ("mode", b"escalate,block", "'escalate,block': `escalate` needs another model"),
         ("max-repeats", b"1", "'1': use 0 (off) or a whole number from 2"),
         ("max-repeats", b"", "'': use 0 (off) or a whole number from 2"),
         ("mode", b"warn,stop", "'warn,stop': 'stop' is no rung; use observe, "),
@@ -78,10 +79,20 @@ def test_a_value_is_read(name: bytes, text: bytes, value: object) -> None:
 )
 def test_a_wrong_value_sets_nothing(name: str, text: bytes, problem: str) -> None:
     """And is named, beside those that do."""
-    overrides, wrong = given({f"x-callfuse-{name}".encode(): text, b"x-callfuse-max-calls": b"9"})
+    found = {f"x-callfuse-{name}".encode(): text, b"x-callfuse-max-calls": b"9"}
+    overrides, wrong = given(found, has_other_model=False)
     assert dict(overrides.values) == {"max_calls": 9}
     assert list(wrong) == [f"x-callfuse-{name}"]
     assert wrong[f"x-callfuse-{name}"].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("headers", "has_other_model"), [({}, True), ({b"x-callfuse-escalate-model": b"other"}, False)]
+)
+def test_another_model_to_escalate_to(headers: dict[bytes, bytes], has_other_model: bool) -> None:
+    """It may be the settings' or the caller's own."""
+    overrides, wrong = given({b"x-callfuse-mode": b"escalate,block", **headers}, has_other_model=has_other_model)
+    assert (overrides.values["mode"], wrong) == ((Rung.ESCALATE, Rung.BLOCK), {})
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class CallFuseMiddleware:
                 log.header(name, problem)
         if not host.settings.header_overrides:
             return NO_OVERRIDES
-        own, wrong = overrides.given(found)
+        own, wrong = overrides.given(found, has_other_model=host.settings.has_other_model)
         for name, problem in wrong.items():
             if self.counts.add("ignored_headers", name) == 1:
                 log.header(name, problem)

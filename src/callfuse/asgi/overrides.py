@@ -15,6 +15,7 @@ from callfuse.config.model import section_of
 from callfuse.config.wording import right, shown
 from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
+from callfuse.policy.settings import NO_OTHER_MODEL, Rung
 from callfuse.policy.tiers import Overrides
 from callfuse.sessions.identity import OWN_HEADER
 
@@ -25,12 +26,14 @@ KEYS: Final = {
 }
 """Each header and the key that it sets."""
 NAMES: Final = frozenset(KEYS)
+_MODE: Final = "x-callfuse-mode"
 _OURS: Final = b"x-callfuse-"
 _KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 
-def given(found: Mapping[bytes, bytes]) -> tuple[Overrides, dict[str, str]]:
-    """What the headers of a request set; and, by header, what is wrong with those that set nothing."""
+def given(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overrides, dict[str, str]]:
+    """What the headers of a request set; and, by header, what is wrong with those that set nothing. Settings may have
+    another model to escalate to."""
     values: dict[str, Any] = {}
     wrong: dict[str, str] = {}
     for name in sorted(NAMES & found.keys()):
@@ -43,6 +46,9 @@ def given(found: Mapping[bytes, bytes]) -> tuple[Overrides, dict[str, str]]:
             wrong[name.decode()] = f"{shown(text)}: {words}"
         else:
             values[key] = getattr(section, key)
+    if Rung.ESCALATE in values.get("mode", ()) and not (has_other_model or "escalate_model" in values):
+        del values["mode"]
+        wrong[_MODE] = f"{shown(found[_MODE.encode()].decode('latin-1'))}: {NO_OTHER_MODEL}"
     return Overrides(values), wrong
 
 

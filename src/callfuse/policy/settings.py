@@ -153,7 +153,7 @@ class LoopSettings(Strict):
     @model_validator(mode="after")
     def _names_another_model(self) -> Self:
         """A ladder that escalates needs a model to escalate to, for all or for some."""
-        if self.escalate_model or any(one.escalate_model for one in self.models.values()):
+        if self.has_other_model:
             return self
         ladders: dict[tuple[str, ...], Ladder | None] = {("mode",): self.mode}
         ladders |= {("per_tool", name, "mode"): one.mode for name, one in self.per_tool.items()}
@@ -290,6 +290,11 @@ class LoopSettings(Strict):
     def may_judge(self) -> bool:
         """Whether anything can be judged at all: else not one byte is parsed."""
         return self.enabled or self.header_overrides or any(one.enabled for one in self.models.values())
+
+    @property
+    def has_other_model(self) -> bool:
+        """Whether there is a model to escalate to, for all or for some."""
+        return bool(self.escalate_model) or any(one.escalate_model for one in self.models.values())
 
     @property
     def ladder(self) -> Ladder:
