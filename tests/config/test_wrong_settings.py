@@ -72,8 +72,10 @@ LOOP = [
         "; write {{ and }} for braces, and use the placeholders {tool_name}",
     ),
     ("error_messages.guidance", "", "''", "use text that is not empty"),
-    ("commands.prefix", "", "''", "use text without white space, as in !/"),
-    ("commands.prefix", "! ", "'! '", "use text without white space, as in !/"),
+    ("commands.prefix", "", "''", "use text without white space, ` and >, as in !/"),
+    ("commands.prefix", "! ", "'! '", "use text without white space, ` and >, as in !/"),
+    ("commands.prefix", ">>", "'>>'", "use text without white space, ` and >, as in !/"),
+    ("commands.prefix", "`!", "'`!'", "use text without white space, ` and >, as in !/"),
     ("commands.enabled", 3, "3", "use true or false"),
     (
         "commands.keys",

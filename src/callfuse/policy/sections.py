@@ -27,8 +27,8 @@ def command_key(spelt: str) -> str:
 
 
 def _prefix(value: str) -> str:
-    if not value or any(char.isspace() for char in value):
-        raise ValueError("use text without white space, as in !/")
+    if not value or any(char.isspace() or char in "`>" for char in value):  # what is quoted is no command
+        raise ValueError("use text without white space, ` and >, as in !/")
     return value
 
 
@@ -98,7 +98,7 @@ class Commands(Strict):
     prefix: Annotated[str, AfterValidator(_prefix)] = "!/"
     """What each command begins with."""
     keys: CommandKeys = COMMAND_KEYS
-    """Those that users may set; `_` may stand for `-`."""
+    """Those that users may set, each in either of its spellings."""
     locked: CommandKeys = ()
     """Those that only operators set: a user who tries is told so."""
 
