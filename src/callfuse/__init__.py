@@ -1,6 +1,6 @@
 """callfuse: the fuse on the wire between AI agents and models."""
 
-from callfuse.asgi import CallFuseMiddleware
+from callfuse.asgi import CallFuseMiddleware, LoopEvent
 from callfuse.errors import CallFuseError, ConfigError
 from callfuse.inprocess import (
     GuardedTools,
@@ -22,6 +22,7 @@ __all__ = [
     "GuardedTools",
     "LoopDetection",
     "LoopDetector",
+    "LoopEvent",
     "ToolCall",
     "ToolCallTracker",
     "ToolLoopError",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callfuse import LoopEvent
 from tests.support.asgi import Exchange, drive
 from tests.support.config import guard
 from tests.support.kits import KITS, DialectKit
@@ -184,18 +185,24 @@ async def test_a_callback_may_climb_by_itself(kit: DialectKit) -> None:
 
 
 @every_dialect
-async def test_a_callback_sees_the_finding(kit: DialectKit) -> None:
-    """It is told once, with the tool and the count, before the client has the answer."""
-    seen: list[Any] = []
+async def test_a_callback_sees_the_finding(kit: DialectKit, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told once, with the call and whose it is in the words of the log, before the client has the answer."""
+    seen: list[LoopEvent] = []
 
-    def note(event: Any) -> None:
+    def note(event: LoopEvent) -> None:
         seen.append(event)
 
-    await asked(kit, app_for(kit), note)
+    with caplog.at_level(logging.INFO, "callfuse"):
+        await asked(kit, app_for(kit), note)
     (event,) = seen
-    assert (event.call.name, event.finding.kind, event.rung) == ("search", "repeat", "block")
+    assert (event.call.name, event.finding.kind, event.finding.count) == ("search", "repeat", 3)
+    assert (event.rung, event.withholds, event.first) == ("block", True, True)
     assert event.description == "call 3 of search in a row with the same arguments, and nothing new came of it"
     assert event.suggestion.startswith("Try other arguments")
+    (logged,) = [record.__dict__ for record in caplog.records if hasattr(record, "lane")]
+    names = {"session": "session_id", "source": "session_source"}
+    for name in ("session", "source", "lane", "model", "backend", "dialect"):
+        assert getattr(event, name) == logged[names.get(name, name)] != ""
 
 
 @every_dialect

@@ -89,6 +89,7 @@ def test_the_root_s_names() -> None:
         "GuardedTools",
         "LoopDetection",
         "LoopDetector",
+        "LoopEvent",
         "ToolCall",
         "ToolCallTracker",
         "ToolLoopError",

@@ -13,6 +13,7 @@ import anyio
 
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.event import LoopEvent, Where
 from callfuse.asgi.guarded import GuardedExchange
 from callfuse.asgi.mending import Mending
 from callfuse.asgi.shape import is_success, shape_of
@@ -31,7 +32,7 @@ from callfuse.stream.judge import Judge
 from callfuse.stream.record import Record
 from callfuse.stream.tap import StreamTap, WholeTap
 
-OnLoop = Callable[[Verdict], Any]
+OnLoop = Callable[[LoopEvent], Any]
 """Sees each verdict before it is carried out, sync or async. None keeps it; a rung's name, or `allow`, changes it."""
 
 
@@ -220,7 +221,7 @@ class Exchange:
         if self._host.on_loop is None:
             return verdict
         try:
-            answer = await self._answered(self._host.on_loop(verdict))
+            answer = await self._answered(self._host.on_loop(self._event(verdict)))
             if answer is not None:
                 rung = wanted(answer)
                 verdict = replace(verdict, rung=None if rung is None else self._judge.allowed(rung))
@@ -246,6 +247,11 @@ class Exchange:
             return
         self._notes.append((verdict.call, self._judge.warning(verdict) if warns else ""))
 
+    def _event(self, verdict: Verdict) -> LoopEvent:
+        return LoopEvent(
+            verdict.call, verdict.finding, verdict.rung, verdict.place, verdict.first, **self._where()._asdict()
+        )
+
     async def _settle(self, record: Record) -> None:
         """Tell and keep what the exchange has brought, whose answer has been delivered. Never raises."""
         if self._hindsight is not None:
@@ -268,16 +274,18 @@ class Exchange:
 
     def _tell_of(self, verdict: Verdict) -> None:
         """Log and count one finding."""
-        log.finding(
-            verdict,
-            session=self._session,
-            model=self._request.model,
-            backend=self._host.backend or self._dialect.backend,
-            dialect=self._dialect.name,
-            source=self._lane.source,
-            lane=self._lane.tag,
-        )
+        log.finding(verdict, **self._where()._asdict())
         self._host.counts.add("findings", log.action(verdict))
+
+    def _where(self) -> Where:
+        return Where(
+            self._session,
+            self._lane.source,
+            self._lane.tag,
+            self._request.model,
+            self._host.backend or self._dialect.backend,
+            self._dialect.name,
+        )
 
     async def _keep(self, record: Record) -> None:
         """Keep the rounds and notes in the ledger."""
