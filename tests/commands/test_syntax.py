@@ -1,5 +1,7 @@
 """What is a command in a text, and what is left of the text."""
 
+import timeit
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,3 +146,14 @@ def test_nothing_is_made_up(text: str) -> None:
     rest = iter(text)
     assert all(char in rest for char in typed.rest)
     assert typed.commands or typed.rest == text
+
+
+def test_a_long_text_takes_no_longer_than_its_length() -> None:
+    """However many quotes and commands it has: ten times the text is not a hundred times the work."""
+    text = "!/help `!/help` x !/help\n"
+
+    def seconds(times: int) -> float:
+        return min(timeit.repeat(lambda: read(text * times, "!/"), number=1, repeat=3))
+
+    assert len(read(text * 500, "!/").commands) == 1000
+    assert seconds(5000) < 40 * seconds(500)

@@ -1,6 +1,6 @@
 """What commands do: a session's overrides go in, the new ones and what is said about them come out."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ ALLOWED: Final = {
 }
 
 
+MOST: Final = 50
+"""Commands of one message that are run."""
 REFUSED: Final = f"{MARKER} Nothing was changed"
 """How the answer to commands begins that could not be run."""
 
@@ -45,7 +47,7 @@ class _WrongError(ValueError):
 
 
 def run(
-    commands: Iterable[Command],
+    commands: Sequence[Command],
     before: Overrides,
     *,
     keys: Collection[str] = tuple(KEYS),
@@ -58,6 +60,9 @@ def run(
     `keys` are those that users may set, `locked` those that operators have pinned. `status` tells key, value and
     tier of the settings that hold with such overrides.
     """
+    if len(commands) > MOST:
+        text = f"{REFUSED}: these are {len(commands)} commands; use at most {MOST} in a message."
+        return Ran(before, text, failed=True)
     values = dict(before.values)
     said: list[str] = []
     open_keys = [key for key in KEYS if key in keys and key not in locked]

@@ -73,7 +73,8 @@ def read(text: str, prefix: str) -> Typed:
 
 def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
     """The commands that stand outside of quotes."""
-    quoted = [match.span() for match in _QUOTED.finditer(text)]
+    quotes = (match.span() for match in _QUOTED.finditer(text))
+    begin = end = -1
     known = "|".join(NAMES)
     command = re.compile(
         rf"(?<![^\s)]){re.escape(prefix)}"
@@ -83,7 +84,9 @@ def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
     )
     at = 0
     for match in command.finditer(text):
-        if any(begin <= match.start() < end for begin, end in quoted):
+        while end <= match.start() and (quote := next(quotes, None)):
+            begin, end = quote
+        if begin <= match.start() < end:
             continue
         if match["alone"] is None or _is_slip(match["alone"], text[at : match.start()]):
             yield match
@@ -114,12 +117,15 @@ def _command(match: re.Match[str]) -> Command:
 
 def _joined(pieces: list[str]) -> str:
     """The text around the commands: a line that held nothing else goes, and no blanks are doubled."""
-    text = pieces[0]
+    out = pieces[:1]
     for piece in pieces[1:]:
-        left, right = text.rstrip(" \t"), piece.lstrip(" \t")
+        left, right = "", piece.lstrip(" \t")
+        while out and not (left := out.pop().rstrip(" \t")):
+            pass
         alone = (not left or left.endswith("\n")) and (not right or right.startswith(("\n", "\r\n")))
         if alone:
-            text = left + right.removeprefix("\r").removeprefix("\n")
-        else:
-            text = left + (" " if left and right and not left[-1].isspace() and not right[0].isspace() else "") + right
-    return text
+            right = right.removeprefix("\r").removeprefix("\n")
+        elif left and right and not left[-1].isspace() and not right[0].isspace():
+            left += " "
+        out += [left, right]
+    return "".join(out)
