@@ -20,7 +20,7 @@ from callfuse.cli.demo import run_demo
 from callfuse.demo import play as play_module
 from callfuse.demo import scene
 from callfuse.demo.live import LiveStage
-from callfuse.demo.plain import PlainStage, printable
+from callfuse.demo.plain import PlainStage
 from callfuse.demo.play import play
 from callfuse.demo.servers import DemoError, Log
 from callfuse.demo.story import Entry, Kind, Run, Side, Summary, saving
@@ -233,8 +233,3 @@ def test_log_of_a_server_that_fails() -> None:
 def test_saving(without: int, with_callfuse: int, expected: str) -> None:
     """What was saved is a number and its share."""
     assert saving(without, with_callfuse) == expected
-
-
-def test_printable() -> None:
-    """Control characters become blanks, letters stay."""
-    assert printable("a\x1b[0mgröß\r\t🦙") == "a [0mgröß  🦙"

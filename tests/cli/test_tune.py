@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
     ended = callfuse("tune", log)
     assert ended.returncode == 0
     first, second = ended.stderr.splitlines()
-    assert first == "callfuse tune: 1 faults in what was to be read:"
+    assert first == "callfuse tune: 1 fault in what was to be read:"
     assert second.startswith(f"  {log}, line 42: is no JSON: ")
 
 

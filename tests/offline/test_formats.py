@@ -20,6 +20,7 @@ from tests.offline.records import (
     chat,
     chat_messages,
     litellm,
+    otel_flat,
     otlp,
     otlp_span,
 )
@@ -52,6 +53,49 @@ def test_equal_calls_and_results_are_equal(name: str, tmp_path: Path) -> None:
     kinds = [outcome.kind for outcome in outcomes if outcome]
     assert kinds[3:] == [OutcomeKind.OK, OutcomeKind.ERROR]
     assert len({outcome.digest for outcome in outcomes if outcome}) == 3
+
+
+TOOLS = ["done", "read"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tools"),
+    [
+        ("chat", {"tools": [{"type": "function", "function": {"name": name}} for name in TOOLS]}),
+        ("responses", {"tools": [{"type": "function", "name": name} for name in TOOLS]}),
+        ("anthropic", {"tools": [{"name": name, "input_schema": {}} for name in TOOLS]}),
+        ("gemini", {"tools": [{"functionDeclarations": [{"name": name} for name in TOOLS]}]}),
+        ("bedrock", {"toolConfig": {"tools": [{"toolSpec": {"name": name}} for name in TOOLS]}}),
+        ("ollama", {"tools": [{"type": "function", "function": {"name": name}} for name in TOOLS]}),
+    ],
+)
+def test_the_tools_of_a_body(name: str, tools: dict[str, Any], tmp_path: Path) -> None:
+    """What is called and not declared was not there; where nothing is declared nobody knows."""
+    record = EVERY_FORMAT[name]
+    (run,) = runs_in(written(tmp_path / "log.jsonl", record | tools))
+    assert run.known == frozenset({"done", "read"})
+    (silent,) = runs_in(written(tmp_path / "log.jsonl", record))
+    assert silent.known is None
+
+
+def test_the_tools_of_logs(tmp_path: Path) -> None:
+    """LiteLLM's parameters and OpenTelemetry's definitions, which may be cut or of a kind that names no tool."""
+    log = tmp_path / "log.jsonl"
+    parameters = {"tools": [{"type": "function", "function": {"name": name}} for name in TOOLS]}
+    (run,) = runs_in(written(log, litellm() | {"model_parameters": parameters}))
+    assert run.known == frozenset({"done", "read"})
+    definitions = [{"type": "function", "name": name, "parameters": {}} for name in TOOLS]
+    for listed, known in (
+        (definitions, frozenset({"done", "read"})),
+        (json.dumps(definitions), frozenset({"done", "read"})),
+        (json.dumps(definitions)[:-9], None),
+        ([*definitions, {"type": "mcp"}], None),
+    ):
+        span = otel_flat()
+        span["attributes"] |= {"gen_ai.tool.definitions": listed}
+        (run,) = runs_in(written(log, span))
+        assert run.known == known
+        assert plain(run) == EXPECTED
 
 
 @pytest.mark.parametrize("format_", FORMATS, ids=lambda format_: format_.name)

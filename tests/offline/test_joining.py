@@ -115,3 +115,12 @@ def test_files_are_apart(tmp_path: Path) -> None:
     """A conversation does not go on in another file."""
     names = [written(tmp_path / f"{at}.jsonl", body(at)) for at in range(2)]
     assert len([one for one in Reading(names) if isinstance(one, Run)]) == 2
+
+
+def test_a_tool_that_was_there_when_it_was_called(tmp_path: Path) -> None:
+    """The tools of a request are those of its own time."""
+    tools = [[{"type": "function", "function": {"name": name}}] for name in ("step", "other")]
+    (run,) = runs_in(written(tmp_path / "log.jsonl", body(2, tools=tools[0]), body(4, tools=tools[1])))
+    assert run.known == frozenset({"step"})
+    (run,) = runs_in(written(tmp_path / "log.jsonl", body(2, tools=tools[1]), body(4, tools=tools[1])))
+    assert run.known == frozenset()

@@ -1,6 +1,7 @@
 """A run is judged call by call as on the wire: by what came before, within its turn, with the ladder moving."""
 
 import os
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def test_the_ladder_moves_as_on_the_wire() -> None:
         (0, 2, 3, Rung.OBSERVE),
         (0, 3, 4, Rung.OBSERVE),
     ]
+
+
+def test_tools_that_are_not_there() -> None:
+    """Found as on the wire, whatever their arguments, where the record tells which tools there are."""
+    run = run_of([["a"], ["b"], ["c"], ["d"]])
+    assert found(run) == []
+    assert found(replace(run, known=frozenset())) == [(0, 2, 3, Rung.STEER), (0, 3, 4, Rung.BLOCK)]
+    assert found(replace(run, known=frozenset({"look"}))) == []
 
 
 def test_a_user_message_starts_afresh() -> None:

@@ -38,7 +38,8 @@ def tell(command: str, faults: Sequence[Fault], count: int) -> None:
     """Say on stderr what could not be read: the first faults, of so many."""
     if not count:
         return
-    print(f"callfuse {command}: {count:,} faults in what was to be read:", file=sys.stderr)
+    what = "fault" if count == 1 else "faults"
+    print(f"callfuse {command}: {count:,} {what} in what was to be read:", file=sys.stderr)
     for fault in faults:
         print(f"  {fault}", file=sys.stderr)
     if count > len(faults):

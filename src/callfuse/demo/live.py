@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from callfuse.demo import scene
-from callfuse.demo.plain import printable
 from callfuse.demo.story import Entry, Kind, Side, Summary, saving
+from callfuse.observe.printable import printable
 
 MIN_WIDTH = 84
 """Below this two columns cannot be read."""

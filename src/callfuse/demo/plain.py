@@ -7,6 +7,7 @@ from typing import TextIO
 
 from callfuse.demo import scene
 from callfuse.demo.story import Entry, Kind, Side, Summary, saving
+from callfuse.observe.printable import printable
 
 MIN_WIDTH, MAX_WIDTH = 48, 100
 
@@ -71,8 +72,3 @@ class PlainStage:
     def _line(self, line: str) -> None:
         encoding = self._out.encoding or "utf-8"
         print(line.encode(encoding, "replace").decode(encoding), file=self._out, flush=True)
-
-
-def printable(text: str) -> str:
-    """`text` without control characters: what a model wrote must not steer a terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -51,7 +51,7 @@ class Joining:
             return
         earlier = next((one for one in reversed(parts) if one in self._whole), None)
         if earlier is not None and self._whole[earlier] == earlier:
-            self._remove(earlier)
+            run = run.continuing(self._remove(earlier))
         self._open[whole] = _Open(run, parts, size)
         self._whole |= dict.fromkeys(parts, whole)
         self._size += size
@@ -82,7 +82,10 @@ def run_of(conversation: Conversation) -> Run:
         else:
             turns[-1].append(round_)
     turns = [rounds[::-1] for rounds in reversed(turns) if rounds]
-    return Run(label.id, label.source, label.model or request.model, label.success, turns)
+    names = {call.name for rounds in turns for round_ in rounds for call in round_.calls}
+    known = frozenset(filter(request.declares, names))
+    is_all = len(known) == len(names)
+    return Run(label.id, label.source, label.model or request.model, label.success, turns, None if is_all else known)
 
 
 def beginnings(run: Run, request: Request, session: str) -> list[bytes]:

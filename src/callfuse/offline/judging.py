@@ -4,11 +4,11 @@ A replay cannot know what the model would have done instead: the recorded calls 
 what came before it, and a verdict moves the ladder as on the wire. Times are unknown, so no pause ends a streak.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from callfuse.detect import Engine
-from callfuse.model import Finding, Kind, Round, Timeline, ToolCall
+from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.offline.run import Run
 from callfuse.policy.ladder import Verdict, decide, would_withhold
 from callfuse.policy.settings import LoopSettings, Rung
@@ -41,18 +41,18 @@ def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
     for turn, rounds in enumerate(run.turns):
         for at in range(len(rounds)):
-            found = list(_pending(turn, at, rounds, settings))
-            known = Engine(Timeline(_newest_first(rounds, at + 1)), settings).hindsight()
+            found = list(_pending(run, turn, at, settings))
+            known = Engine(_timeline(run, turn, at + 1), settings).hindsight()
             if known and found[-1].finding is None:
                 told = Verdict(found[-1].call, known, Rung.WARN, 1, first=known.count == known.threshold)
                 found[-1] = found[-1]._replace(finding=known, verdict=told)
             yield from found
 
 
-def _pending(turn: int, at: int, rounds: Sequence[Round], settings: LoopSettings) -> Iterator[Judged]:
+def _pending(run: Run, turn: int, at: int, settings: LoopSettings) -> Iterator[Judged]:
     """The calls of a round as they are judged when they come."""
-    round_ = rounds[at]
-    timeline = Timeline(_newest_first(rounds, at))
+    round_ = run.turns[turn][at]
+    timeline = _timeline(run, turn, at)
     engine = Engine(timeline, settings)
     if engine.is_healthy():
         for call in round_.calls:
@@ -70,6 +70,8 @@ def _pending(turn: int, at: int, rounds: Sequence[Round], settings: LoopSettings
         yield Judged(turn, at, call, finding, verdict, suspect, held)
 
 
-def _newest_first(rounds: Sequence[Round], before: int) -> Iterator[Round]:
-    """The rounds before this one; none of them is copied."""
-    return (rounds[at] for at in range(before - 1, -1, -1))
+def _timeline(run: Run, turn: int, before: int) -> Timeline:
+    """The rounds of a turn before this one; none of them is copied."""
+    rounds = run.turns[turn]
+    newest_first = (rounds[at] for at in range(before - 1, -1, -1))
+    return Timeline(newest_first, declares=run.known.__contains__ if run.known is not None else None)

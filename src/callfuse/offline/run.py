@@ -1,7 +1,7 @@
 """A recorded run as a value, and what its calls are estimated to cost."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from callfuse.jsontext import dumps
@@ -19,7 +19,8 @@ class Run:
     """One run of an agent, or as much of it as one history holds.
 
     `turns`: for each user message that calls came of, their rounds, oldest first. `success`: whether the run did what
-    it was to do; None where nobody has said.
+    it was to do; None where nobody has said. `known`: the tools that it calls and that were there; None where all
+    were, or where the record does not tell.
     """
 
     id: str
@@ -27,12 +28,20 @@ class Run:
     model: str
     success: bool | None
     turns: list[list[Round]]
+    known: frozenset[str] | None = None
 
     def calls(self) -> Iterator[ToolCall]:
         """Every call, oldest first."""
         for rounds in self.turns:
             for round_ in rounds:
                 yield from round_.calls
+
+    def continuing(self, earlier: "Run") -> "Run":
+        """This run, which goes on from an earlier one: what was there then was there when it was called."""
+        if self.known is None:
+            return self
+        then = earlier.known if earlier.known is not None else {call.name for call in earlier.calls()}
+        return replace(self, known=self.known | then)
 
 
 @dataclass(frozen=True, slots=True)

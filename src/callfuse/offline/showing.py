@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from callfuse.model import ToolCall
+from callfuse.observe.printable import printable
 from callfuse.offline.judging import Judged
 from callfuse.offline.run import Run
 
@@ -92,8 +93,7 @@ def shown_call(call: ToolCall, number: int, *, found: bool = False) -> ShownCall
 
 def short(text: str) -> str:
     """A text on one line, without control characters, and not too long."""
-    text = _BLANK.sub(" ", text[: 4 * LONGEST]).strip()
-    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    text = printable(_BLANK.sub(" ", text[: 4 * LONGEST]).strip())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 

@@ -43,12 +43,19 @@ def _body(record: dict[str, Any]) -> dict[str, Any]:
         return sent
     messages = _value(record.get("messages"))
     if isinstance(messages, list):
-        return {key_of(messages): messages}
+        return {key_of(messages): messages} | _tools(record)
     if isinstance(messages, str) and messages:
-        return {"input": messages}
+        return {"input": messages} | _tools(record)
     if isinstance(messages, dict) and any(messages.get(key) for key in HISTORIES):
         return messages
     raise BadRecord("has no messages: LiteLLM keeps them where `store_prompts_in_spend_logs` is on")
+
+
+def _tools(record: dict[str, Any]) -> dict[str, Any]:
+    """The tools that the request declared, as in its body; nothing where the log does not say."""
+    parameters = _value(record.get("model_parameters"))
+    tools = parameters.get("tools") if isinstance(parameters, dict) else None
+    return {"tools": tools} if isinstance(tools, list) else {}
 
 
 def _value(field: Any) -> Any:

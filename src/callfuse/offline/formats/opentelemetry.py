@@ -19,6 +19,7 @@ from callfuse.offline.run import BadRecord, kind_of
 INPUT: Final = "gen_ai.input.messages"
 OUTPUT: Final = "gen_ai.output.messages"
 SYSTEM: Final = "gen_ai.system_instructions"
+TOOLS: Final = "gen_ai.tool.definitions"
 
 _OTLP: Final = (
     ("resourceSpans", "scopeSpans", "spans"),
@@ -75,8 +76,17 @@ def _conversation(attributes: Payload, service: str, trace_id: str) -> Conversat
     history = [{"role": "system", "content": str(attributes.get(SYSTEM) or "")}]
     for message in _listed(attributes, INPUT):
         history += _as_chat(message)
-    body = {"messages": history}
+    body = {"messages": history, "tools": _tools(attributes)}
     return Conversation(label, request_of(body, dumps(body)), _answer(attributes))
+
+
+def _tools(attributes: Payload) -> list[Payload]:
+    """The tools as OpenAI chat completions declare them; none where the export has no whole list of them."""
+    try:
+        listed = _listed(attributes, TOOLS)
+    except BadRecord:
+        return []
+    return [{"type": "function", "function": {"name": tool.get("name")}} for tool in listed if isinstance(tool, dict)]
 
 
 def _answer(attributes: Payload) -> tuple[ToolCall, ...]:

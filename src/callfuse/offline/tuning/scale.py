@@ -64,7 +64,7 @@ class Step(NamedTuple):
 class Scale:
     """The scale for some settings. Limits that are off there stay off.
 
-    `unknown_tool` is off at every line: recorded runs do not tell which tools there were, so nothing can be promised.
+    `unknown_tool` is off at every line: few recorded runs tell which tools there were, so nothing can be promised.
     """
 
     def __init__(self, base: LoopSettings) -> None:
