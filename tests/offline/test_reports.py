@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -96,6 +97,18 @@ def test_a_narrow_terminal_gets_shares() -> None:
     lines = printed(replayed([run_of(THREE, success=False)]), 80).splitlines()
     row = next(line for line in lines if line.startswith("s "))
     assert row.split() == ["s", "any", "rule", "1", "100.0%", "1", "0", "33.3%", "33.3%"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 70, 80, 90, 100, 120, 149, 150, 160, 200])
+def test_no_figure_is_cut(width: int) -> None:
+    """Where there is no room, headings go over two lines, then names of sources are cut; at last it is a list."""
+    runs = [run_of(THREE, success=success) for success in (True, False, None)]
+    lines = printed(replayed([replace(run, source="a-source-of-some-length") for run in runs]), width).splitlines()
+    figures = lines[: lines.index(next(line for line in lines if line.startswith("ok, failed")))]
+    assert all(len(line.rstrip()) <= width for line in figures)
+    everything = " ".join(figures)
+    assert everything.count("100.0%") == 6
+    assert everything.count("33.3%") == 4
 
 
 def test_json_and_csv_have_the_same_figures() -> None:

@@ -8,10 +8,12 @@ from rich.text import Text
 
 from callfuse.offline.replaying import Replay
 from callfuse.offline.showing import ShownFinding, verdict_of
-from callfuse.offline.table import NAMES, NOTES, table
+from callfuse.offline.table import NAMES, NOTES, TextTable, table
 
 PIPE_WIDTH = 250
 """Columns where nobody knows how wide it is: no figure may be cut."""
+LEAST_NAME = 6
+"""Columns of a source's name that must be left for a table."""
 WIDE = 150
 """From how many columns on there is room for numbers beside shares."""
 
@@ -24,7 +26,8 @@ def console() -> Console:
 
 def report(replay: Replay, width: int) -> Iterator[RenderableType]:
     """Everything, part by part."""
-    yield _table(replay, counts=width >= WIDE)
+    texts = table(replay, counts=width >= WIDE)
+    yield from _table(texts, width, gap=2 if width >= WIDE else 1)
     yield from (Text(note, "dim") for note in NOTES)
     for finding in replay.findings:
         yield Text()
@@ -33,15 +36,37 @@ def report(replay: Replay, width: int) -> Iterator[RenderableType]:
             yield line
 
 
-def _table(replay: Replay, *, counts: bool) -> Table:
-    texts = table(replay, counts=counts)
-    shown = Table(box=None, padding=(0, 2 if counts else 1, 0, 0), pad_edge=False, header_style="bold")
-    for at, heading in enumerate(texts.headings):
+def _table(texts: TextTable, width: int, *, gap: int) -> Iterator[RenderableType]:
+    """The table: where it is too narrow for that names of sources are cut, and then it becomes a list. Figures are
+    never cut."""
+    columns = list(zip(texts.headings, *texts.rows, strict=True))
+    sizes = [max(map(len, column)) for column in columns]
+    beyond = sum(sizes) + gap * (len(sizes) - 1) - width
+    if beyond > 0:  # headings go over several lines, then the names of sources are cut
+        wrapped = [max(map(len, (*heading.split(), *cells))) for heading, *cells in columns[NAMES:]]
+        beyond -= sum(sizes[NAMES:]) - sum(wrapped)
+        sizes = [max(min(LEAST_NAME, sizes[0]), sizes[0] - max(0, beyond)), *sizes[1:NAMES], *wrapped]
+        if sum(sizes) + gap * (len(sizes) - 1) > width:
+            yield from _list(texts)
+            return
+    shown = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
+    for at, (heading, size) in enumerate(zip(texts.headings, sizes, strict=True)):
         name = at < NAMES
-        shown.add_column(Text(heading), justify="left" if name else "right", no_wrap=name, vertical="bottom")
+        shown.add_column(
+            Text(heading), width=size, justify="left" if name else "right", no_wrap=name, vertical="bottom"
+        )
     for at, cells in enumerate(texts.rows):
         shown.add_row(*(Text(cell, "bold" if at in texts.marked else "") for cell in cells))
-    return shown
+    yield shown
+
+
+def _list(texts: TextTable) -> Iterator[Text]:
+    """The table with a line for each figure."""
+    for at, cells in enumerate(texts.rows):
+        yield Text(" ".join(filter(None, cells[:NAMES])), "bold" if at in texts.marked else "")
+        for heading, cell in zip(texts.headings[NAMES:], cells[NAMES:], strict=True):
+            if cell:
+                yield Text(f"  {heading}: {cell}")
 
 
 def _lines(finding: ShownFinding) -> Iterator[Text]:
