@@ -68,15 +68,18 @@ class Engine:
         """
         if self.is_healthy():
             return []
-        names = dict.fromkeys([name for detector in self._of_one_tool() for name in self._recurring_of(detector)])
+        newest = self.past.at(0)
+        names = dict.fromkeys([call.full_name for call in newest.calls] if newest else [])
+        for detector in self._of_one_tool():
+            names |= dict.fromkeys(self._recurring_of(detector))
         return [name for name in (*names, ANY_TOOL) if self.could_fire(name)]
 
     def _of_one_tool(self) -> tuple[Detector, ...]:
         """The detectors to which it matters which tool is called, and of which a glance does not tell that they find
         nothing."""
         if self._own is None:
-            own = [one for one in DETECTORS if not one.of_any_tool and (self._returns or not one.wants_return)]
-            self._own = tuple(own)
+            of_one = [one for one in _that_are_on(self.settings) if not one.of_any_tool]
+            self._own = tuple([one for one in of_one if self._returns or not one.wants_return])
         return self._own
 
     def _recurring_of(self, detector: Detector) -> dict[str, list[ToolCall]]:
@@ -133,7 +136,7 @@ class Engine:
                     yield hit
         if name == ANY_TOOL or self.could_fire(ANY_TOOL):
             any_of_it = any_call(name)
-            for detector in DETECTORS:
+            for detector in _that_are_on(self.settings):
                 if detector.of_any_tool and (hit := self.hit(detector, any_of_it)):
                     yield hit
 
@@ -187,7 +190,7 @@ class Engine:
             return []
         detectors = self._of_one_tool()
         if self.could_fire(ANY_TOOL):
-            detectors = tuple(one for one in DETECTORS if one.of_any_tool or one in detectors)
+            detectors = tuple([one for one in _that_are_on(self.settings) if one.of_any_tool or one in detectors])
         return [hit for detector in detectors if (hit := self.hit(detector, call))]
 
     def found(self, detector: Detector, call: ToolCall) -> Finding | None:
@@ -287,3 +290,12 @@ class Engine:
         earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(self._reach))
         outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
         return next((outcome.text for outcome in outcomes if outcome), "")
+
+
+def _that_are_on(settings: LoopSettings) -> Sequence[Detector]:
+    """The detectors that have a limit for some tool."""
+    known = settings.worked_out.detectors
+    if DETECTORS not in known:
+        loosest = settings.for_tool(ANY_TOOL)
+        known[DETECTORS] = tuple([one for one in DETECTORS if loosest.settings.enabled and one.limits(loosest)[0]])
+    return known[DETECTORS]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from callfuse.detect import Engine
+from callfuse.detect.same_error import may_be_among
 from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.offline.run import Run
 from callfuse.policy.ladder import Verdict, decide, would_withhold
@@ -40,13 +41,20 @@ class Judged(NamedTuple):
 def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
     for turn, rounds in enumerate(run.turns):
-        for at in range(len(rounds)):
+        for at, known in enumerate(_hindsights(run, turn, settings)):
             found = list(_pending(run, turn, at, settings))
-            known = Engine(_timeline(run, turn, at + 1), settings).hindsight()
             if known and found[-1].finding is None:
                 told = Verdict(found[-1].call, known, Rung.WARN, 1, first=known.count == known.threshold)
                 found[-1] = found[-1]._replace(finding=known, verdict=told)
             yield from found
+
+
+def _hindsights(run: Run, turn: int, settings: LoopSettings) -> Sequence[Finding | None]:
+    """What the results of each round of a turn show, oldest first: all of them in one look back."""
+    rounds = run.turns[turn]
+    if not may_be_among(rounds, settings):
+        return [None] * len(rounds)
+    return [*Engine(_timeline(run, turn, len(rounds)), settings).hindsights()][::-1]
 
 
 def _pending(run: Run, turn: int, at: int, settings: LoopSettings) -> Iterator[Judged]:

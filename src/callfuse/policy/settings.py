@@ -75,6 +75,8 @@ class WorkedOut:
     tools: dict[str, ForTool] = field(default_factory=dict)
     models: "dict[str, LoopSettings]" = field(default_factory=dict)
     late: "LoopSettings | None" = None
+    detectors: dict[tuple[object, ...], tuple[Any, ...]] = field(default_factory=dict)
+    """Of some detectors those that are on for some tool; kept by the engine, which knows them."""
 
 
 class LoopSettings(Strict):
@@ -267,6 +269,8 @@ class LoopSettings(Strict):
         values = {
             "enabled": any(one.enabled for one in every),
             "mode": MODES["block"] if any(rung.withholds for one in every for rung in one.mode) else self.mode,
+            "max_repeats": _least(one.max_repeats for one in every),
+            "max_repeats_changing": _least(one.max_repeats_changing for one in every),
             "ttl_seconds": max(one.ttl_seconds for one in every),
             "similarity_threshold": min(thresholds, default=None),
             "max_calls_of_tool": _least(one.max_calls_of_tool for one in every),
@@ -331,9 +335,18 @@ _LONGEST_LAP: Final = 5
 _MORE_THAN_RETURNS: Final = frozenset({"max_repeats", "similarity_threshold", "max_calls", "detectors"})
 """What may be set for a tool so that something is found in a call that has not come before."""
 _OF_ANY_TOOL: Final = frozenset(
-    {"enabled", "mode", "ttl_seconds", "similarity_threshold", "max_calls_of_tool", "detectors"}
+    {
+        "enabled",
+        "mode",
+        "max_repeats",
+        "max_repeats_changing",
+        "ttl_seconds",
+        "similarity_threshold",
+        "max_calls_of_tool",
+        "detectors",
+    }
 )
-"""What of a tool's own settings matters to detectors that do not care which tool is called."""
+"""What of a tool's own settings matters where it is not known which tool is called."""
 
 
 def _least(limits: Iterable[int]) -> int:

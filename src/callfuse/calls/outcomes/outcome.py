@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -56,6 +57,11 @@ def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
 
     `is_error` is the client's own flag; where it has none, the result's own words decide.
     """
+    is_kept = isinstance(content, str) and len(content) <= _KEPT_LENGTH
+    return (_kept if is_kept else _outcome_of)(content, is_error)
+
+
+def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
     parts = list(parts_of(content))
     if _is_gone(parts):
         return None
@@ -84,6 +90,11 @@ def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
         transient=failed and is_transient(shown),
         error=gist(texts) if failed else b"",
     )
+
+
+_kept = lru_cache(maxsize=1024)(_outcome_of)
+"""A history comes again with each request of its session, and the result of a loop with each of its rounds."""
+_KEPT_LENGTH: Final = 2048
 
 
 def failed(content: Any, is_error: bool | None = None) -> bool | None:
