@@ -50,7 +50,7 @@ def _streamed(dialect: Dialect, form: Format, chunks: Sequence[bytes]) -> list[T
     for frame in (*frames, framer.rest()):
         if (payload := _payload(form, frame)) is not None:
             reader.read(payload)
-    return [(call.choice, call.id, call.name, call.arguments) for call in reader.calls]
+    return [(call.choice, call.id, call.name, call.complete().text) for call in reader.calls]
 
 
 def _payload(form: Format, frame: bytes) -> dict[str, Any] | None:

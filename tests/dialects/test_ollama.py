@@ -295,7 +295,7 @@ def test_a_reader_tells_calls_and_the_end() -> None:
     assert [event.what for event in events] == [What.OPENED, What.CLOSED, What.FINISHED, What.ENDED]
     made: OpenCall | None = events[0].call
     assert made is not None
-    assert (made.name, made.arguments, made.numbered) == ("search", '{"query":"zebra"}', False)
+    assert (made.name, made.arguments, made.numbered) == ("search", {"query": "zebra"}, False)
     assert [event.what for event in reader.read({"error": "x"})] == [What.BROKE]
 
 

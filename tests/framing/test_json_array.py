@@ -1,6 +1,8 @@
 """JSON arrays in pieces: frames joined are the stream, in any chunks, and each leaves with its last byte."""
 
 import json
+import re
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -73,6 +75,36 @@ def test_elements_in_chunks_of_their_own(
     chunks = tuple(piece.encode() for piece in pieces)
     body = b"".join(chunks)
     assert frames_of(chunks) == frames_of((body,)) == frames_of(tuple(bytewise(body)))
+
+
+@given(
+    listed=st.lists(OBJECTS, min_size=1, max_size=2),
+    put_in=st.lists(st.tuples(st.floats(0, 1), st.sampled_from([*'a,:[] \\\n{}"', '\\"', "}}", '""'])), max_size=3),
+    before=st.sampled_from([",", ",\r\n"]),
+)
+def test_elements_alike(listed: list[Any], put_in: list[tuple[float, str]], before: str) -> None:
+    """Chunks that are elements but for a few characters: the frames are those of any other chunks."""
+    texts = [json.dumps(one, ensure_ascii=False) for one in listed]
+    almost = texts[-1]
+    for place, character in put_in:
+        at = 1 + round(place * (len(almost) - 2))
+        almost = almost[:at] + character + almost[at:]
+    pieces = ["[" + texts[0], *(before + text for text in (texts[-1], almost, texts[-1], almost, texts[0])), "]"]
+    chunks = tuple(piece.encode() for piece in pieces)
+    body = b"".join(chunks)
+    assert elements_of(chunks) == elements_of((body,)) == elements_of(tuple(bytewise(body)))
+
+
+def elements_of(chunks: tuple[bytes, ...]) -> list[bytes]:
+    """The frames up to what makes the stream no array of objects, whose rest passes as it comes."""
+    return list(takewhile(re.compile(rb"\s*[\[,]?\s*(\{.*|\]?)", re.DOTALL).fullmatch, frames_of(chunks)))
+
+
+def test_a_brace_in_a_text_may_end_a_chunk() -> None:
+    """What a backslash escapes is no end of a string, though the braces and quotes are those of an element before."""
+    whole, part, rest = b',{"a":{"b":"x"}}', b',{"a":{"b":"\\"}}', b'"}}'
+    chunks = (b'[{"c":1}', whole, whole, part, rest, whole, b"]")
+    assert frames_of(chunks) == [b'[{"c":1}', whole, whole, part + rest, whole, b"]"]
 
 
 @given(data=st.data())

@@ -18,31 +18,58 @@ from callfuse.framing import Format, Payload
 from callfuse.jsontext import Edit
 from callfuse.model import Round, ToolCall
 
+_NO_PIECES: Final[Any] = ()
 
-@dataclass(slots=True, eq=False)
+
 class OpenCall:
     """A call as it is put together from deltas.
 
     `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an
-    index for it; `extra` holds what the vendor added to the call and wants back; `namespace` and `kind` are those of
-    the `ToolCall`.
+    index for it; `value` holds arguments that came whole, as a value: then there are no `pieces`; `extra` what the
+    vendor added to the call and wants back; `namespace` and `kind` are those of the `ToolCall`.
     """
 
-    choice: int
-    index: int
-    id: str = ""
-    name: str = ""
-    pieces: list[str] = field(default_factory=list)
-    closed: bool = False
-    numbered: bool = True
-    extra: Payload = field(default_factory=dict)
-    namespace: str = ""
-    kind: str = ""
+    __slots__ = (
+        "choice",
+        "closed",
+        "extra",
+        "id",
+        "index",
+        "kind",
+        "name",
+        "namespace",
+        "numbered",
+        "pieces",
+        "value",
+    )
+
+    def __init__(
+        self,
+        choice: int,
+        index: int,
+        id: str = "",  # noqa: A002 - the field's name on every wire
+        name: str = "",
+        value: Any = None,
+        closed: bool = False,
+        numbered: bool = True,
+        kind: str = "",
+    ) -> None:
+        self.choice = choice
+        self.index = index
+        self.id = id
+        self.name = name
+        self.value = value
+        self.pieces: list[str] = [] if value is None else _NO_PIECES
+        self.closed = closed
+        self.numbered = numbered
+        self.extra: Payload = {}
+        self.namespace = ""
+        self.kind = kind
 
     @property
-    def arguments(self) -> str:
-        """The raw text so far."""
-        return "".join(self.pieces)
+    def arguments(self) -> Any:
+        """The raw text so far, or the value."""
+        return "".join(self.pieces) if self.value is None else self.value
 
     def complete(self) -> ToolCall:
         """The call as a value."""

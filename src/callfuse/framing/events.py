@@ -23,15 +23,18 @@ class Events:
 
     def payload(self, frame: bytes) -> Payload | None:
         """The object of an event; None for comments and for data such as `[DONE]`. Raises NotJSON for broken data."""
-        line = -1
-        if frame.startswith(b"data: {"):
-            line = 0
-        elif frame.startswith(b"event: "):
-            line = frame.find(b"\ndata: ")
+        begins = frame[:7]
+        found: Payload
         try:
-            value = _payload_of_any(frame) if line < 0 else orjson.loads(frame[line + 6 :])
+            if begins == b"data: {":
+                found = orjson.loads(frame[6:])
+                return found
+            if begins == b"event: " and (line := frame.find(b"\ndata: {")) >= 0:
+                found = orjson.loads(frame[line + 6 :])
+                return found
         except orjson.JSONDecodeError:
-            value = _payload_of_any(frame)
+            pass  # more than one line of data, say
+        value = _payload_of_any(frame)
         if isinstance(value, dict) or value is None:
             return value
         raise NotJSON("an event's data is no object")

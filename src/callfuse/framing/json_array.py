@@ -23,6 +23,8 @@ _REST_OF_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _INDENTED_END: Final = re.compile(rb"\n[ \t]++[}\]]")
 _ELEMENT_END: Final = b"\n}"
 _LINE_ENDS: Final = (b"\n", b"\r")
+_INDIFFERENT: Final = bytes(byte for byte in range(256) if byte not in b'{}"\\\n')
+"""Bytes that decide nothing about where an element ends, nor about whether it is indented."""
 
 
 class JSONArrayFramer:
@@ -36,8 +38,10 @@ class JSONArrayFramer:
         "_depth",
         "_in_string",
         "_indented",
+        "_lead",
         "_position",
         "_separated",
+        "_skeleton",
         "empty",
     )
 
@@ -46,6 +50,7 @@ class JSONArrayFramer:
         self._begun = False
         self._broken = False
         self._indented = False
+        self._lead = self._skeleton = b""
         self._restart()
         self.empty = False
 
@@ -64,9 +69,12 @@ class JSONArrayFramer:
     def feed(self, chunk: bytes) -> list[bytes]:
         """The elements, brackets and blanks that this chunk completes."""
         if self._begun and not self._buffer:
+            if self._is_like_before(chunk):
+                return [chunk]
             element = chunk.strip(_SPACE)
             if self._is_element(element):
                 if len(element) == len(chunk):
+                    self._learn(chunk)
                     return [chunk]
                 before, _, after = chunk.partition(element)
                 return [*_each(before), element, *_each(after)]
@@ -85,6 +93,22 @@ class JSONArrayFramer:
         self._buffer.clear()
         self._restart()
         return rest
+
+    def _is_like_before(self, chunk: bytes) -> bool:
+        """Whether a chunk differs from an element before only in what decides nothing about its end."""
+        return (
+            bool(self._skeleton)
+            and chunk.startswith(self._lead)
+            and chunk[-1] == _CLOSING
+            and chunk.translate(None, _INDIFFERENT) == self._skeleton
+        )
+
+    def _learn(self, chunk: bytes) -> None:
+        """Keep what decides about the end of this element: its braces and quotes. What a backslash escapes would be
+        missing there, and an indented one is known more cheaply."""
+        skeleton = chunk.translate(None, _INDIFFERENT)
+        if not self._indented and b"\\" not in skeleton:
+            self._lead, self._skeleton = chunk[: chunk.find(b"{") + 1], skeleton
 
     def _is_element(self, chunk: bytes) -> bool:
         """Whether a chunk is one element behind its comma, as most are, and nothing else. Quick; False proves nothing.

@@ -65,12 +65,16 @@ class Lines:
 
     def payload(self, frame: bytes) -> Payload | None:
         """The object of a line with every digit of its integers; None for a blank one. Raises NotJSON."""
+        if frame[:1] == b"{" and frame.translate(_DIGITS_AS_ZEROS).find(_WIDE) < 0:
+            try:
+                found: Payload = orjson.loads(frame)
+            except orjson.JSONDecodeError:
+                pass  # more than the fast parser takes
+            else:
+                return found
         if frame.isspace():
             return None
-        try:
-            value = loads_exact(frame) if _WIDE in frame.translate(_DIGITS_AS_ZEROS) else orjson.loads(frame)
-        except orjson.JSONDecodeError:
-            value = loads_exact(frame)
+        value = loads_exact(frame)
         if not isinstance(value, dict):
             raise NotJSON("a line is no object")
         return value

@@ -34,7 +34,7 @@ class SSEFramer:
             if carriage < 0:
                 if chunk.find(b"\n\n", chunk.find(b"\n")) == size - 2 >= 0:
                     return [chunk]
-            elif carriage == size - 4 and chunk.find(b"\n") == size - 3 and chunk.endswith(b"\r\n\r\n"):
+            elif carriage == size - 4 and chunk.find(b"\n") == size - 3 and chunk[-2:] == b"\r\n":
                 return [chunk]
         if self._has_cr or _CR in chunk:
             return self._feed_any(chunk)

@@ -3,7 +3,7 @@
 It assembles calls for the ledger, and gives the verdicts of rungs that leave the answer alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from callfuse.dialects.base import Dialect, OpenCall, Remembered, Request, What, remembering
 from callfuse.framing import EVENTS, Format
@@ -23,15 +23,18 @@ class StreamTap:
     __slots__ = (
         "_answer",
         "_broke",
+        "_calls",
         "_choices",
         "_cut",
+        "_events",
         "_finished",
-        "_format",
         "_framer",
+        "_frames",
         "_is_end",
         "_judge",
         "_left",
         "_mark",
+        "_payload",
         "_reader",
         "_remembering",
         "frame_end",
@@ -40,13 +43,16 @@ class StreamTap:
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS) -> None:
         self._choices = request.choices
-        self._format = form
         self._judge = judge
+        self._payload = form.payload
         self._framer = form.framer()
+        self._frames = self._framer.feed
         self.frame_end = form.frame_end
         self._mark = dialect.call_mark
         self._is_end = dialect.is_end
         self._reader = dialect.reader()
+        self._events = self._reader.read
+        self._calls = self._reader.calls
         self._remembering = remembering(dialect)
         self._answer = ""
         self.idle = self._framer.empty
@@ -62,41 +68,42 @@ class StreamTap:
         self._left -= len(chunk)
         if self._left < 0:
             return
-        calls = self._reader.calls
-        for frame in self._framer.feed(chunk):
-            if calls or self._mark in frame or self._remembering is not None:
-                self._read(frame)
-        self.idle = self._framer.empty and not calls
+        self._read(self._frames(chunk))
+        self.idle = not self._calls and self._framer.empty
 
-    def _read(self, frame: bytes) -> None:
-        try:
-            payload = self._format.payload(frame)
-        except NotJSON:
-            return
-        if payload is None:
-            events = self._reader.end() if self._is_end(frame) else ()
-        else:
-            if self._remembering is not None:
-                self._answer = self._answer or self._remembering.answer_id(payload)
-            events = self._reader.read(payload)
-        for event in events:
-            if event.what in (What.FINISHED, What.CUT):
-                self._finished = True
-                if event.call is not None:
-                    self._cut.add(event.call)
-            elif event.what is What.BROKE:
-                self._broke = True
+    def _read(self, frames: Iterable[bytes]) -> None:
+        """Read the frames that may matter."""
+        for frame in frames:
+            if not (self._calls or self._mark in frame or self._remembering is not None):
+                continue
+            try:
+                payload = self._payload(frame)
+            except NotJSON:
+                continue
+            if payload is None:
+                events = self._reader.end() if self._is_end(frame) else ()
+            else:
+                if self._remembering is not None:
+                    self._answer = self._answer or self._remembering.answer_id(payload)
+                events = self._events(payload)
+            for event in events:
+                if event.what in (What.FINISHED, What.CUT):
+                    self._finished = True
+                    if event.call is not None:
+                        self._cut.add(event.call)
+                elif event.what is What.BROKE:
+                    self._broke = True
 
     def settle(self) -> Record:
         """The answer has been delivered whole: what it has brought, judged."""
         record = Record(self._choices)
         if rest := self._framer.rest():
-            self._read(rest)
+            self._read((rest,))
         if not self._finished or self._broke or self._left < 0:
             return record
         if self._answer:
             record.answers.append(Remembered(self._answer))
-        whole = [call for call in self._reader.calls if call.closed and call.name and call not in self._cut]
+        whole = [call for call in self._calls if call.closed and call.name and call not in self._cut]
         for choice in sorted({call.choice for call in whole}):
             settle(record, self._judge, [call.complete() for call in whole if call.choice == choice])
         return record

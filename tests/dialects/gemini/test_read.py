@@ -31,7 +31,7 @@ def told(*chunks: dict[str, Any]) -> tuple[list[What], list[tuple[int, str, str,
     """What a stream says, and its calls."""
     reader = GeminiReader(trace=True)
     events = [event.what for one in chunks for event in reader.read(one)]
-    return events, [(one.choice, one.id, one.name, one.arguments, one.closed) for one in reader.calls]
+    return events, [(one.choice, one.id, one.name, one.complete().text, one.closed) for one in reader.calls]
 
 
 OPENED, CLOSED, FINISHED, CUT = What.OPENED, What.CLOSED, What.FINISHED, What.CUT

@@ -5,14 +5,13 @@ that does not continue (`functionCall: {}`, which may be missing), with the next
 be missing, `args` empty or absent. Tools that the vendor runs itself (`executableCode`, `toolCall`) are no calls here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.gemini.names import FUNCTION_CALL, SIGNATURE
 from callfuse.dialects.gemini.partial_args import UnknownPieceError, built
 from callfuse.framing import Payload
-from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
 
 STOPS: Final = frozenset({"STOP", 1})
@@ -30,29 +29,29 @@ class GeminiReader(Reader):
         self._trace = trace
         self.calls: list[OpenCall] = []
         self.entries: list[Entry] = []
-        self._growing: dict[int, tuple[OpenCall, Any, list[Payload]]] = {}
         self._last: dict[int, OpenCall] = {}
+        self._growing: dict[int, tuple[OpenCall, list[Payload]]] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """What one chunk says of calls; of their opening and their end only with `trace`."""
-        if self._trace:
-            self.entries = []
         candidates = payload.get("candidates")
         if not candidates:
+            self.entries = []
             return (Event(What.BROKE),) if payload.get("error") else _QUIET
         events: list[Event] = []
-        for place, candidate in enumerate(candidates):
+        taken: list[OpenCall | None] = []
+        for candidate in candidates:
             content = candidate.get("content")
             if content and (parts := content.get("parts")):
-                for at, part in enumerate(parts):
-                    function = part.get(FUNCTION_CALL)
-                    if function is None:
-                        continue
-                    call = self._take(events, candidate.get("index") or 0, function, part)
-                    if self._trace and call is not None:
-                        self.entries.append(Entry(("candidates", place, "content", "parts", at), call))
+                for part in parts:
+                    if (function := part.get(FUNCTION_CALL)) is not None:
+                        call = self._take(events, candidate.get("index") or 0, function, part)
+                        if self._trace:
+                            taken.append(call)
             if (reason := candidate.get("finishReason")) and reason != _NO_REASON:
                 self._finish(events, candidate.get("index") or 0, reason)
+        if self._trace:
+            self.entries = [Entry(path, call) for path, call in zip(_paths(candidates), taken, strict=True) if call]
         return events or _QUIET
 
     def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
@@ -62,23 +61,23 @@ class GeminiReader(Reader):
             if self._growing:
                 self._close(events, choice)
             grows = bool(function.get("willContinue"))
+            value = arguments_of(function) if "partialArgs" in function and not grows else function.get("args")
             last = self._last.get(choice)
-            pieces = [] if grows else [_text(function.get("args"), function.get("partialArgs"))]
-            call = OpenCall(choice, last.index + 1 if last else 0, function.get("id") or "", name, pieces, not grows)
-            if SIGNATURE in part:
-                call.extra[SIGNATURE] = part[SIGNATURE]
-            self.calls.append(call)
+            call = OpenCall(choice, last.index + 1 if last else 0, function.get("id") or "", name, value, not grows)
             self._last[choice] = call
+            if SIGNATURE in part:
+                call.extra = {SIGNATURE: part[SIGNATURE]}
+            self.calls.append(call)
             if self._trace:
                 events.append(Event(What.OPENED, choice, call))
                 if not grows:
                     events.append(Event(What.CLOSED, choice, call))
             if not grows:
                 return call
-            self._growing[choice] = (call, function.get("args"), [])
+            self._growing[choice] = (call, [])
         elif choice not in self._growing:
             return self._last.get(choice)  # a terminator that comes twice
-        call, _, arguments = self._growing[choice]
+        call, arguments = self._growing[choice]
         if new := function.get("partialArgs"):
             arguments += new
         if not function.get("willContinue"):
@@ -89,8 +88,9 @@ class GeminiReader(Reader):
         """The call that is open, if one is, is complete."""
         if choice not in self._growing:
             return
-        call, opening, arguments = self._growing.pop(choice)
-        call.pieces.append(_text(opening, arguments))
+        call, pieces = self._growing.pop(choice)
+        if pieces:
+            call.value = _built(call.value, pieces)
         call.closed = True
         if self._trace:
             events.append(Event(What.CLOSED, choice, call))
@@ -104,22 +104,28 @@ class GeminiReader(Reader):
         events.append(Event(What.CUT, choice, cut[0] if cut else None))
 
 
-def _text(opening: Any, pieces: Sequence[Payload] | None) -> str:
-    """The arguments of a call as JSON text; pieces that cannot be put together stay what they are."""
-    if not pieces:
-        return "" if opening is None else dumps(opening).decode()
+def _built(opening: Any, pieces: Sequence[Payload]) -> Any:
+    """The arguments of a call; pieces that cannot be put together stay what they are."""
     try:
-        return dumps(built(opening, pieces)).decode()
+        return built(opening, pieces)
     except UnknownPieceError:
-        return dumps(pieces).decode()
+        return pieces
 
 
 def arguments_of(function: Payload) -> Any:
-    """The arguments of a whole call as they stand; empty text where it has none."""
-    if pieces := function.get("partialArgs"):
-        return _text(function.get("args"), pieces)
+    """The arguments of a whole call; empty text where it has none."""
     arguments = function.get("args")
+    if pieces := function.get("partialArgs"):
+        return _built(arguments, pieces)
     return "" if arguments is None else arguments
+
+
+def _paths(candidates: Sequence[Payload]) -> Iterator[tuple[str | int, ...]]:
+    """Where the parts of calls stand in a payload."""
+    for place, candidate in enumerate(candidates):
+        for at, part in enumerate((candidate.get("content") or {}).get("parts") or ()):
+            if part.get(FUNCTION_CALL) is not None:
+                yield ("candidates", place, "content", "parts", at)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.framing import Payload
-from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
 
 _QUIET: Final[Sequence[Event]] = ()
+_DONE: Final = (Event(What.FINISHED), Event(What.ENDED))
 
 
 class ChatReader(Reader):
@@ -33,29 +33,30 @@ class ChatReader(Reader):
         parts = message.get("tool_calls") if isinstance(message, dict) else None
         if not parts:
             if payload.get("done"):
-                return (Event(What.FINISHED), Event(What.ENDED))
+                return _DONE
             return (Event(What.BROKE),) if payload.get("error") else _QUIET
         events: list[Event] = []
+        calls = self.calls
         for at, part in enumerate(parts):
             id_, name, function = parts_of(part)
-            arguments = function.get("arguments", "")
-            text = arguments if isinstance(arguments, str) else dumps(arguments).decode()
-            call = OpenCall(0, len(self.calls), id_, name, [text], True, "index" in function)
-            self.calls.append(call)
+            call = OpenCall(0, len(calls), id_, name, function.get("arguments", ""), True, "index" in function)
+            calls.append(call)
             if self._trace:
                 events += (Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call))
                 self.entries.append(Entry(("message", "tool_calls", at), call))
         if payload.get("done"):
-            events += (Event(What.FINISHED), Event(What.ENDED))
+            events += _DONE
         return events
 
 
 def parts_of(part: Any) -> tuple[str, str, Payload]:
     """Id (may be empty), name and function of an element of `tool_calls`."""
-    part = part if isinstance(part, dict) else {}
-    function = part.get("function")
-    function = function if isinstance(function, dict) else {}
-    return str(part.get("id") or ""), str(function.get("name") or ""), function
+    try:
+        id_, function = part.get("id"), part["function"]
+        name = function.get("name")
+    except (AttributeError, KeyError):
+        return "", "", {}
+    return str(id_ or ""), str(name or ""), function
 
 
 def calls_of(message: Any, exact: Callable[[int], Any] | None = None) -> Iterator[ToolCall]:
