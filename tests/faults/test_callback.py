@@ -76,7 +76,7 @@ async def test_a_broken_callback_changes_nothing(kit: DialectKit, callback: Call
         (hangs, "no answer within 0.05 s"),
         (talks_nonsense, "its answer is dict; use None, 'allow' or a rung: observe, warn, steer, force_text, escalate, "
                          "block"),
-        (lambda event: event, "its answer is Verdict; "),
+        (lambda event: event, "its answer is LoopEvent; "),
         (lambda _event: "blok", "its answer is str; "),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ A replay cannot know what the model would have done instead: the recorded calls 
 what came before it, and a verdict moves the ladder as on the wire. Times are unknown, so no pause ends a streak.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from callfuse.detect import Engine
@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 
 def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
-    for turn, rounds in enumerate(run.turns):
+    for turn in range(len(run.turns)):
         for at, known in enumerate(_hindsights(run, turn, settings)):
             found = list(_pending(run, turn, at, settings))
             if known and found[-1].finding is None:
