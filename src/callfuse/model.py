@@ -437,9 +437,11 @@ class Timeline:
 
         A withheld call was not executed: it is known, but fills no window.
         """
-        window = self._rounds.slice(before, before + size)  # no window is shorter
-        yield from window
-        executed = [round_.executed for round_ in window]
+        return chain(self._rounds.slice(before, before + size), self._rest_of_window(size, before))
+
+    def _rest_of_window(self, size: int, before: int) -> Iterator[Round]:
+        """What of a window lies behind as many rounds as it must have."""
+        executed = [round_.executed for round_ in self._rounds.slice(before, before + size)]
         rounds, calls = len(executed) - executed.count(0), sum(executed)
         before += size
         while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := self._rounds.at(before)) is not None:

@@ -28,6 +28,14 @@ def same(one: Any, other: Any) -> bool:
     return known(one).digest == known(other).digest
 
 
+def test_what_is_kept_is_short() -> None:
+    """A result that comes again is not read again, unless it could fill the memory; the client's flag is part of it."""
+    short, long = "File not found: a.py", "x" * 3000
+    assert outcome_of(short) is outcome_of(short)
+    assert outcome_of(long) is not outcome_of(long)
+    assert (known(short).kind, known(short, is_error=False).kind) == (OutcomeKind.ERROR, OutcomeKind.OK)
+
+
 def mcp(text: str, *, is_error: bool = False) -> str:
     """A text as harnesses write a tool result of the Model Context Protocol into a text."""
     return json.dumps({"meta": None, "content": [{"type": "text", "text": text}], "isError": is_error})

@@ -145,6 +145,14 @@ def test_nothing_is_too_deep_or_too_long() -> None:
     assert signature_of("t", "9" * 5000) != signature_of("t", "9" * 4999 + "8")
 
 
+def test_what_is_kept_is_short() -> None:
+    """A call that comes again is not worked out again, unless its name or its arguments could fill the memory."""
+    short, long = '{"a":1}', f'{{"a":"{"x" * 600}"}}'
+    assert signature_of("t", short) is signature_of("t", short)
+    assert signature_of("t", long) is not signature_of("t", long)
+    assert signature_of("t" * 600, short) is not signature_of("t" * 600, short)
+
+
 every_text = st.text(st.characters(exclude_categories=()))
 jsonish = st.lists(
     st.sampled_from(

@@ -39,7 +39,7 @@ def signature_of(
     if ignore:
         arguments, exact = _without(arguments, exact, ignore), None
     if isinstance(arguments, str):
-        return (_kept if len(arguments) <= _KEPT_LENGTH else _of_text)(name, arguments)
+        return (_kept if len(name) + len(arguments) <= _KEPT_LENGTH else _of_text)(name, arguments)
     return _digest(name, _value_text(arguments, exact))
 
 

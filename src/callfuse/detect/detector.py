@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Protocol
 
 from callfuse.calls.signature import Signature
@@ -96,7 +95,6 @@ def twice(soft: int) -> tuple[int, int]:
     return soft, 2 * soft
 
 
-@lru_cache(maxsize=64)
 def any_call(name: str) -> ToolCall:
     """A call of a tool with arguments that no other call has."""
     return ToolCall("", name, "callfuse: any arguments", signature=b"any call of " + name.encode("utf-8", "replace"))
@@ -104,4 +102,4 @@ def any_call(name: str) -> ToolCall:
 
 def calls_of(newest_first: Iterable[Round]) -> tuple[ToolCall, ...]:
     """The distinct calls of some rounds, newest first."""
-    return tuple([call for round_ in newest_first for call in reversed(round_.distinct)])
+    return tuple([call for round_ in newest_first for call in round_.distinct[::-1]])

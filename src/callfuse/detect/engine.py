@@ -51,7 +51,7 @@ class Engine:
         self._recurring: dict[Detector, dict[str, list[ToolCall]]] = {}
         self._possible: dict[str, Replayed[Hit]] = {}
         self._hits: dict[tuple[Detector, Signature, bool], Hit | None] = {}
-        self._waited: dict[ToolCall, bool] = {}
+        self._awake: set[ToolCall] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
 
     @property
@@ -221,13 +221,13 @@ class Engine:
         return Hit(detector, call, evidence, soft, evidence.certain or 0 < hard <= evidence.count)
 
     def _have_waited(self, stretch: Sequence[ToolCall]) -> bool:
-        """Whether a call of the stretch waited for something outside; each call is asked once, for stretches share
-        them."""
-        known = self._waited
-        for call in stretch:
-            if call not in known:
-                known[call] = has_waited(call) or self._polls(call)
-        return any(map(known.__getitem__, stretch))
+        """Whether a call of the stretch waited for something outside; stretches share calls, and one that did
+        not is asked only once."""
+        for call in set(stretch) - self._awake:
+            if has_waited(call) or self._polls(call):
+                return True
+            self._awake.add(call)
+        return False
 
     def _polls(self, call: ToolCall) -> bool:
         """Whether a call waits for something by what it is."""

@@ -59,11 +59,13 @@ def _is_known(timeline: Timeline, index: int, call: ToolCall, size: int) -> bool
     """
     if call.withheld:
         return call.signature not in timeline.news(index, size)
-    if is_unread(call):
-        return False
     name, signature, outcome = call.name, call.signature, call.outcome
+    if outcome is None and is_unread(call):
+        return False
     for round_ in timeline.rounds_of_window(size, before=index + 1):
         earlier = round_.find(name, signature)
-        if earlier and not earlier.withheld and same_outcome(earlier.outcome, outcome) and not is_unread(earlier):
-            return True
+        if earlier and not earlier.withheld:
+            before = earlier.outcome
+            if same_outcome(before, outcome) and not (before is None and is_unread(earlier)):
+                return True
     return False
