@@ -37,6 +37,18 @@ def test_a_hold_begins_and_ends(kit: DialectKit) -> None:
 
 
 @each_kit
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_keep_alive_behind_the_end_waits_for_the_verdict(kit: DialectKit, ladder: str) -> None:
+    """It may come in the chunk that ends the answer: it leaves where it would have in a chunk of its own."""
+    whole, second = stream_of(kit, again()), cut(elsewhere(), kit)
+    alone, together = [
+        play(scene(kit, ladder=ladder).guard(), cutting, second).out
+        for cutting in ([whole, b": keep-alive\n\n"], [whole + b": keep-alive\n\n"])
+    ]
+    assert alone == together
+
+
+@each_kit
 @pytest.mark.parametrize("limit", [1, 100, 200])
 def test_the_limit_of_held_bytes(kit: DialectKit, limit: int) -> None:
     """Beyond it everything leaves, in order, and passes from then on; noted once, and however the answer is cut."""

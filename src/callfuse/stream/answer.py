@@ -35,6 +35,7 @@ class Answer:
         self.passes = False
         self._broke = False
         self.queue: list[tuple[Frame, Sequence[int]]] = []
+        self._end_at = 0
         self.held: set[OpenCall] = set()
         self.held_bytes = 0
         self._dialect = dialect
@@ -142,6 +143,10 @@ class Answer:
             self._judge.own(known[1:])
         return known[1]
 
+    def waiting_frames(self, *, behind_end: bool = True) -> list[Frame]:
+        """The frames that wait; those behind the end of the answer may have come with it, or be still to come."""
+        return [frame for frame, _ in (self.queue if behind_end else self.queue[: self._end_at])]
+
     def choices(self) -> set[int]:
         """The choices that have calls."""
         return {call.choice for call in self._reader.calls}
@@ -163,7 +168,7 @@ class Answer:
         raw, payload, _ = frame
         if self.is_open:
             self._send(frame)
-        elif not raw or self._dialect.is_keep_alive(raw, payload):
+        elif not raw or (not self.over and self._dialect.is_keep_alive(raw, payload)):
             self._out.append(raw)
         elif self.over:
             self._pass(frame, ())
@@ -227,6 +232,7 @@ class Answer:
     def _end(self, *, complete: bool) -> None:
         self.over = True
         self.complete = complete
+        self._end_at = len(self.queue)
         for choice in self._holds:
             self._step(choice, Input.END if complete else Input.CUT)
 

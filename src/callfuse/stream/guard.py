@@ -174,7 +174,7 @@ class StreamGuard:
         self._course.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
         where = {whole: call.choice for call, whole in calls.items()}
         blocks = {choice: self._course.block(one for one in verdicts if where[one.call] == choice) for choice in lost}
-        out = self._writing().thin([frame for frame, _ in answer.queue], withheld, blocks)
+        out = self._writing().thin(answer.waiting_frames(), withheld, blocks)
         answer.clear()
         return Step(out)
 
@@ -216,13 +216,12 @@ class StreamGuard:
         """Ask the model again, or take the next rung where its turn cannot be put together."""
         answer = self._answer
         writer = self._writing()
-        frames = [frame for frame, _ in answer.queue]
         ask = self._course.ask(verdicts, partial(self._turn, writer))
         if ask:
-            out = writer.before_asking(frames, withheld)
+            out = writer.before_asking(answer.waiting_frames(behind_end=False), withheld)
             self._silent = True
         else:
-            out = writer.thin(frames, withheld, {0: self._course.block(self._course.settled())})
+            out = writer.thin(answer.waiting_frames(), withheld, {0: self._course.block(self._course.settled())})
         answer.clear()
         return Step(out, ask)
 
@@ -245,7 +244,7 @@ class StreamGuard:
     def _close(self, blocks: Mapping[int, Block]) -> bytes:
         """End the client's stream with these texts; of what waits go out the parts that are no calls."""
         writer = self._writing()
-        frames = [frame for frame, _ in self._answer.queue]
+        frames = self._answer.waiting_frames()
         out = writer.before_asking(frames, self._answer.held) if frames else b""
         self._silent = True
         self._answer.clear()
