@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from callfuse.policy.settings import Rung
 from tests.stream.driving import play, scene
 from tests.stream.written import (
     ANTHROPIC,
     block,
     body,
+    event,
     message,
     payloads,
     text,
@@ -106,3 +108,42 @@ def test_a_second_start_is_a_break(whole: bool) -> None:
     guard = scene(ANTHROPIC, body(ANTHROPIC)).guard()
     assert play(guard, [b"".join(chunks)] if whole else chunks).out == b"".join(chunks)
     assert guard.record.fail_open
+
+
+DELTA_WITHOUT_REASON = {"type": "message_delta", "delta": {"stop_reason": None}, "usage": {"output_tokens": 5}}
+
+
+def without_reason(*blocks: list[bytes], delta: bool) -> list[bytes]:
+    """An answer without a stop reason, with or without a `message_delta`."""
+    *frames, _, end = message(*blocks)
+    return [*frames, *([event(DELTA_WITHOUT_REASON)] if delta else []), end]
+
+
+@pytest.mark.parametrize("delta", [True, False], ids=["null", "no message_delta"])
+def test_an_answer_without_a_stop_reason_is_judged(delta: bool) -> None:
+    """Its end tells that its calls are complete; the block's text has a stop reason, and the usage so far."""
+    found, _, record = anthropic(without_reason(tool_use(0), delta=delta))
+    assert kinds(found) == ["text"]
+    assert [verdict.rung for verdict in record.verdicts] == [Rung.BLOCK]
+    end, stop = found[-2:]
+    assert (end["type"], end["delta"]["stop_reason"], stop["type"]) == ("message_delta", "end_turn", "message_stop")
+    assert end["usage"]["output_tokens"] == (5 if delta else 1)
+    found, asked, _ = anthropic(
+        without_reason(tool_use(0), delta=delta), message(text(0, "Done."), stop="end_turn"), ladder="chance_then_block"
+    )
+    assert (len(asked), kinds(found)) == (1, ["text"])
+
+
+def test_a_call_without_its_end_is_no_evidence() -> None:
+    """Neither a stop reason nor the end of the block: the answer is taken for cut off."""
+    frames = without_reason(tool_use(0), delta=False)
+    found, _, record = anthropic([frame for frame in frames if b"content_block_stop" not in frame])
+    assert kinds(found) == ["tool_use"]
+    assert record.verdicts == []
+
+
+def test_a_block_is_said_once() -> None:
+    """However many `message_delta` an answer has."""
+    *frames, delta, end = message(tool_use(0))
+    found, _, _ = anthropic([*frames, event(DELTA_WITHOUT_REASON), delta, end])
+    assert kinds(found) == ["text"]

@@ -83,7 +83,7 @@ def quirks(draw: st.DrawFn, kit: DialectKit, *, plain: bool = False) -> Quirks:
         repeat_id=draw(odd),
         empty_id=draw(flag),
         finish_with_last=draw(odd),
-        no_finish=draw(odd) if kit.name == "openai-chat" else False,
+        no_finish=draw(flag) if kit.may_lack_finish and not plain else False,
         interleave=draw(flag),
     )
 

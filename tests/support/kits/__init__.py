@@ -32,6 +32,10 @@ class DialectKit(Protocol):
         """How many choices one answer can have."""
 
     @property
+    def may_lack_finish(self) -> bool:
+        """Whether vendors are known that send calls without a finish reason."""
+
+    @property
     def late_text(self) -> bool:
         """Whether text may follow a call."""
 

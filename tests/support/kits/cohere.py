@@ -43,6 +43,7 @@ class CohereKit:
     one_text = False
     stopped = "COMPLETE"
     called = "TOOL_CALL"
+    may_lack_finish = False
     history_key = "messages"
     newlines = ("\n", "\r\n", "\r")
 

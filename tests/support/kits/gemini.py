@@ -47,6 +47,7 @@ class GeminiKit:
     one_text = True
     stopped = "STOP"
     called = "STOP"
+    may_lack_finish = False
     history_key = "contents"
     newlines: tuple[str, ...] = ("\n", "\r\n")
 

@@ -44,6 +44,7 @@ class OllamaKit:
     one_text = True
     stopped = "stop"
     called = "stop"
+    may_lack_finish = False
     history_key = "messages"
     newlines = ("\n", "\r\n")
 

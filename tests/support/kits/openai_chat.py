@@ -41,6 +41,7 @@ class OpenAIChatKit:
     one_text = True
     stopped = "stop"
     called = "tool_calls"
+    may_lack_finish = True
     history_key = "messages"
     newlines = ("\n", "\r\n", "\r")
 

@@ -51,6 +51,7 @@ class OpenAIResponsesKit:
     one_text = False
     stopped = "completed"
     called = "completed"
+    may_lack_finish = False
     history_key = "input"
     newlines = ("\n", "\r\n", "\r")
 

@@ -29,12 +29,13 @@ def is_client_call(block: Any) -> bool:
 class MessagesReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_index", "calls", "entries")
+    __slots__ = ("_by_index", "_has_reason", "calls", "entries")
 
     def __init__(self) -> None:
         self.calls: list[OpenCall] = []
         self.entries: list[Entry] = []
         self._by_index: dict[int, OpenCall] = {}
+        self._has_reason = False
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """What one event says of calls."""
@@ -56,15 +57,22 @@ class MessagesReader(Reader):
             return (Event(What.CLOSED, 0, call),)
         if kind == "message_delta":
             reason = (payload.get("delta") or {}).get("stop_reason")
+            self._has_reason |= bool(reason)
             if reason in CUTTING:
                 return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
             return (Event(What.FINISHED),) if reason else _QUIET
         if kind == "message_stop":
-            return (Event(What.ENDED),)
+            return self._stop()
         if kind == "message_start":
             self._by_index.clear()
             return (Event(What.BROKE),) if self.calls else _QUIET
         return (Event(What.BROKE),) if kind == "error" else _QUIET
+
+    def _stop(self) -> Sequence[Event]:
+        """The message is over. Without a stop reason (some vendors send none) it is complete if all its calls are."""
+        if self._has_reason or self._by_index:
+            return (Event(What.ENDED),)
+        return (Event(What.FINISHED), Event(What.ENDED))
 
     def _start(self, payload: Payload) -> Sequence[Event]:
         block: Payload = payload.get("content_block") or {}

@@ -13,8 +13,8 @@ from callfuse.dialects.usage import Usage
 from callfuse.framing import Payload, sse
 from callfuse.jsontext import Edit, apply, dumps
 
-OWN_REASONS: Final = frozenset({"tool_use", "end_turn"})
-"""Stop reasons that a block replaces; `max_tokens`, `refusal` and the like stay."""
+OWN_REASONS: Final = frozenset({"tool_use", "end_turn", None})
+"""Stop reasons that a block replaces, a missing one among them; `max_tokens`, `refusal` and the like stay."""
 _BLOCK_EVENTS: Final = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 
 
@@ -49,8 +49,11 @@ class MessagesWriter:
             self._usage.see(payload.get("usage"))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Events without the withheld blocks; the text of a block stands before `message_delta`."""
+        """Events without the withheld blocks; the text of a block stands before `message_delta`, which comes with it
+        where the answer has none."""
         gone = {call.index for call in withheld}
+        block = blocks.get(0)
+        due = [block.text] if block else []
         pieces: list[bytes] = []
         for frame in frames:
             payload = frame.payload or {}
@@ -64,10 +67,12 @@ class MessagesWriter:
                     edits.append(Edit(("index",), dumps(index - shift)))
                 if kind == "content_block_start":
                     self._next = index - shift + 1
-            elif kind == "message_delta" and (block := blocks.get(0)):
-                pieces.append(self._text(block.text))
+            elif kind == "message_delta" and block:
+                pieces += [self._text(due.pop())] if due else []
                 if (payload.get("delta") or {}).get("stop_reason") in OWN_REASONS:
                     edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
+            elif kind == "message_stop" and due:
+                pieces += (self._text(due.pop()), self._delta())
             pieces.append(_edited(frame.raw, edits))
         return b"".join(pieces)
 
@@ -111,15 +116,12 @@ class MessagesWriter:
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The text, the stop reason with all usage, and the end, where no further answer comes."""
         pieces = [self._text(block.text) for block in blocks.values()]
+        return b"".join((*pieces, self._delta(), event({"type": "message_stop"})))
+
+    def _delta(self) -> bytes:
+        """The stop reason with all usage."""
         delta = {"stop_reason": "end_turn", "stop_sequence": None}
-        usage = {"output_tokens": 0} | self._usage.total()
-        return b"".join(
-            (
-                *pieces,
-                event({"type": "message_delta", "delta": delta, "usage": usage}),
-                event({"type": "message_stop"}),
-            )
-        )
+        return event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()})
 
     def _text(self, text: str) -> bytes:
         """A text block with callfuse's own text."""
