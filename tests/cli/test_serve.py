@@ -213,6 +213,7 @@ def test_a_host_without_an_address_is_one_line(vendor: str) -> None:
     ended = callfuse("serve", "--upstream", vendor, "--host", "no such host")
     assert ended.returncode == 1
     assert ended.stderr.startswith("callfuse: cannot listen on no such host, port 8100: ")
+    assert "Unknown error" not in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 

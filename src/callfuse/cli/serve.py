@@ -84,7 +84,8 @@ def run(config: Config, origin: Origin | None = None) -> int:
     try:
         listener = _listener(settings)
     except OSError as error:
-        why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        # Python adds the address to what the system says; names that are not found have numbers of their own.
+        why = (error.strerror or str(error)).partition(" (while")[0]
         print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}", file=sys.stderr)
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
