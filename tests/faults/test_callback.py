@@ -95,7 +95,13 @@ async def test_what_is_logged_of_a_broken_callback(callback: Callable[[Any], Any
 @streamed_and_whole
 @pytest.mark.parametrize(
     ("ladder", "answer", "warned"),
-    [("block", "warn", True), ("warn", "allow", False), ("warn", "observe", False), ("warn", None, True)],
+    [
+        ("block", "warn", True),
+        ("observe at first", "warn", True),
+        ("warn", "allow", False),
+        ("warn", "observe", False),
+        ("warn", None, True),
+    ],
 )
 async def test_what_a_callback_says_of_a_warning(
     kit: DialectKit, stream: bool, ladder: str, answer: str | None, warned: bool

@@ -41,6 +41,21 @@ def test_only_where_warnings_are_a_rung() -> None:
         assert counts(fresh(HELLO, *["a=x"] * 3, settings=settings)) == found
 
 
+@pytest.mark.parametrize(
+    ("ladder", "found"),
+    [
+        (["observe", "warn"], {7: 4, 9: 5}),
+        (["observe", "observe", "warn", "block"], {9: 5}),
+        (["warn", "observe"], {5: 3}),
+        (["steer", "warn"], {5: 3, 7: 4, 9: 5}),
+    ],
+)
+def test_a_rung_that_observes_writes_nothing(ladder: list[str], found: dict[int, int]) -> None:
+    """Before a warning or after one; what the ladder would have withheld and came all the same is told."""
+    settings = LoopSettings.model_validate({"mode": ladder})
+    assert counts(fresh(HELLO, *["a=x"] * 5, settings=settings)) == found
+
+
 def test_earlier_timelines_keep_theirs() -> None:
     """At their places, whatever came after."""
     first = (HELLO, *["a=x"] * 4)

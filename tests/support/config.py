@@ -20,6 +20,7 @@ LADDERS: dict[str, str | list[str]] = {
     "text at last": ["warn", "force_text"],
     "another at last": ["steer", "escalate"],
     "graduated": "graduated",
+    "observe at first": ["observe", "warn"],
     "a warning between": ["steer", "warn", "steer", "block"],
 }
 ENDLESS = ("steer", "text at last", "another at last")
@@ -28,7 +29,7 @@ ONLY_REPEATS: dict[str, Any] = {
     "detectors": {"no_news": False, "cycle": False, "same_error": False, "unknown_tool": False}
 }
 """Where an oracle counts equal calls in a row and nothing else."""
-QUIET = ("observe", "warn", "text at last", "graduated")
+QUIET = ("observe", "observe at first", "warn", "text at last", "graduated")
 """The ladders whose first rung leaves the response alone."""
 HALTING = ("a warning between",)
 """The ladders that let a call go after one has been withheld."""

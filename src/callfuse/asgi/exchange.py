@@ -22,7 +22,7 @@ from callfuse.dialects.base import Continuation, Continuing, Dialect, Request, c
 from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
-from callfuse.policy.ladder import OnLoopError, Verdict, wanted
+from callfuse.policy.ladder import OnLoopError, Verdict, wanted, warned
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.identity import Lane, lane_at
@@ -243,7 +243,7 @@ class Exchange:
     def _note_change(self, verdict: Verdict) -> None:
         """Requests are warned by what the ladder says: what a callback has said instead is kept with the call."""
         warns = verdict.rung is Rung.WARN
-        if verdict.withholds or warns == (Rung.WARN in self._judge.ladder(verdict.call.full_name)):
+        if verdict.withholds or warns == warned(verdict.finding, self._judge.ladder(verdict.call.full_name)):
             return
         self._notes.append((verdict.call, self._judge.warning(verdict) if warns else ""))
 

@@ -127,6 +127,13 @@ def next_place(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) 
     return min(before + 1, len(ladder))
 
 
+def warned(finding: Finding, ladder: Ladder) -> bool:
+    """Whether the result of a call that went through carries a warning, by what the history alone shows: the ladder
+    has such a rung, and the finding stands at none that only observes."""
+    place = len(ladder) if finding.hard else min(_implied(finding, ladder) + 1, len(ladder))
+    return Rung.WARN in ladder and ladder[place - 1] is not Rung.OBSERVE
+
+
 def _streak(timeline: Timeline) -> int:
     """The highest place in the consecutive rounds with a finding up to now."""
     place = 0

@@ -12,7 +12,7 @@ from callfuse.detect import Engine
 from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE
 from callfuse.policy import texts
-from callfuse.policy.settings import Rung
+from callfuse.policy.ladder import warned
 from callfuse.sessions.conversation import Conversation
 
 
@@ -34,14 +34,14 @@ def notes_for(conversation: Conversation) -> list[Note]:
 
 
 def _warnings(conversation: Conversation) -> Iterator[Note]:
-    """A note for each call that was found looping when it came, where the ladder of its tool has a warning."""
+    """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
     for rounds in conversation.timelines():
         for at, round_ in enumerate(rounds):
             engine = Engine(conversation.as_of(rounds[at + 1 :]), conversation.settings)
             if round_.position == NOWHERE or not engine.suspects():
                 continue
             for call, finding in engine.judge_round(round_.calls):
-                if Rung.WARN in conversation.settings.for_tool(call.full_name).settings.ladder:
+                if warned(finding, conversation.settings.for_tool(call.full_name).settings.ladder):
                     text = texts.warning(call, finding, conversation.settings, conversation.request.model)
                     yield Note(round_.position, call, text)
 
