@@ -92,6 +92,15 @@ def test_settings_decide(log: str, tmp_path: Path) -> None:
         assert ended.stderr == "callfuse replay: tool_call_loop.enabled is false; this is as if it were true\n"
 
 
+def test_what_does_not_hold_is_said(log: str, tmp_path: Path) -> None:
+    """Settings of models are left out: records do not tell the backend."""
+    file = tmp_path / "callfuse.yaml"
+    file.write_text('tool_call_loop: {models: {"*": {max_repeats: 2}}}\n')
+    ended = callfuse("replay", log, "--config", str(file))
+    assert ended.returncode == 0
+    assert ended.stderr == "callfuse replay: tool_call_loop.models is left out: few records tell the backend\n"
+
+
 def test_a_rule_alone(log: str) -> None:
     """Other findings are left out."""
     rows = json.loads(callfuse("replay", log, "--json", "-", "--rule", "repeat_changing").stdout)["rows"]

@@ -545,3 +545,13 @@ def test_how_often_a_call_has_come() -> None:
         seen.append((one.repeats(call), one.repeats(call)))
         one.check(call)
     assert seen == [(1, 1), (2, 2), (1, 1), (1, 1), (2, 2), (3, 3)]
+
+
+def test_settings_of_a_model(caplog: pytest.LogCaptureFixture) -> None:
+    """They hold where backend and model match, and the log line names both."""
+    config = {"tool_call_loop": {"models": {"openai:gpt-4o*": {"mode": "block", "max_repeats": 2}}}}
+    one = LoopDetector(config, model="gpt-4o-mini", backend="openai")
+    assert go(one, "a=x", "a=x") == ["-", "block"]
+    assert "model=gpt-4o-mini, backend=openai" in caplog.text
+    assert go(LoopDetector(config, model="claude", backend="anthropic"), "a=x", "a=x") == ["-", "-"]
+    assert go(LoopDetector(config), "a=x", "a=x") == ["-", "-"]

@@ -77,6 +77,8 @@ def _replay_for(wanted: Wanted) -> Replay:
     if not settings.enabled:
         print("callfuse replay: tool_call_loop.enabled is false; this is as if it were true", file=sys.stderr)
         settings = settings.model_copy(update={"enabled": True})
+    if settings.models:
+        print("callfuse replay: tool_call_loop.models is left out: few records tell the backend", file=sys.stderr)
     draw = DRAWN if any(kind == "html" for kind, _ in wanted.reports) else 0
     return Replay(settings, wanted.rules or known, show=wanted.show, draw=draw)
 

@@ -33,7 +33,7 @@ class LoopDetector:
     (`{"tool_call_loop": {"mode": "graduated"}}`), the path of one, a `Config`, or None for environment and
     `CALLFUSE_CONFIG`; ConfigError names what is wrong with it. `enabled=False` turns this detector off, whatever they
     say: then it finds nothing and keeps nothing. `session` is what log lines call the run, `model` fills the texts'
-    placeholder, `clock` gives seconds.
+    placeholder, and with `backend` (`openai`) says which settings under `models` hold. `clock` gives seconds.
 
     `on_loop` is called in the thread of the check, so it is a plain function. One that raises, or answers something
     that is no rung, is logged, and the action stands.
@@ -51,15 +51,17 @@ class LoopDetector:
         enabled: bool = True,
         session: str = "-",
         model: str = "",
+        backend: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if inspect.iscoroutinefunction(on_loop):
             raise TypeError(f"on_loop = {on_loop!r}: use a plain function, not an async one")
-        settings = load_config(config).tool_call_loop
+        settings = load_config(config).tool_call_loop.for_exchange(f"{backend}:{model}")
         self.settings: LoopSettings = settings if enabled else settings.model_copy(update={"enabled": False})
         self._on_loop = on_loop
         self._session = session
         self._model = model
+        self._backend = backend
         self._clock = clock
         self._lock = RLock()
         self._tools: set[str] = set()
@@ -148,7 +150,7 @@ class LoopDetector:
         if changed is not verdict:
             verdict, found = changed, self._worded(changed, number)
         self.stats.take(verdict)
-        log.finding(verdict, session=self._session, model=self._model, backend="", dialect="in-process")
+        log.finding(verdict, session=self._session, model=self._model, backend=self._backend, dialect="in-process")
         return verdict, found
 
     def _worded(self, verdict: Verdict, number: int) -> LoopDetection:
