@@ -1,5 +1,6 @@
 """Law 2, split-blind: how the upstream bytes are cut changes nothing, neither on the wire nor in the verdicts."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +8,7 @@ from tests.support.config import LADDERS
 from tests.support.kits import DialectKit
 from tests.support.meeting import Meeting, ask, every_dialect, meet, reply
 from tests.support.model import Answer
+from tests.support.plain import again, elsewhere, spin
 from tests.support.scripted import Reply
 from tests.support.streams import KNOWN, answers, chunkings, fresh, looping
 
@@ -41,6 +43,19 @@ def test_any_two_ways_to_cut_are_one(kit: DialectKit, data: st.DataObject) -> No
         return [_cut(kit, answer, data, cuts=cuts) for answer in (first, second)]
 
     assert outcome(meet(request, scripts(cuts=True), ladder)) == outcome(meet(request, scripts(cuts=False), ladder))
+
+
+@every_dialect
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_keep_alive_behind_the_end(kit: DialectKit, ladder: str) -> None:
+    """It stays behind the verdict, whatever chunk it comes in."""
+    frames = [frame.raw for frame in kit.frames(again())]
+    beat = b": beat\n\n" if frames[0].startswith((b"data:", b"event:")) else b"\n"
+    for at in range(1, len(frames) + 1):
+        chunks = (*frames[:at], beat, *frames[at:])
+        scripts = [(Reply(one), reply(kit, elsewhere(), stream=True)) for one in (chunks, (b"".join(chunks),))]
+        apart, joined = (outcome(meet(ask(kit, spin(), stream=True), script, ladder)) for script in scripts)
+        assert apart == joined
 
 
 def _cut(kit: DialectKit, answer: Answer, data: st.DataObject, *, cuts: bool) -> Reply:
