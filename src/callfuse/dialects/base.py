@@ -19,6 +19,7 @@ from callfuse.jsontext import Edit
 from callfuse.model import Round, ToolCall
 
 _NO_PIECES: Final[Any] = ()
+_NOTHING: Final[Payload] = {}
 
 
 class OpenCall:
@@ -26,7 +27,8 @@ class OpenCall:
 
     `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an
     index for it; `value` holds arguments that came whole, as a value: then there are no `pieces`; `extra` what the
-    vendor added to the call and wants back; `namespace` and `kind` are those of the `ToolCall`.
+    vendor added to the call and wants back (replaced, never changed: most calls share an empty one); `namespace` and
+    `kind` are those of the `ToolCall`.
     """
 
     __slots__ = (
@@ -62,7 +64,7 @@ class OpenCall:
         self.pieces: list[str] = [] if value is None else _NO_PIECES
         self.closed = closed
         self.numbered = numbered
-        self.extra: Payload = {}
+        self.extra = _NOTHING
         self.namespace = ""
         self.kind = kind
 

@@ -88,7 +88,7 @@ class ChatReader(Reader):
         if len(part) > 2 or (id_ and not call.id):
             call.id = call.id or id_
             call.name = call.name or name
-            call.extra |= {key: value for key, value in part.items() if key not in _OWN_KEYS}
+            call.extra = call.extra | {key: value for key, value in part.items() if key not in _OWN_KEYS}
         elif name and not call.name:
             call.name = name
         return call
