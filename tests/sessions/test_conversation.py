@@ -120,6 +120,17 @@ def test_the_same_words_again_are_a_new_message() -> None:
     assert words(lane.look(*said, "a=x").timeline) == ["a=x"]
 
 
+@EVERY_ID
+def test_an_edited_message_starts_anew(ids: Ids) -> None:
+    """What came after the user's words as they stood before does not count, though all of it stands where it stood."""
+    lane = Lane(ids)
+    lane.answer(HELLO, "user: One.", brings=["a"])
+    lane.answer(HELLO, "user: One.", "a=x", brings=["!a", "b"])
+    assert words(lane.look(HELLO, "user: One.", "a=x", "b=y").timeline) == ["a=x", "!a", "b=y"]
+    assert words(lane.look(HELLO, "user: Two.", "a=x", "b=y").timeline) == ["a=x", "b=y"]
+    assert words(lane.look(HELLO, "user: One.", "user: Two.", "a=x", "b=y").timeline) == ["a=x", "b=y"]
+
+
 @pytest.mark.parametrize("said", ["[callfuse] Stopped a loop.", "<system-reminder>Be brief.</system-reminder>"])
 def test_own_texts_and_reminders_start_nothing(said: str) -> None:
     """They are no user messages."""

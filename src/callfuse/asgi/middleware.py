@@ -24,6 +24,8 @@ from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.identity import lane_of
 from callfuse.sessions.ledger import Ledger, MemoryLedger
 
+MOST_DIGITS = 19
+"""Of a content length; Python reads no number of thousands."""
 TIMES_KEPT = 10
 """Times of rounds are kept for this many times `ttl_seconds`."""
 
@@ -92,7 +94,7 @@ class CallFuseMiddleware:
         host = self._host
         limit = host.settings.max_request_bytes
         length = found.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > limit:
+        if not length.isdigit() or len(length) > MOST_DIGITS or int(length) > limit:
             self._host.unguarded("max_request_bytes")
             return None
         await body.read(limit)

@@ -114,9 +114,9 @@ class Engine:
         newest = self.timeline.at(0)
         if newest is None:
             return True
-        if not self.settings.wants_returns or any(self.timeline.lacks(call.name) for call in newest.calls):
+        if not self.settings.wants_returns or self._returns:
             return False
-        return not self._returns
+        return True not in [self.timeline.lacks(call.name) for call in newest.calls]
 
     def could_fire(self, name: str) -> bool:
         """Whether anything could be found in a call of this tool, whatever its arguments."""

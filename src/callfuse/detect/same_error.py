@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
-from callfuse.model import Round, Timeline, ToolCall
+from callfuse.model import Replayed, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
 
@@ -26,13 +26,13 @@ def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence
         at += len(streak) or 1
 
 
-def may_end(timeline: Timeline, settings: LoopSettings) -> bool:
+def may_end(rounds: Timeline | Replayed[Round], settings: LoopSettings) -> bool:
     """Whether a streak may end with the newest round: False is sure, and what most timelines are at a glance."""
-    newest = timeline.at(0)
+    newest = rounds.at(0)
     if newest is None:
         return False
     tool = newest.calls[0].full_name
-    return _may_be(timeline, 0, tool, settings.for_tool(tool).settings)
+    return _may_be(rounds, 0, tool, settings.for_tool(tool).settings)
 
 
 def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:
@@ -67,14 +67,14 @@ def _streak(timeline: Timeline, at: int, settings: LoopSettings) -> list[Evidenc
     return found[::-1]
 
 
-def _may_be(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> bool:
+def _may_be(past: Timeline | Replayed[Round], at: int, tool: str, settings: LoopSettings) -> bool:
     """Whether enough rounds from here on call one tool and never with success: what costs less than outcomes."""
     if not (tool and settings.enabled and settings.detectors.same_error):
         return False
     limit = settings.detectors.same_error
-    if timeline.at(at + limit - 1) is None:
+    if past.at(at + limit - 1) is None:
         return False
-    rounds = [round_ for index in range(at, at + limit) if (round_ := timeline.at(index))]
+    rounds = [round_ for index in range(at, at + limit) if (round_ := past.at(index))]
     for round_ in rounds:
         for one in round_.calls:
             if one.full_name != tool:

@@ -256,8 +256,8 @@ class Request(Protocol):
         """What tells this conversation from others: the system prompt and the first user message."""
         ...
 
-    def turn(self) -> tuple[int, bytes]:
-        """Where the last real user message stands (-1: nowhere) and a digest of it."""
+    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+        """Where the last real user message before `end` (None: of all) stands (-1: nowhere) and a digest of it."""
         ...
 
     def rounds(self) -> Iterator[Round | None]:

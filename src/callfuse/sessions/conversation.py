@@ -20,9 +20,9 @@ from typing import cast
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
-from callfuse.detect.same_error import may_be_among
+from callfuse.detect.same_error import may_be_among, may_end
 from callfuse.dialects.base import Continuation, Request, continuing
-from callfuse.model import Finding, Replayed, Round, Timeline, ToolCall
+from callfuse.model import NOWHERE, Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
@@ -51,6 +51,7 @@ class Conversation:
         history = self._history()
         self._rounds = Replayed(cast(Iterator[Round], iter(history.__next__, None)))
         self._earlier = Replayed(_timelines(history))
+        self._turn_at = NOWHERE
         self._turn: bytes | None = None
         self._shift = 0
         self._has_dropped = False
@@ -124,6 +125,8 @@ class Conversation:
     def _found_in_newest(self) -> Finding | None:
         if self.chained:
             return Engine(self.timeline, self.settings).hindsight()
+        if not may_end(self._rounds, self.settings):
+            return None
         rounds = (Round(one.calls, one.position) for one in self._rounds)  # times would be the ledger's
         return Engine(self.as_of(rounds), self.settings).hindsight()
 
@@ -134,15 +137,16 @@ class Conversation:
 
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
-        turn_at, self._turn = self.request.turn()
         length = self.request.length
         newest = self._rounds.at(0)
-        if newest is None and self.chained:
-            return []
         if newest is None:
-            return self._compacted(turn_at, self._turn)
-        kept = [round_ for round_ in self._state.rounds if round_.turn == self._turn]
-        at = _find(newest, kept, 0)
+            self._turn_at, self._turn = self.request.turn()
+            return [] if self.chained else self._compacted(self._turn_at, self._turn)
+        last, at = self._state.turn_at, None
+        if 0 <= last < newest.position and not self.chained:  # no walk where all goes on as it was
+            kept, at = self._of_turn(newest, last + 1)
+        if at is None or kept[at].position != newest.position:
+            kept, at = self._of_turn(newest)
         if at is None:
             return []
         self._shift = kept[at].position - newest.position
@@ -151,6 +155,12 @@ class Conversation:
         self.brings_results = all(call.outcome is None for call in kept[at].delivered)
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
+
+    def _of_turn(self, newest: Round, end: int | None = None) -> tuple[list[KeptRound], int | None]:
+        """The kept rounds since the last real user message before `end`, and which of them is the request's newest."""
+        self._turn_at, self._turn = self.request.turn(end)
+        kept = [round_ for round_ in self._state.rounds if round_.turn == self._turn]
+        return kept, _find(newest, kept, 0)
 
     def _compacted(self, turn_at: int, turn: bytes) -> list[KeptRound]:
         """What of the kept rounds belongs to a history without rounds."""
@@ -175,7 +185,7 @@ class Conversation:
     ) -> LaneState:
         """The lane's state with the rounds that this exchange has brought."""
         if self._turn is None:
-            self._turn = self.request.turn()[1]
+            self._turn_at, self._turn = self.request.turn()
         newest = self._rounds.at(0)
         if newest is not None and self.chained:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
@@ -193,7 +203,7 @@ class Conversation:
                 texts[key] = f"{before}\n\n{text}" if before else text
         length = self.request.length
         examined = length if self._hindsight == [] else 0
-        return LaneState(kept[-max_rounds:], dict(list(texts.items())[-max_rounds:]), length, examined)
+        return LaneState(kept[-max_rounds:], dict(list(texts.items())[-max_rounds:]), length, self._turn_at, examined)
 
     def _moved(self, kept: KeptRound) -> KeptRound:
         """A kept round at its place in this request's history, with the outcomes that have been read since."""
@@ -203,7 +213,7 @@ class Conversation:
             return kept
         read = iter(outcomes)
         calls = tuple(
-            call if call.withheld or not outcomes else replace(call, outcome=next(read) or call.outcome)
+            call if call.withheld or not outcomes else call._replace(outcome=next(read) or call.outcome)
             for call in kept.calls
         )
         return replace(kept, position=kept.position - self._shift, calls=calls)

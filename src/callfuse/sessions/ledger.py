@@ -7,7 +7,7 @@ user has set for all of its lanes.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
@@ -28,8 +28,7 @@ def is_same_id(one: str, other: str) -> bool:
     return one == other or not (one and other)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptCall:
+class KeptCall(NamedTuple):
     """A call without its arguments."""
 
     id: str
@@ -86,6 +85,8 @@ class LaneState:
     notes: dict[CallKey, str] = field(default_factory=dict)
     length: int = 0
     """Messages in the last request."""
+    turn_at: int = NOWHERE
+    """Where in it the last real user message stood."""
     examined: int = 0
     """As many of them, where their results were looked at and showed no loop in hindsight."""
     used: float = 0.0

@@ -41,11 +41,10 @@ class MessagesRequest:
                 yield from texts(message.get("content"))
                 return
 
-    def turn(self) -> tuple[int, bytes]:
-        """Where the last real user message stands, and its digest."""
-        position = self.length
-        for message in reversed(self._messages):
-            position -= 1
+    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+        """Where the last real user message before `end` stands, and its digest."""
+        for position in range((self.length if end is None else end) - 1, -1, -1):
+            message = self._messages[position]
             if isinstance(message, dict) and message.get("role") == "user":
                 content = message.get("content")
                 if type(content) is list and len(content) == 1 and _is_result(content[0]):
@@ -72,16 +71,18 @@ class MessagesRequest:
                     pair(calls, results)
                     yield Round(calls, position)
             elif role == "user":
-                real = _is_real_user(message)
+                content = message.get("content")
+                blocks = content if type(content) is list else ()
+                found = [
+                    (str(block.get("tool_use_id") or ""), Result(block.get("content"), block.get("is_error")))
+                    for block in blocks
+                    if _is_result(block)
+                ]
+                real = not 0 < len(found) == len(blocks) and _is_real_user(message)
                 if real:
                     yield None
-                if real or answered:
-                    results = []
+                results = found if real or answered else found + results
                 answered = False
-                found = [
-                    (id_, Result(block.get("content"), block.get("is_error"))) for _, id_, block in _results(message)
-                ]
-                results = found + results if results else found
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""

@@ -63,9 +63,9 @@ class ConverseRequest:
                 yield from texts(message.get("content"))
                 return
 
-    def turn(self) -> tuple[int, bytes]:
-        """Where the last real user message stands, and its digest."""
-        for position in range(self.length - 1, -1, -1):
+    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+        """Where the last real user message before `end` stands, and its digest."""
+        for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
             if isinstance(message, dict) and _is_real_user(message):
                 return position, digest_of(texts(message.get("content")))

@@ -79,9 +79,9 @@ class GeminiRequest:
                 yield from texts(parts)
                 return
 
-    def turn(self) -> tuple[int, bytes]:
-        """Where the last real user message stands, and its digest."""
-        for at in range(self.length - 1, -1, -1):
+    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+        """Where the last real user message before `end` stands, and its digest."""
+        for at in range((self.length if end is None else end) - 1, -1, -1):
             if self._contents.is_real_user(at):
                 return at, digest_of(texts(self._contents.parts(at)))
         return -1, b""

@@ -48,9 +48,9 @@ class ChatRequest:
             if role == "user":
                 return
 
-    def turn(self) -> tuple[int, bytes]:
-        """Where the last real user message stands, and its digest."""
-        for position in range(self.length - 1, -1, -1):
+    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+        """Where the last real user message before `end` stands, and its digest."""
+        for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
             if isinstance(message, dict) and _is_real_user(message):
                 return position, digest_of(texts(message.get("content")))

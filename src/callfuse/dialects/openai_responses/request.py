@@ -91,9 +91,9 @@ class ResponsesRequest:
             yield role_of(item).encode()
             yield from texts(item.get("content"))
 
-    def turn(self) -> tuple[int, bytes]:
-        """Where the last real user message stands, and its digest, which in a chain is one of all that went before."""
-        for position in range(self.length - 1, -1, -1):
+    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+        """Where the last real user message before `end` stands, and its digest; in a chain of all that went before."""
+        for position in range((self.length if end is None else end) - 1, -1, -1):
             if is_real_user(item := self._items[position]):
                 before = (self._known_turn, *self._place) if self.chained else ()
                 return position, digest_of((*before, *texts(item.get("content"))))
