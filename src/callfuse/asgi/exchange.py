@@ -16,7 +16,7 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.event import LoopEvent, Where
 from callfuse.asgi.guarded import GuardedExchange
 from callfuse.asgi.mending import Mending
-from callfuse.asgi.shape import is_success, shape_of
+from callfuse.asgi.shape import Shape, is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.dialects.base import Continuation, Continuing, Dialect, Request, continuing
 from callfuse.model import ToolCall
@@ -157,6 +157,7 @@ class Exchange:
 
         A plain function that gives back the server's own awaitable: this is the way of every chunk of a healthy stream.
         """
+        shape: Shape | None = None
         tap: StreamTap | WholeTap | None = None
         idle = False
         nothing_to_tell = self._hindsight is None
@@ -164,7 +165,7 @@ class Exchange:
         end: bytes | tuple[bytes, ...] = b""
 
         def watched(message: Message) -> Awaitable[None]:
-            nonlocal tap, idle, end
+            nonlocal shape, tap, idle, end
             if idle:  # nothing has spoken of a call yet: does this chunk?
                 chunk = message.get("body", b"")
                 if mark not in chunk and (chunk.endswith(end) or not chunk):
@@ -172,30 +173,37 @@ class Exchange:
             try:
                 if tap is None:
                     if message["type"] == "http.response.start":
-                        tap = self._tap(message)
-                        if isinstance(tap, StreamTap):
-                            idle, end = tap.idle and nothing_to_tell, tap.frame_end
-                elif message.get("more_body"):
-                    tap.feed(message.get("body", b""))
-                    idle = tap.idle and nothing_to_tell
-                elif message["type"] == "http.response.body":
-                    watching, tap, idle = tap, None, False
-                    return self._send_last(watching, message, send, body)
+                        shape = self._shape(message)
+                        if shape and shape.stream:
+                            idle, end = nothing_to_tell, shape.stream.frame_end
+                    elif message["type"] == "http.response.body" and shape:
+                        tap = self._tap(shape)
+                if tap is not None:
+                    if message.get("more_body"):
+                        tap.feed(message.get("body", b""))
+                        idle = tap.idle and nothing_to_tell
+                    elif message["type"] == "http.response.body":
+                        watching, shape, tap, idle = tap, None, None, False
+                        return self._send_last(watching, message, send, body)
             except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
-                tap, idle = None, False
+                shape, tap, idle = None, None, False
                 self._failed_open(f"{type(error).__name__} while watching: {error}")
             return send(message)
 
         return watched
 
-    def _tap(self, message: Message) -> StreamTap | WholeTap | None:
-        """The watcher for an answer that begins like this."""
+    def _shape(self, message: Message) -> Shape | None:
+        """How an answer comes that begins like this, if it is to be watched."""
         if not is_success(message):
             return None
         shape = shape_of(message, self._dialect, self._request)
-        if shape.unreadable:
-            self._host.counts.add("not_watched", shape.unreadable)
-            return None
+        if not shape.unreadable:
+            return shape
+        self._host.counts.add("not_watched", shape.unreadable)
+        return None
+
+    def _tap(self, shape: Shape) -> StreamTap | WholeTap:
+        """The watcher for an answer that comes so; of a stream that never speaks of a call it takes none."""
         if shape.stream:
             return StreamTap(self._dialect, self._request, self._judge, shape.stream)
         return WholeTap(self._dialect, self._request, self._judge)

@@ -108,19 +108,18 @@ class Conversation:
         Of a history that has been looked at before, and showed nothing, only the newest round is new.
         """
         if self._hindsight is None:
-            self._hindsight = list(self._found_in_hindsight())
+            newest = self._rounds.at(0)
+            if newest is not None and (self.chained or newest.position <= self._examined):
+                finding = self._found_in_newest()
+                self._hindsight = [(newest, finding)] if finding else []
+            else:
+                suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
+                self._hindsight = [found for rounds in suspect for found in self._found_among(rounds)]
         return self._hindsight
 
-    def _found_in_hindsight(self) -> Iterator[tuple[Round, Finding]]:
-        newest = self._rounds.at(0)
-        if newest is not None and (self.chained or newest.position <= self._examined):
-            if finding := self._found_in_newest():
-                yield newest, finding
-            return
-        for rounds in self.timelines():
-            if may_be_among(rounds, self.settings):
-                found = Engine(self.as_of(rounds), self.settings).hindsights()
-                yield from ((round_, finding) for round_, finding in zip(rounds, found, strict=True) if finding)
+    def _found_among(self, rounds: Sequence[Round]) -> Iterator[tuple[Round, Finding]]:
+        findings = Engine(self.as_of(rounds), self.settings).hindsights()
+        return ((round_, finding) for round_, finding in zip(rounds, findings, strict=True) if finding)
 
     def _found_in_newest(self) -> Finding | None:
         if self.chained:
