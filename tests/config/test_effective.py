@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from callfuse.config import resolve
+from callfuse.config import Resolved, load_config, resolve
 from callfuse.config.effective import Row, effective
 from callfuse.config.reference import reference
+from callfuse.policy.settings import MODES
+from callfuse.policy.tiers import Overrides
 
 FILE = """\
 tool_call_loop:
@@ -82,3 +84,33 @@ def test_a_tool_by_the_lists_of_the_block(tmp_path: Path) -> None:
     rows = {row.key: row for row in effective(resolve(file, {}), tool="wait")}
     row = rows["tool_call_loop.poller"]
     assert (row.value, row.tier, row.source) == (True, "server", f"{file}, line 2")
+
+
+def test_what_a_session_has_set(tmp_path: Path) -> None:
+    """Over all but what it has set for the tool itself; it has no file, so the source is its command."""
+    file = tmp_path / "c.yaml"
+    file.write_text(FILE.replace("?", ""))
+    session = Overrides({"mode": MODES["warn"], "max_repeats": 5}, {"search_*": {"max_calls": 7}})
+    found = effective(resolve(file, {}), "openai:gpt-4o-mini", "search_web", session)
+    rows = {row.key.removeprefix("tool_call_loop."): row for row in found}
+    told = {key: (rows[key].value, rows[key].origin) for key in ("mode", "max_repeats", "max_calls_of_tool", "window")}
+    assert told == {
+        "mode": ("warn", "session: command in the chat"),
+        "max_repeats": (5, "session: command in the chat"),
+        "max_calls_of_tool": (7, "session, tool search_*: command in the chat"),
+        "window": (10, "default"),
+    }
+
+
+def test_what_a_program_has_put_together() -> None:
+    """A `Config` knows which of its values are none of the defaults; what is resolved stands as it is."""
+    given = {
+        "tool_call_loop": {"mode": "warn", "per_tool": {"a": {"max_repeats": 2}}},
+        "serve": {"routes": [{"path": "/a", "upstream": "http://h"}]},
+    }
+    resolved = resolve(load_config(given, {}))
+    assert resolved == resolve(given, {})
+    assert set(resolved.sources.values()) == {"keyword"}
+    assert resolve(resolved) is resolved
+    assert load_config(resolved) is resolved.config
+    assert isinstance(resolved, Resolved)

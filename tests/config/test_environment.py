@@ -3,6 +3,7 @@
 import pytest
 
 from callfuse.config import Config, load_config
+from callfuse.config.environment import admin_token
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import MODES, Rung
 
@@ -37,7 +38,7 @@ def test_switches_take_the_usual_words(text: str, enabled: bool) -> None:
     "env",
     [
         {"TOOL_LOOP_MAX_REPEATS": "", "CALLFUSE_CONFIG": " ", "CALLFUSE_SERVE_UPSTREAM": ""},
-        {"CALLFUSE_CAPTURES": "/somewhere"},
+        {"CALLFUSE_CAPTURES": "/somewhere", "CALLFUSE_ADMIN_TOKEN": "no setting of any file"},
         {"TOOL_LOOP_COLOUR": "red", "TOOL_LOOP_MODEL": "gpt-5", "PATH": "/bin", "_CALLFUSE_WORKER_CONFIG": "{}"},
         {
             "CALLFUSE_SERVICE_HOST": "10.0.0.1",
@@ -79,6 +80,8 @@ def test_names_that_change_nothing(env: dict[str, str]) -> None:
         ("CALLFUSE_PER_TOOL", "tool_call_loop.per_tool has none; set it in the file"),
         ("CALLFUSE_MODE", "did you mean TOOL_LOOP_MODE?"),
         ("CALLFUSE_UPSTREAM", "did you mean CALLFUSE_SERVE_UPSTREAM?"),
+        ("CALLFUSE_ADMIN_TOKN", "did you mean CALLFUSE_ADMIN_TOKEN?"),
+        ("CALLFUSE_TOKEN", "did you mean CALLFUSE_ADMIN_TOKEN?"),
         ("CALLFUSE_PORT", "did you mean CALLFUSE_SERVE_PORT?"),
         ("CALLFUSE_CONFIG_FILE", "did you mean CALLFUSE_CONFIG?"),
         ("CALLFUSE_QQQQ", "the variables are CALLFUSE_CONFIG, TOOL_LOOP_DETECTION_ENABLED, "),
@@ -90,3 +93,17 @@ def test_an_unknown_name_is_told_the_right_one(name: str, right: str) -> None:
         load_config(env={name: "s3cret"})
     assert str(caught.value).startswith(f"{name}: unknown environment variable; {right}")
     assert "s3cret" not in str(caught.value)
+
+
+def test_the_admin_token() -> None:
+    """One that could be guessed, or sent in no header, is refused, and not printed."""
+    assert admin_token({}) is None
+    assert admin_token({"CALLFUSE_ADMIN_TOKEN": " "}) is None
+    assert admin_token({"CALLFUSE_ADMIN_TOKEN": " a-long-enough-token "}) == "a-long-enough-token"
+    for wrong in ("s3cret", "s3cret of some words", "s3cret-with-an-ä-in-it", "s3cret-and-so-on\r\nx: y"):
+        with pytest.raises(ConfigError) as caught:
+            admin_token({"CALLFUSE_ADMIN_TOKEN": wrong})
+        assert str(caught.value) == (
+            "the admin token (environment variable CALLFUSE_ADMIN_TOKEN) is too short, or holds what no header can; "
+            "use 16 or more characters of ASCII without blanks"
+        )

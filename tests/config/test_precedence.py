@@ -31,6 +31,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
         "/b=http://one.example,/c=http://two.example",
         ["/d=http://keyword.example"],
     ),
+    "path": ("/file", "/env/", "/keyword"),
     "host": ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
     "log_level": ("debug", "warning", "error"),
     "block": ("from the file", "from the environment", "from the keyword"),
@@ -67,6 +68,8 @@ def meant(path: KeyPath, value: Any) -> Any:
         return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
     if path[-1] == "routes":
         return ServeSettings.model_validate({"routes": value.split(",") if isinstance(value, str) else value}).routes
+    if path[-1] == "path":
+        return value.rstrip("/")
     if path[-1] in ("keys", "locked"):
         names = value.split(",") if isinstance(value, str) else value
         return tuple(name.replace("_", "-") for name in names)

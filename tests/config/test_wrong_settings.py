@@ -25,6 +25,7 @@ MODES_RIGHT = (
 PLACEHOLDERS_RIGHT = "use {tool_name}, {arguments}, {count}, {max_repeats}, {window}, {previous_result}, {model}"
 REPEATS_RIGHT = "use 0 (off) or a whole number from 2"
 PATH_RIGHT = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
+ADMIN_PATH_RIGHT = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
 UPSTREAM_RIGHT = "use http:// or https:// with a host, as in https://api.openai.com"
 NO_SWITCH = "use a number (YAML reads on, off, yes and no as true and false)"
 
@@ -120,7 +121,23 @@ SERVE = [
     ("max_connections", -1, "-1", "use a whole number from 0"),
     ("shutdown_timeout_s", 0, "0", "use a number above 0"),
 ]
-WRONG = [("tool_call_loop", *row) for row in LOOP] + [("serve", *row) for row in SERVE]
+ADMIN = [
+    ("enabled", "maybe", "'maybe'", "use true or false"),
+    ("path", "callfuse", "'callfuse'", ADMIN_PATH_RIGHT),
+    ("path", "/", "'/'", ADMIN_PATH_RIGHT),
+    ("path", "", "''", ADMIN_PATH_RIGHT),
+    ("path", "//h", "'//h'", ADMIN_PATH_RIGHT),
+    ("path", "/a/../b", "'/a/../b'", ADMIN_PATH_RIGHT),
+    ("path", "/a?b", "'/a?b'", ADMIN_PATH_RIGHT),
+    ("path", "/a%2f", "'/a%2f'", ADMIN_PATH_RIGHT),
+    ("path", "/a;b", "'/a;b'", ADMIN_PATH_RIGHT),
+    ("path", "/a\nb", "'/a\\nb'", ADMIN_PATH_RIGHT),
+    ("path", "/ä", "'/ä'", ADMIN_PATH_RIGHT),
+    ("path", None, "null", "use text that is not empty"),
+]
+WRONG = [
+    (block, *row) for block, rows in (("tool_call_loop", LOOP), ("serve", SERVE), ("admin", ADMIN)) for row in rows
+]
 
 
 @pytest.mark.parametrize(("block", "key", "value", "shown", "right"), WRONG)
@@ -150,7 +167,8 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
         ({"serve": {"workrs": 2}}, "serve.workrs (keyword): unknown key; did you mean serve.workers?"),
         ({"tool_call_loop": {"error_messages": {"blok": "x"}}}, "tool_call_loop.error_messages.blok (keyword): unknown"
          " key; did you mean tool_call_loop.error_messages.block?"),
-        ({"store": "redis://u:s3cret@h"}, "store (keyword): unknown key; the keys here are tool_call_loop, serve"),
+        ({"store": "redis://u:s3cret@h"}, "store (keyword): unknown key; the keys here are tool_call_loop, serve,"
+         " admin"),
         ({"similarity": {}}, "similarity (keyword): unknown key; did you mean tool_call_loop.similarity?"),
         ({"upsteam": "s3cret"}, "upsteam (keyword): unknown key; did you mean serve.upstream?"),
         ({"tool_call_loop": {"detectors": {"no_new": 4}}}, "tool_call_loop.detectors.no_new (keyword): unknown key; did"
@@ -167,7 +185,7 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
          " tool_call_loop?"),
         ({"tool_call_loop": {"models": {"openai:*": {"detectors": {"cicle": 3}}}}}, "tool_call_loop.models.openai:*."
          "detectors.cicle (keyword): unknown key; did you mean tool_call_loop.models.openai:*.detectors.cycle?"),
-        ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are tool_call_loop, serve"),
+        ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are tool_call_loop, serve, admin"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:
@@ -245,6 +263,38 @@ def test_a_wrong_route_is_named(route: dict[str, Any], problem: str, tmp_path: P
     file.write_text("\n".join(["serve:", "  routes:", *lines]))
     place = next(number for number, line in enumerate(lines, 3) if number > 4 and f" {next(iter(route))}:" in line)
     assert complaint(file) == "serve.routes" + problem.format(f"{file}, line {place}")
+
+
+@pytest.mark.parametrize(
+    ("admin", "routed", "hidden"),
+    [
+        ("/a", "/a", True),
+        ("/a", "/a/b", True),
+        ("/_callfuse", "/_callfuse/x", True),
+        ("/a", "/ab", False),
+        ("/a/b", "/a", False),
+    ],
+)
+def test_the_admin_path_hides_no_route(admin: str, routed: str, hidden: bool, tmp_path: Path) -> None:
+    """Nothing would ever reach it; off, the page hides none."""
+    routes = [{"path": "/x", "upstream": "http://h"}, {"path": routed, "upstream": "http://h"}]
+    file = tmp_path / "c.yaml"
+    given = {"serve": {"routes": routes}} | ({"admin": {"path": admin}} if admin != "/_callfuse" else {})
+    file.write_text(json.dumps(given))
+    source = f"{file}, line 1" if "admin" in given else "default"
+    if hidden:
+        assert complaint(file) == (
+            f"admin.path = '{admin}' ({source}): nothing would reach serve.routes[1].path = '{routed}'; "
+            "use another path"
+        )
+    assert load_config({**given, "admin": {"path": admin, "enabled": not hidden}}, {}).admin.path == admin
+
+
+def test_the_admin_token_is_no_key() -> None:
+    """Where it belongs is said, and it is not printed."""
+    assert complaint({"admin": {"token": "s3cret"}}) == (
+        "admin.token (keyword): unknown key; use the environment variable CALLFUSE_ADMIN_TOKEN"
+    )
 
 
 def test_a_route_needs_an_upstream() -> None:
@@ -415,6 +465,7 @@ def test_a_section_with_a_switch_takes_one() -> None:
     """`commands: off` is short for `commands: {enabled: false}`, and gives way like any value."""
     assert not load_config({"tool_call_loop": {"commands": False}}, {}).tool_call_loop.commands.enabled
     assert not load_config({"tool_call_loop": False}, {}).tool_call_loop.enabled
+    assert not load_config({"admin": False}, {}).admin.enabled
     assert complaint({"serve": False}).startswith("serve = false (keyword): use a mapping with keys of its own (upst")
 
 

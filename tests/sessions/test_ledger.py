@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.policy.tiers import Overrides
 from callfuse.sessions.identity import Lane
-from callfuse.sessions.ledger import KeptRound, LaneState, MemoryLedger, SessionKey, SessionState
+from callfuse.sessions.ledger import KeptRound, LaneState, MemoryLedger, SessionKey, SessionList, SessionState
 
 
 def lane(number: int) -> Lane:
@@ -89,3 +89,17 @@ async def test_sessions_are_bounded() -> None:
     assert [(await ledger.read_session(session(number), 4)) == TTL for number in range(3)] == [True, False, True]
     await ledger.write_session(session(3), TTL, 500)
     assert [(await ledger.read_session(session(number), 500)) == TTL for number in range(4)] == [False] * 3 + [True]
+
+
+async def test_sessions_are_listed() -> None:
+    """The last used one first; neither those out of time nor those that have set nothing. No look keeps one alive."""
+    ledger = MemoryLedger(max_lanes=10, ttl_s=100)
+    assert isinstance(ledger, SessionList)
+    assert await ledger.sessions(0) == []
+    for number in range(3):
+        await ledger.write_session(session(number), TTL, number)
+    await ledger.write_session(session(3), SessionState(ran=(b"turn",)), 3)
+    await ledger.read_session(session(0), 50)
+    assert await ledger.sessions(50) == [(session(0), TTL, 50), (session(2), TTL, 2), (session(1), TTL, 1)]
+    assert [kept.key for kept in await ledger.sessions(102)] == [session(0), session(2)]
+    assert [kept.key for kept in await ledger.sessions(103)] == [session(0)]

@@ -11,7 +11,7 @@ from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import Found, Mark, find, run
-from callfuse.commands.run import KEYS
+from callfuse.commands.run import KEYS, pinned
 from callfuse.dialects.base import Request, continuing
 from callfuse.dialects.history import digest_of
 from callfuse.dialects.typed import OwnAnswer
@@ -52,7 +52,7 @@ class ChatCommands:
         self._enabled = settings.enabled
         self._mark = Mark(settings.prefix)
         self._run = partial(run, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
-        self._pinned = frozenset(KEYS[key] for key in settings.locked)
+        self._pinned = pinned(settings.locked)
         self._prefix = settings.prefix
 
     def find(self, request: Request, headers_: Headers) -> Found:

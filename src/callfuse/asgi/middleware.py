@@ -12,7 +12,7 @@ from callfuse.asgi.body import RequestBody, UnreadableBodyError, decoded
 from callfuse.asgi.commands import NOTHING, Aside, ChatCommands, Session, Status, Unjudged, merged
 from callfuse.asgi.exchange import Exchange, Host, OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
-from callfuse.config import Source, load_config
+from callfuse.config import Source, resolve
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.dialects.base import continuing
 from callfuse.jsontext import NotJSON, apply, loads
@@ -48,21 +48,21 @@ class CallFuseMiddleware:
         on_loop: OnLoop | None = None,
     ) -> None:
         self.app = app
-        loaded = load_config(config)
-        settings = loaded.tool_call_loop
+        resolved = resolve(config)
+        settings = resolved.config.tool_call_loop
         self.counts = Counts()
         ttl_s = TIMES_KEPT * settings.ttl_seconds
         self.ledger: Ledger = store or MemoryLedger(max_lanes=settings.max_sessions, ttl_s=ttl_s)
         self._host = Host(app, settings, self.ledger, self.counts, on_loop, time.time)
-        self.configure(loaded)
+        self.configure(resolved)
 
     def configure(self, config: Source | None = None) -> None:
         """Let a configuration hold for the exchanges that begin from now on, but for `max_sessions`, which stays as it
         was. Raises ConfigError for a wrong one; then the old one stays."""
-        loaded = load_config(config)
-        self.settings = loaded.tool_call_loop
+        self.resolved = resolve(config)
+        self.settings = self.resolved.config.tool_call_loop
         self._may_judge = self.settings.may_judge
-        self._backend_of = loaded.serve.backend_of
+        self._backend_of = self.resolved.config.serve.backend_of
         self._host = replace(self._host, settings=self.settings)
         self._commands = ChatCommands(self.settings.commands, self.ledger, self.counts)
 

@@ -5,14 +5,13 @@ What is printed goes to standard output, what is wrong to standard error; exit c
 
 import json as json_text
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from callfuse.config import Resolved, backend_meant, resolve
-from callfuse.config.effective import DEFAULT, Row, effective, value_at
+from callfuse.config import Resolved, resolve, wrong_model
+from callfuse.config.effective import Row, as_json, as_text, effective, value_at
 from callfuse.config.model import dotted
 from callfuse.config.schema import json_schema
 from callfuse.config.template import template
@@ -27,9 +26,9 @@ def check(
 ) -> None:
     """Say what a file sets (exit code 0), or everything that is wrong with it (2). The environment stays out of it."""
     resolved = _resolved(file, {})
-    for path, given in resolved.given.items():
-        typer.echo(f"{dotted(path)} = {_text(value_at(resolved.config, path))} ({given.source})")
-    keys = len(resolved.given)
+    for path, source in resolved.sources.items():
+        typer.echo(f"{dotted(path)} = {as_text(value_at(resolved.config, path))} ({source})")
+    keys = len(resolved.sources)
     typer.echo(f"{file} is right: it sets {keys} key{'' if keys == 1 else 's'}")
 
 
@@ -75,28 +74,19 @@ def explain(
     Per-tool entries win over those of models, these over the environment, this over the file, and that over defaults.
     """
     resolved = _resolved(config)
-    if model and model.partition(":")[0].lower() not in map(str.lower, resolved.config.backends):
-        raise _wrong(f"--model {model!r}: there is no such backend; {backend_meant(model, resolved.config)}")
+    if model and (wrong := wrong_model(model, resolved.config)):
+        raise _wrong(f"--model {model!r}: {wrong}")
     rows = list(effective(resolved, model, tool))
     if json:
-        typer.echo(json_text.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        typer.echo(as_json(rows))
     else:
         typer.echo("\n".join(_table(rows)))
 
 
 def _table(rows: Iterable[Row]) -> Iterable[str]:
-    cells = [(row.key, _text(row.value), _from(row)) for row in rows]
+    cells = [(row.key, row.text, row.origin) for row in rows]
     wide = [min(max(len(cell[at]) for cell in cells), 60) for at in (0, 1)]
     return (f"{key:<{wide[0]}}  {value:<{wide[1]}}  {source}" for key, value, source in cells)
-
-
-def _from(row: Row) -> str:
-    return DEFAULT if row.tier == DEFAULT else f"{row.tier}: {row.source}"
-
-
-def _text(value: Any) -> str:
-    """A value as a file would write it."""
-    return value if isinstance(value, str) and value.isprintable() and value else json_text.dumps(value)
 
 
 def _resolved(file: str | None, env: dict[str, str] | None = None) -> Resolved:

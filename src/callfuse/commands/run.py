@@ -33,6 +33,11 @@ REFUSED: Final = f"{MARKER} Nothing was changed"
 """How the answer to commands begins that could not be run."""
 
 
+def pinned(locked: Collection[str]) -> frozenset[str]:
+    """The settings that no session changes where operators have locked these keys."""
+    return frozenset(KEYS[key] for key in locked)
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """The overrides after the commands, what to say, and whether something was wrong: then nothing was changed."""

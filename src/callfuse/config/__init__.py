@@ -21,18 +21,18 @@ from callfuse.config.wording import right, shown, without_credentials
 from callfuse.errors import ConfigError
 from callfuse.policy.nearest import nearest
 
-__all__ = ["Config", "Resolved", "Source", "backend_meant", "load_config", "resolve", "without_credentials"]
+__all__ = ["Config", "Resolved", "Source", "load_config", "resolve", "without_credentials", "wrong_model"]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A configuration, and each value that some source has given; the others are the defaults."""
+    """A configuration, and where each value was given that is not a default: `callfuse.yaml, line 4`."""
 
     config: Config
-    given: Mapping[KeyPath, Given]
+    sources: Mapping[KeyPath, str]
 
 
-Source = Config | Mapping[str, Any] | str | os.PathLike[str]
+Source = Config | Resolved | Mapping[str, Any] | str | os.PathLike[str]
 
 
 def load_config(
@@ -44,30 +44,42 @@ def load_config(
     """The configuration from every source there is.
 
     `source` is a mapping in the shape of the file, the path of a file (then `CALLFUSE_CONFIG` is not read), or a
-    `Config`, which stands as it is. `env` is `os.environ` where not given. `options` are keys of the `serve` block
-    from the command line; one that is None was not given.
+    `Config` or a `Resolved`, which stands as it is. `env` is `os.environ` where not given. `options` are keys of the
+    `serve` block from the command line; one that is None was not given.
     """
     return source if isinstance(source, Config) else resolve(source, env, options=options).config
 
 
 def resolve(
-    source: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    source: Source | None = None,
     env: Mapping[str, str] | None = None,
     *,
     options: Mapping[str, object] | None = None,
 ) -> Resolved:
     """As `load_config`, with the source of each value."""
+    if isinstance(source, Resolved):
+        return source
+    if isinstance(source, Config):
+        return Resolved(source, _sources(layer_of(source.model_dump(exclude_unset=True), _keyword).given))
     layers = _layers(source, os.environ if env is None else env, options or {})
     given = {path: value for layer in layers for path, value in layer.given.items()}
     problems = [problem for layer in layers for problem in layer.problems]
     try:
         config = Config.model_validate(_nested(given))
-        problems += _without_backend(config, given)
+        problems += [*_without_backend(config, given), *_shadowed(config, given)]
     except ValidationError as error:
         problems += _in_words(error, given)
     if problems:
         raise ConfigError("\n".join(problems))
-    return Resolved(config, given)
+    return Resolved(config, _sources(given))
+
+
+def _sources(given: Mapping[KeyPath, Given]) -> dict[KeyPath, str]:
+    return {path: value.source for path, value in given.items()}
+
+
+def _keyword(_: KeyPath) -> str:
+    return "keyword"
 
 
 def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object]) -> list[Layer]:
@@ -78,7 +90,7 @@ def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object
         layers.append(read_file(file))
     layers.append(from_environment(env))
     if isinstance(source, Mapping):
-        layers.append(layer_of(source, lambda _: "keyword"))
+        layers.append(layer_of(source, _keyword))
     elif source is not None and not given_file:
         layers.append(Layer(problems=[f"config = {shown(source)} (keyword): use a mapping or the path of a file"]))
     set_options = {key: value for key, value in options.items() if value is not None}
@@ -105,10 +117,27 @@ def _without_backend(config: Config, given: Mapping[KeyPath, Given]) -> Iterator
         if not any(start.startswith(plain) or plain.startswith(start) for start in starts):
             place = (*above, pattern)
             source = next(value.within(place) for path, value in given.items() if path[: len(place)] == place)
-            yield f"{dotted(place)} ({source}): matches no model; {backend_meant(pattern, config)}"
+            yield f"{dotted(place)} ({source}): matches no model; {_backend_meant(pattern, config)}"
 
 
-def backend_meant(model: str, config: Config) -> str:
+def _shadowed(config: Config, given: Mapping[KeyPath, Given]) -> Iterator[str]:
+    """A line for each route of which the admin path would take all."""
+    path = ("admin", "path")
+    source = given[path].source if path in given else "default"
+    for at, route in enumerate(config.serve.routes) if config.admin.enabled else ():
+        if config.admin.holds(route.path):
+            which = f"serve.routes[{at}].path = {shown(route.path)}"
+            yield f"admin.path = {shown(config.admin.path)} ({source}): nothing would reach {which}; use another path"
+
+
+def wrong_model(model: str, config: Config) -> str | None:
+    """What is wrong with backend and model as one text, where there is no such backend."""
+    if model.partition(":")[0].lower() in map(str.lower, config.backends):
+        return None
+    return f"there is no such backend; {_backend_meant(model, config)}"
+
+
+def _backend_meant(model: str, config: Config) -> str:
     """How a model of no known backend, or a glob over some, should begin."""
     backend, mark, name = model.partition(":")
     if not mark:

@@ -1,16 +1,20 @@
-"""What holds for a model and a tool, and which tier and source each value is from."""
+"""What holds for a model, a tool and a session, and which tier and source each value is from."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from callfuse.config import Resolved
 from callfuse.config.model import KeyPath, dotted
 from callfuse.config.reference import plain, reference
 from callfuse.config.wording import without_credentials
-from callfuse.policy.tiers import origin
+from callfuse.policy.settings import NO_OVERRIDES
+from callfuse.policy.tiers import SESSION, Overrides, origin
 
 DEFAULT, SERVER = "default", "server"
+COMMAND = "command in the chat"
+"""The source of what a session has set for itself."""
 OF_A_TOOL = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
 """What is settled for each tool, and the key of the block that decides where the tool's own entry does not."""
 
@@ -24,12 +28,24 @@ class Row:
     tier: str
     source: str
 
+    @property
+    def text(self) -> str:
+        """The value as a file would write it."""
+        return as_text(self.value)
 
-def effective(resolved: Resolved, model: str = "", tool: str | None = None) -> Iterator[Row]:
-    """Every setting; `model` is backend and model as one text, as in `openai:gpt-4o`."""
+    @property
+    def origin(self) -> str:
+        """Tier and source in a few words."""
+        return DEFAULT if self.tier == DEFAULT else f"{self.tier}: {self.source}"
+
+
+def effective(
+    resolved: Resolved, model: str = "", tool: str | None = None, session: Overrides = NO_OVERRIDES
+) -> Iterator[Row]:
+    """Every setting; `model` is backend and model as one text, as in `openai:gpt-4o`, `session` what one has set."""
     block = resolved.config.tool_call_loop
-    tiers = block.tiers(model, tool=tool)
-    settings = block.for_exchange(model)
+    tiers = block.tiers(model, session, tool)
+    settings = block.for_exchange(model, session)
     of_tool = None if tool is None else settings.for_tool(tool)
     config = resolved.config.model_copy(update={"tool_call_loop": of_tool.settings if of_tool else settings})
     for key in reference():
@@ -43,6 +59,16 @@ def effective(resolved: Resolved, model: str = "", tool: str | None = None) -> I
             tier = origin(name, tiers)
             row = _row(resolved, ("tool_call_loop", name if tier else otherwise), value, tier)
             yield replace(row, key=f"tool_call_loop.{name}", value=sorted(value) if name == "ignore" else value)
+
+
+def as_json(rows: Iterable[Row]) -> str:
+    """One JSON list of key, value, tier and source."""
+    return json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False)
+
+
+def as_text(value: Any) -> str:
+    """A value as a file would write it, in a line."""
+    return value if isinstance(value, str) and value.isprintable() and value else json.dumps(value)
 
 
 def value_at(value: Any, path: KeyPath) -> Any:
@@ -64,11 +90,13 @@ def shown_plain(value: Any) -> Any:
 
 def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> Row:
     place = path
+    if tier and tier.startswith(SESSION):
+        return Row(dotted(path), value, tier, COMMAND)
     if tier:
         section, _, name = tier.partition(" ")
         below = path[1:]
         if section == "per_tool" and below == ("max_calls_of_tool",):
             below = ("max_calls",)
         place = ("tool_call_loop", section, name, *below)
-    given = resolved.given.get(place)
-    return Row(dotted(path), value, tier or (SERVER if given else DEFAULT), given.source if given else "")
+    source = resolved.sources.get(place, "")
+    return Row(dotted(path), value, tier or (SERVER if source else DEFAULT), source)

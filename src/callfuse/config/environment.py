@@ -14,9 +14,12 @@ from typing import Any, get_args, get_origin
 
 from callfuse.config.layers import Layer
 from callfuse.config.model import KeyPath, dotted, entry_of, keys, leaves
+from callfuse.errors import ConfigError
 from callfuse.policy.nearest import nearest
 
 CONFIG_FILE = "CALLFUSE_CONFIG"
+ADMIN_TOKEN = "CALLFUSE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+RIGHT_TOKEN = "use 16 or more characters of ASCII without blanks"  # noqa: S105 - a sentence
 
 _PREFIX = "CALLFUSE_"
 _SHORT_PREFIX = "TOOL_LOOP_"
@@ -26,8 +29,8 @@ _SHORT_NAMES: dict[KeyPath, str] = {
     ("tool_call_loop", "ttl_seconds"): "TOOL_LOOP_TTL_SECONDS",
     ("tool_call_loop", "mode"): "TOOL_LOOP_MODE",
 }
-_NOT_SETTINGS = frozenset({CONFIG_FILE, "CALLFUSE_CAPTURES"})
-"""The file's own variable, and the one that tells the tests where recorded bodies lie."""
+_NOT_SETTINGS = frozenset({CONFIG_FILE, ADMIN_TOKEN, "CALLFUSE_CAPTURES"})
+"""The file's own variable, the secret that no file holds, and what tells the tests where recorded bodies lie."""
 
 # Kubernetes tells every pod of a namespace about every service in it: services called callfuse and callfuse-serve
 # appear as CALLFUSE_SERVICE_HOST=10.0.0.1 and CALLFUSE_SERVE_PORT=tcp://10.0.0.1:80.
@@ -59,6 +62,19 @@ def from_environment(env: Mapping[str, str]) -> Layer:
         elif near := _slip(name):
             layer.problems.append(f"{name}: unknown environment variable; did you mean {near}?")
     return layer
+
+
+def admin_token(env: Mapping[str, str]) -> str | None:
+    """The token of the admin page, None where none is given. Raises ConfigError for one that cannot be used."""
+    token = env.get(ADMIN_TOKEN, "").strip()
+    return usable_token(token, f"environment variable {ADMIN_TOKEN}") if token else None
+
+
+def usable_token(token: str, source: str) -> str:
+    """The token. Raises ConfigError where it could be guessed, or no header could hold it; `source` names it."""
+    if not re.fullmatch(r"[!-~]{16,}", token):
+        raise ConfigError(f"the admin token ({source}) is too short, or holds what no header can; {RIGHT_TOKEN}")
+    return token
 
 
 def _told(name: str) -> Callable[[KeyPath], str]:
@@ -93,7 +109,7 @@ def _slip(name: str) -> str | None:
 def _meant(name: str) -> str:
     """The nearest variable; the regular spelling of one of the four leads to it as well."""
     spellings = {_regular_name(path): variable for variable, path in variables().items()}
-    spellings |= {variable: variable for variable in (CONFIG_FILE, *variables())}
+    spellings |= {variable: variable for variable in (CONFIG_FILE, ADMIN_TOKEN, *variables())}
     # Compared without the prefix, which would make all of them alike.
     bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
     for path, field in keys():

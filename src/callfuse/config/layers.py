@@ -6,6 +6,7 @@ keys: an unknown one, or a value where further keys belong, is a problem of its 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -25,6 +26,7 @@ OF_OTHERS = {
     "tool_call_loop.models, or comes in headers of the agent's own, such as x-callfuse-enabled: false, where "
     "tool_call_loop.header_overrides allows them; their custom_message is tool_call_loop.error_messages.guidance",
     "custom_message": "did you mean tool_call_loop.error_messages.guidance?",
+    "token": "use the environment variable CALLFUSE_ADMIN_TOKEN",
     "tool_loop_detection": "did you mean tool_call_loop?",
 }
 """Keys of other guards, and what to use here."""
@@ -65,7 +67,7 @@ class Layer:
         self.given[path] = Given(value, source(at), source)
 
 
-def layer_of(mapping: Mapping[object, object], source: Callable[[KeyPath], str]) -> Layer:
+def layer_of(mapping: Mapping[Any, object], source: Callable[[KeyPath], str]) -> Layer:
     """The layer of a mapping in the shape of the file; `source` puts the place of a key into words."""
     layer = Layer()
     _read(Config, mapping, (), source, layer)

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from callfuse.dialects import DIALECTS
 from callfuse.policy.settings import LoopSettings, Strict
-from callfuse.proxy.settings import ServeSettings
+from callfuse.proxy.settings import AdminSettings, ServeSettings
 
 KeyPath = tuple[str, ...]
 
@@ -29,6 +29,7 @@ class Config(Strict):
 
     tool_call_loop: LoopSettings = LoopSettings()
     serve: ServeSettings = ServeSettings()
+    admin: AdminSettings = AdminSettings()
 
     @property
     def backends(self) -> list[str]:

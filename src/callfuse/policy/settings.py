@@ -25,7 +25,7 @@ from callfuse.policy.sections import (
     Similarity,
     ToolSettings,
 )
-from callfuse.policy.tiers import Overrides, Tier, given, matches, merged, of_model, of_tool
+from callfuse.policy.tiers import SESSION, Overrides, Tier, given, matches, merged, of_model, of_tool
 
 __all__ = [
     "MODES",
@@ -237,10 +237,10 @@ class LoopSettings(Strict):
         if tool is not None:
             tiers += [Tier(one.name, _of_tool(one.values)) for one in of_tool(tool, self.per_tool)]
         if session.values:
-            tiers.append(Tier("session", session.values))
+            tiers.append(Tier(SESSION, session.values))
         for pattern in sorted(session.tools, key=len) if tool is not None else ():
             if matches(tool or "", (pattern,)):
-                tiers.append(Tier(f"session, tool {pattern}", _of_tool(session.tools[pattern])))
+                tiers.append(Tier(f"{SESSION}, tool {pattern}", _of_tool(session.tools[pattern])))
         return tiers
 
     def _for_tool(self, name: str) -> ForTool:

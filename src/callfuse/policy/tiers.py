@@ -7,11 +7,14 @@ the tier that each of them is from.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
 from callfuse.policy.sections import TierSettings
+
+SESSION: Final = "session"
+"""How the names of the tiers begin that a session has set."""
 
 
 class Tier(NamedTuple):

@@ -1,4 +1,4 @@
-"""The settings of the `serve` block, validated. Times are seconds."""
+"""The settings of the blocks `serve` and `admin`, validated. Times are seconds."""
 
 import re
 from typing import Annotated, Any, Final, Literal
@@ -10,6 +10,7 @@ from callfuse.policy.fields import Seconds, Strict, Whole
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 RIGHT_PATH: Final = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
+RIGHT_ADMIN_PATH: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
 RIGHT_BACKEND: Final = "use a name without : or white space, as in anthropic"
 RIGHT_UPSTREAM = "use http:// or https:// with a host, as in https://api.openai.com"
 
@@ -46,6 +47,19 @@ def _path(value: str) -> str:
     return path
 
 
+def _admin_path(value: str) -> str:
+    """As `_path`, of what a cookie's path may hold."""
+    path = value.rstrip("/")
+    if not re.fullmatch(r"(/[\w.~-]+)+", path, re.ASCII) or {".", ".."} & set(path.split("/")):
+        raise ValueError(RIGHT_ADMIN_PATH)
+    return path
+
+
+def is_below(path: str, above: str) -> bool:
+    """Whether a path is another, or lies below it, by whole segments."""
+    return path.startswith(above) and path[len(above) : len(above) + 1] in ("", "/")
+
+
 def _backend(value: str) -> str:
     if not re.fullmatch(r"[^\s:]+", value):
         raise ValueError(RIGHT_BACKEND)
@@ -80,7 +94,7 @@ class Route(Strict):
 
     def holds(self, path: str) -> bool:
         """Whether a path lies below this route's, by whole segments."""
-        return path.startswith(self.path) and path[len(self.path) : len(self.path) + 1] in ("", "/")
+        return is_below(path, self.path)
 
 
 def _different(values: tuple[Route, ...]) -> tuple[Route, ...]:
@@ -127,3 +141,16 @@ class ServeSettings(Strict):
         """The name that a route gives the vendor behind a path."""
         route = self.route_of(path)
         return route.backend if route else None
+
+
+class AdminSettings(Strict):
+    """The admin page of `callfuse serve`. `admin: off` turns it off. Its token is in `CALLFUSE_ADMIN_TOKEN`."""
+
+    enabled: bool = True
+    """Off means: requests for its path go to the vendor like any other."""
+    path: Annotated[str, AfterValidator(_admin_path)] = "/_callfuse"
+    """Where it is: this path and all below, which then never reach the vendor."""
+
+    def holds(self, path: str) -> bool:
+        """Whether a path is the page's."""
+        return is_below(path, self.path)

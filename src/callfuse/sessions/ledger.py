@@ -7,7 +7,7 @@ user has set for all of its lanes.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
@@ -125,6 +125,23 @@ class Ledger(Protocol):
         ...
 
 
+class KeptSession(NamedTuple):
+    """What is kept of a session, and when it was last used (seconds)."""
+
+    key: SessionKey
+    state: SessionState
+    used: float
+
+
+@runtime_checkable
+class SessionList(Protocol):
+    """What a `Ledger` may be besides: one that knows which sessions it keeps."""
+
+    async def sessions(self, now: float) -> list[KeptSession]:
+        """Those that have set something, the last used one first. None of them is kept for longer by being listed."""
+        ...
+
+
 class MemoryLedger:
     """Keeps lanes, and sessions that have set something, in this process: at most `max_lanes` of each, for `ttl_s`
     seconds after their last use."""
@@ -166,6 +183,15 @@ class MemoryLedger:
         self._sessions.move_to_end(session)
         while self._sessions and self._is_over(len(self._sessions), next(iter(self._sessions.values()))[0], now):
             self._sessions.popitem(last=False)
+
+    async def sessions(self, now: float) -> list[KeptSession]:
+        """Those that have set something, the last used one first."""
+        kept = reversed(self._sessions.items())
+        return [
+            KeptSession(key, state, used)
+            for key, (used, state) in kept
+            if state.overrides and now - used <= self._ttl_s
+        ]
 
     def _is_over(self, count: int, used: float, now: float) -> bool:
         """Whether the longest unused of so many has to go."""
