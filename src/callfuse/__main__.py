@@ -2,7 +2,7 @@
 
 import sys
 
-_EXTRAS = {"aiohttp": "serve", "rich": "serve", "typer": "serve", "uvicorn": "serve", "openai": "demo"}
+_EXTRAS = dict.fromkeys(("aiohttp", "rich", "starlette", "typer", "uvicorn"), "serve") | {"openai": "demo"}
 
 
 def main() -> None:

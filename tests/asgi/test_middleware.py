@@ -8,6 +8,7 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import Receive, Scope, Send
+from callfuse.sessions.ledger import MemoryLedger
 from tests.stream.driving import each_kit
 from tests.stream.written import OPENAI
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
@@ -110,3 +111,9 @@ def test_an_app_is_all_it_takes() -> None:
     """A class, the app first; nothing is read or opened before the first request."""
     app = ScriptedApp(())
     assert CallFuseMiddleware(app).app is app
+
+
+def test_a_store_that_is_given_is_used() -> None:
+    """Also one that is still empty, and so counts as false."""
+    store = MemoryLedger(max_lanes=1, ttl_s=1)
+    assert CallFuseMiddleware(play(), {}, store=store).ledger is store

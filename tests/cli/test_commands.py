@@ -21,6 +21,7 @@ def test_help_of_serve_names_options_and_defaults() -> None:
         assert option in text
     for default in ("127.0.0.1 where", "8100 where", "info where", "debug, info, warning, error", "CALLFUSE_CONFIG"):
         assert default in text
+    assert "http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN" in text
 
 
 def test_help_of_demo_names_its_options() -> None:
@@ -104,7 +105,11 @@ def test_what_is_no_command_exits_with_2(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("package", "arguments", "extra"),
-    [("typer", "--version", "serve"), ("uvicorn", "serve --upstream http://127.0.0.1:9", "serve")],
+    [
+        ("typer", "--version", "serve"),
+        ("uvicorn", "serve --upstream http://127.0.0.1:9", "serve"),
+        ("starlette", "serve --upstream http://127.0.0.1:9", "serve"),
+    ],
 )
 def test_a_missing_extra_is_named(package: str, arguments: str, extra: str) -> None:
     """Without the packages of the extra there is one line that says how to get them, and exit code 2."""

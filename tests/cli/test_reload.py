@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.cli.reload import FIXED, Origin, version_of
+from callfuse.cli.reload import FIXED, Origin, holding, version_of
+from callfuse.config import resolve
 from callfuse.config.model import keys
 from tests.cli.test_serve import PATIENCE_S, Served, serving
 
@@ -145,6 +146,19 @@ def test_without_a_file_there_is_nothing_to_read(vendors: tuple[str, str]) -> No
 def test_what_is_fixed_exists() -> None:
     """Every key that cannot change is one."""
     assert {path for path, _ in keys()} >= FIXED
+
+
+def test_what_is_fixed_is_as_it_was_at_the_start() -> None:
+    """With the source that it had then; all else is new, with its own."""
+    start = resolve({"serve": {"port": 1}, "tool_call_loop": {"max_sessions": 7}}, {})
+    env = {"CALLFUSE_SERVE_PORT": "2", "CALLFUSE_SERVE_HOST": "::", "CALLFUSE_ADMIN_PATH": "/a", "CALLFUSE_WINDOW": "9"}
+    held = holding(resolve(env=env), start)
+    assert held.config == resolve({"tool_call_loop": {"window": 9, "max_sessions": 7}, "serve": {"port": 1}}, {}).config
+    assert held.sources == {
+        ("serve", "port"): "keyword",
+        ("tool_call_loop", "max_sessions"): "keyword",
+        ("tool_call_loop", "window"): "environment variable CALLFUSE_WINDOW",
+    }
 
 
 def test_the_version_of_a_file(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from tests.cli.processes import CLEAN, callfuse
 
 PATIENCE_S = 60
+TOKEN = "the-token-of-the-tests"
 
 
 class Vendor(BaseHTTPRequestHandler):
@@ -95,9 +96,11 @@ class Served:
 
 @contextmanager
 def serving(*arguments: str, **env: str) -> Iterator[Served]:
-    """A `callfuse serve` on a free port, ended with the block."""
+    """A `callfuse serve` on a free port with a token that is known, ended with the block."""
     command = [sys.executable, "-m", "callfuse", "serve", "--port", "0", *arguments]
-    process = subprocess.Popen(command, env={**CLEAN, **env}, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env={**CLEAN, "CALLFUSE_ADMIN_TOKEN": TOKEN, **env}, stderr=subprocess.PIPE, text=True
+    )
     try:
         yield Served(process)
     finally:

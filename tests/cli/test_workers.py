@@ -3,8 +3,8 @@
 import pytest
 
 from callfuse.cli.reload import Origin
-from callfuse.cli.serve import from_parent, to_worker
-from callfuse.config import load_config
+from callfuse.cli.serve import Settled, from_parent, to_worker
+from callfuse.config import resolve
 
 GIVEN = {
     "tool_call_loop": {
@@ -23,8 +23,8 @@ GIVEN = {
 @pytest.mark.parametrize("given", [GIVEN, {}])
 def test_a_worker_has_what_its_parent_resolved(given: dict[str, object], origin: Origin | None) -> None:
     """Value by value, and it knows as well as its parent which of them are defaults."""
-    config = load_config(given, {})
-    taken, its_origin = from_parent(to_worker(config, origin))
-    assert (taken, its_origin) == (config, origin)
+    settled = Settled(resolve(given, {}), origin, "token-of-the-test")
+    assert from_parent(to_worker(settled)) == settled
+    config, taken = settled.resolved.config, from_parent(to_worker(settled)).resolved.config
     assert taken.tool_call_loop.model_fields_set == config.tool_call_loop.model_fields_set
     assert taken.tool_call_loop.model_fields_set == set(given.get("tool_call_loop", {}))  # type: ignore[call-overload]

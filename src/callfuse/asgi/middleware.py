@@ -51,8 +51,9 @@ class CallFuseMiddleware:
         resolved = resolve(config)
         settings = resolved.config.tool_call_loop
         self.counts = Counts()
-        ttl_s = TIMES_KEPT * settings.ttl_seconds
-        self.ledger: Ledger = store or MemoryLedger(max_lanes=settings.max_sessions, ttl_s=ttl_s)
+        if store is None:
+            store = MemoryLedger(max_lanes=settings.max_sessions, ttl_s=TIMES_KEPT * settings.ttl_seconds)
+        self.ledger: Ledger = store
         self._host = Host(app, settings, self.ledger, self.counts, on_loop, time.time)
         self.configure(resolved)
 

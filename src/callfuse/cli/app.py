@@ -9,8 +9,8 @@ import typer
 
 from callfuse import __version__
 from callfuse.cli.config import app as config_app
-from callfuse.config import Config, load_config
-from callfuse.config.environment import CONFIG_FILE
+from callfuse.config import Resolved, resolve
+from callfuse.config.environment import CONFIG_FILE, admin_token
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import LOG_LEVELS, RIGHT_UPSTREAM, ServeSettings
 
@@ -74,10 +74,14 @@ def serve(
 
     Options win over environment variables (CALLFUSE_SERVE_PORT, TOOL_LOOP_MODE, ...), and those over the file, which is
     read again when it changes and on SIGHUP.
+
+    A browser sees the settings that hold at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN; where
+    that is not set, one is made up and printed at the start.
     """
     options = {"upstream": upstream, "host": host, "port": port, "workers": workers, "log_level": log_level}
     try:
         settled = _settled(config, options)
+        token = admin_token(os.environ)
     except ConfigError as error:
         typer.echo("callfuse: cannot start with these settings:", err=True)
         typer.echo("\n".join(f"  {line}" for line in str(error).splitlines()), err=True)
@@ -86,16 +90,16 @@ def serve(
     from callfuse.cli.serve import run
 
     file = str(config) if config else os.environ.get(CONFIG_FILE, "").strip()
-    raise typer.Exit(run(settled, Origin.of(file, options)))
+    raise typer.Exit(run(settled, Origin.of(file, options), token))
 
 
-def _settled(file: Path | None, options: Mapping[str, object]) -> Config:
+def _settled(file: Path | None, options: Mapping[str, object]) -> Resolved:
     """The configuration of every source; `ConfigError` also where it names nothing to stand in front of."""
-    config = load_config(file, options=options)
-    if config.serve.upstream is None and not config.serve.routes:
+    resolved = resolve(file, options=options)
+    if resolved.config.serve.upstream is None and not resolved.config.serve.routes:
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
         raise ConfigError(f"serve.upstream = null (not given): give {places}; {RIGHT_UPSTREAM}")
-    return config
+    return resolved
 
 
 @app.command()

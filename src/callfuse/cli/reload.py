@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from callfuse import CallFuseMiddleware, ConfigError
-from callfuse.config import Config, load_config
+from callfuse.config import Config, Resolved, resolve
 from callfuse.config.model import KeyPath, differences, dotted
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
@@ -51,9 +51,9 @@ class Origin:
         """None where there is no file that could change."""
         return cls(file, options, version_of(file)) if file else None
 
-    def load(self) -> Config:
+    def resolve(self) -> Resolved:
         """The settings as they are now. Raises ConfigError."""
-        return load_config(self.file, options=self.options)
+        return resolve(self.file, options=self.options)
 
 
 def version_of(file: str) -> str | None:
@@ -67,10 +67,11 @@ def version_of(file: str) -> str | None:
 class Reloading:
     """The guarded proxy as an app whose settings follow their file for as long as its lifespan lasts."""
 
-    def __init__(self, app: CallFuseMiddleware, proxy: ReverseProxy, config: Config, origin: Origin) -> None:
+    def __init__(self, app: CallFuseMiddleware, proxy: ReverseProxy, resolved: Resolved, origin: Origin) -> None:
         self._app = app
         self._proxy = proxy
-        self._config = config
+        self._start = resolved
+        self._config = resolved.config
         self._origin = origin
         self._version = origin.version
 
@@ -98,9 +99,10 @@ class Reloading:
         """Read the settings again, and use them if they are right."""
         self._version = version_of(self._origin.file)  # before the file is read: what is written meanwhile is news
         try:
-            config = self._origin.load()
+            resolved = self._origin.resolve()
+            config = resolved.config
             self._proxy.configure(config.serve)
-            self._app.configure(config)
+            self._app.configure(holding(resolved, self._start))
         except ConfigError as error:
             wrong = "\n".join(f"  {line}" for line in str(error).splitlines())
             logger.error("%s is not used, the settings stay as they are:\n%s", self._origin.file, wrong)  # noqa: TRY400
@@ -113,6 +115,18 @@ class Reloading:
         logger.info("%s is read again; new from now on: %s", self._origin.file, _listed(now) or "nothing")
         if later := [path for path in changed if _is_fixed(path)]:
             logger.warning("only from the next start on: %s", _listed(later))
+
+
+def holding(read: Resolved, start: Resolved) -> Resolved:
+    """What holds of settings that are read again: those that cannot change are as they were at the start."""
+    either = {block: read.config if block in RELOADED else start.config for block in Config.model_fields}
+    blocks = {block: getattr(config, block) for block, config in either.items()}
+    for block, key in FIXED:
+        before = getattr(getattr(start.config, block), key)
+        blocks[block] = blocks[block].model_copy(update={key: before})
+    sources = {path: source for path, source in read.sources.items() if not _is_fixed(path)}
+    sources |= {path: source for path, source in start.sources.items() if _is_fixed(path)}
+    return Resolved(read.config.model_copy(update=blocks), sources)
 
 
 def _is_fixed(path: KeyPath) -> bool:

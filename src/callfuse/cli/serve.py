@@ -10,28 +10,36 @@ import json
 import logging
 import math
 import os
+import secrets
 import signal
 import socket
 import sys
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from callfuse import CallFuseMiddleware, __version__
+from callfuse.admin import AdminApp
+from callfuse.admin.beside import Beside
 from callfuse.cli.logs import log_config
 from callfuse.cli.reload import HANGUP, Origin, Reloading
-from callfuse.config import Config, without_credentials
+from callfuse.config import Config, Resolved, without_credentials
+from callfuse.config.environment import ADMIN_TOKEN
 from callfuse.dialects import error_body
 from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.proxy.app import ReverseProxy
+from callfuse.proxy.asgi import Receive, Scope, Send
 from callfuse.proxy.settings import ServeSettings
 
 logger = logging.getLogger("callfuse.serve")
 
 WORKER_CONFIG = "_CALLFUSE_WORKER_CONFIG"
-"""The variable that hands the resolved configuration and its origin to worker processes, for as long as they live."""
+"""The variable that hands all that a parent has settled to worker processes, for as long as they live."""
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Clients keep idle connections for seconds to minutes. Where the server closes first, one in many reuses fails.
 KEEP_ALIVE_S = 75
@@ -40,11 +48,23 @@ COLLECTED_AFTER = 50_000
 """New objects until the next search for cyclic garbage."""
 
 
-def guarded(config: Config, origin: Origin | None) -> CallFuseMiddleware | Reloading:
-    """The app that is served: the proxy behind the fuse, whose settings follow their file where they have one."""
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """All that is settled before the start: the settings, where they may be read again, the token of the admin page."""
+
+    resolved: Resolved
+    origin: Origin | None
+    token: str
+
+
+def guarded(settled: Settled) -> App:
+    """The app that is served: the proxy behind the fuse, whose settings follow their file where they have one, and
+    beside both the admin page."""
+    config, origin = settled.resolved.config, settled.origin
     proxy = ReverseProxy(config.serve, error_body)
-    fuse = CallFuseMiddleware(proxy, config)
-    return Reloading(fuse, proxy, config, origin) if origin else fuse
+    fuse = CallFuseMiddleware(proxy, settled.resolved)
+    app = Reloading(fuse, proxy, settled.resolved, origin) if origin else fuse
+    return Beside(app, AdminApp(fuse, token=settled.token), config.admin) if config.admin.enabled else app
 
 
 def calm_collector() -> None:
@@ -58,28 +78,39 @@ def calm_collector() -> None:
     gc.set_threshold(COLLECTED_AFTER, 20, 20)
 
 
-def create_app() -> CallFuseMiddleware | Reloading:
-    """The app of a worker process, from the configuration that its parent resolved."""
+def create_app() -> App:
+    """The app of a worker process, from what its parent settled."""
     calm_collector()
-    return guarded(*from_parent(os.environ[WORKER_CONFIG]))
+    return guarded(from_parent(os.environ[WORKER_CONFIG]))
 
 
-def to_worker(config: Config, origin: Origin | None) -> str:
-    """A configuration and its origin as a text. What nobody has set is left out, and so stays a default."""
-    given = {"config": config.model_dump(mode="json", exclude_unset=True), "origin": asdict(origin) if origin else None}
+def to_worker(settled: Settled) -> str:
+    """What is settled as a text. What nobody has set is left out, and so stays a default."""
+    resolved, origin = settled.resolved, settled.origin
+    given = {
+        "config": resolved.config.model_dump(mode="json", exclude_unset=True),
+        "sources": list(resolved.sources.items()),
+        "origin": asdict(origin) if origin else None,
+        "token": settled.token,
+    }
     return json.dumps(given)
 
 
-def from_parent(text: str) -> tuple[Config, Origin | None]:
+def from_parent(text: str) -> Settled:
     """What such a text says."""
     given = json.loads(text)
-    return Config.model_validate(given["config"]), Origin(**given["origin"]) if given["origin"] else None
+    sources = {tuple(path): source for path, source in given["sources"]}
+    resolved = Resolved(Config.model_validate(given["config"]), sources)
+    return Settled(resolved, Origin(**given["origin"]) if given["origin"] else None, given["token"])
 
 
-def run(config: Config, origin: Origin | None = None) -> int:
-    """Serve until a signal comes; the exit code. `origin` is where the configuration may be read again."""
+def run(resolved: Resolved, origin: Origin | None = None, token: str | None = None) -> int:
+    """Serve until a signal comes; the exit code. `origin` is where the settings may be read again, `token` that of the
+    admin page: one is made up and printed where there is none."""
+    config = resolved.config
     settings = config.serve
-    app = guarded(config, origin)
+    settled = Settled(resolved, origin, token or secrets.token_urlsafe())
+    app = guarded(settled)
     calm_collector()
     try:
         listener = _listener(settings)
@@ -93,11 +124,14 @@ def run(config: Config, origin: Origin | None = None) -> int:
     if origin and HANGUP is not None:
         signal.signal(HANGUP, signal.SIG_IGN)  # until someone listens; what it could say has just been read
     with listener:
-        print(greeting(config, listener.getsockname()[1]), file=sys.stderr, flush=True)
+        port = listener.getsockname()[1]
+        print(greeting(config, port), file=sys.stderr, flush=True)
+        if config.admin.enabled and not token:
+            print(invitation(config, port, settled.token), file=sys.stderr, flush=True)
         if settings.workers == 1:
             _Server(uvicorn.Config(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
         else:
-            os.environ[WORKER_CONFIG] = to_worker(config, origin)
+            os.environ[WORKER_CONFIG] = to_worker(settled)
             _run_workers(settings, listener)
     return 0
 
@@ -112,12 +146,22 @@ def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
 
 def greeting(config: Config, port: int) -> str:
     """Where it listens and what it guards, in a line."""
-    host = f"[{config.serve.host}]" if ":" in config.serve.host else config.serve.host
     serve = config.serve
     upstreams = [serve.upstream] if serve.upstream else []
     upstreams += [f"{route.path} -> {route.upstream}" for route in serve.routes]
     guarded = ", ".join(map(without_credentials, upstreams))
-    return f"callfuse {__version__} on http://{host}:{port} guards {guarded} ({_fuse(config.tool_call_loop)})"
+    return f"callfuse {__version__} on {_base_url(serve, port)} guards {guarded} ({_fuse(config.tool_call_loop)})"
+
+
+def invitation(config: Config, port: int, token: str) -> str:
+    """Where the admin page is, and the token that was made up for it, in a line."""
+    page = f"{_base_url(config.serve, port)}{config.admin.path}/"
+    return f"callfuse admin page: {page} with the token {token} (of this start; {ADMIN_TOKEN} sets one)"
+
+
+def _base_url(serve: ServeSettings, port: int) -> str:
+    host = f"[{serve.host}]" if ":" in serve.host else serve.host
+    return f"http://{host}:{port}"
 
 
 def _fuse(settings: LoopSettings) -> str:

@@ -1,0 +1,128 @@
+"""The page: what was asked about, the settings that then hold, and the sessions that have set something.
+
+It needs no script and nothing from elsewhere, and its policy forbids it both. Every text from outside is made
+printable and escaped.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Final
+from urllib.parse import urlencode
+
+from callfuse import __version__
+from callfuse.admin.looking import UNLISTED, Asked, Session
+from callfuse.config.effective import DEFAULT, Row, as_text
+from callfuse.observe.printable import printable
+
+SESSIONS_SHOWN: Final = 200
+"""Of all sessions those that were used last; `sessions` has all."""
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+_FRAME: Final = Template(_read("frame.html"))
+_SETTINGS: Final = Template(_read("settings.html"))
+_LOGIN: Final = _read("login.html")
+
+
+def _hash_of_style() -> str:
+    """What allows the frame's own style and no other: https://www.w3.org/TR/CSP3/#grammardef-hash-source"""
+    style = _FRAME.template.partition("<style>")[2].partition("</style>")[0]
+    return b64encode(sha256(style.encode()).digest()).decode()
+
+
+POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_hash_of_style()}'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+"""The Content-Security-Policy."""
+
+
+def login(problem: str = "") -> str:
+    """The form that takes the token."""
+    return _framed(_alert(problem) + _LOGIN)
+
+
+def settings(asked: Asked, rows: Sequence[Row] | None, sessions: Sequence[Session] | None, problem: str) -> str:
+    """The page for what was asked about; without rows where that is a problem."""
+    main = _SETTINGS.substitute(
+        alert=_alert(problem),
+        model=_shown(asked.model),
+        tool=_shown(asked.tool),
+        session=_shown(asked.session),
+        settings=_table(asked, rows, sessions or ()) if rows is not None else "",
+        sessions="".join(_sessions(asked, sessions)),
+    )
+    return _framed(main)
+
+
+def _framed(main: str) -> str:
+    return _FRAME.substitute(version=escape(__version__), main=main)
+
+
+def _alert(problem: str) -> str:
+    return f'<p class="problem" role="alert">{_shown(problem)}</p>\n' if problem else ""
+
+
+def _table(asked: Asked, rows: Sequence[Row], sessions: Sequence[Session]) -> str:
+    about = [f"{name} {getattr(asked, name)}" for name in ("model", "tool", "session") if getattr(asked, name)]
+    unset = asked.session and not any(one.name == asked.session for one in sessions)
+    note = "<p>Here, this session has set nothing.</p>\n" if unset else ""
+    what = _shown(", ".join(about) or "every model and tool")
+    body = "\n".join(_row(row) for row in rows)
+    return (
+        f'{note}<table class="settings">\n<caption>What holds for {what}</caption>\n'
+        '<thead><tr><th scope="col">Key</th><th scope="col">Value</th><th scope="col">From</th></tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table>\n"
+        f'<p><a href="settings{_query(asked)}">As JSON</a></p>'
+    )
+
+
+def _row(row: Row) -> str:
+    kind = "" if row.tier == DEFAULT else ' class="given"'
+    cells = f"<td><code>{_shown(row.text)}</code></td><td>{_shown(row.origin)}</td>"
+    return f'<tr{kind}><th scope="row"><code>{_shown(row.key)}</code></th>{cells}</tr>'
+
+
+def _sessions(asked: Asked, sessions: Sequence[Session] | None) -> Iterator[str]:
+    if sessions is None:
+        yield f"<p>No session can be shown: {escape(UNLISTED)}.</p>"
+        return
+    if not sessions:
+        yield "<p>None has set anything.</p>"
+        return
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("Session", "Client", "Has set", "Last used"))
+    yield f'<table aria-labelledby="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
+    for one in sessions[:SESSIONS_SHOWN]:
+        link = _query(Asked(asked.model, asked.tool, one.name, one.client))
+        said = "<br>".join(f"<code>{_shown(text)}</code>" for text in _said(one))
+        name = f'<a href="./{link}">{_shown(one.name)}</a>'
+        yield (
+            f'<tr><th scope="row">{name}</th><td>{_shown(one.client)}</td><td>{said}</td>'
+            f"<td>{_shown(one.time)}</td></tr>\n"
+        )
+    yield "</tbody>\n</table>"
+    if len(sessions) > SESSIONS_SHOWN:
+        yield f'<p>These are the last {SESSIONS_SHOWN} of {len(sessions):,}; <a href="sessions">all as JSON</a>.</p>'
+
+
+def _said(session: Session) -> Iterator[str]:
+    for key, value in session.set.items():
+        yield f"{key} = {as_text(value)}"
+    for pattern, values in session.tools.items():
+        yield from (f"{pattern}: {key} = {as_text(value)}" for key, value in values.items())
+
+
+def _query(asked: Asked) -> str:
+    given = {name: value for name in Asked.__slots__ if (value := getattr(asked, name))}
+    return f"?{escape(urlencode(given, errors='replace'))}" if given else ""
+
+
+def _shown(text: str) -> str:
+    return escape(printable(text))
