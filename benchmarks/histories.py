@@ -3,8 +3,8 @@
     python -m benchmarks.histories [--rounds 301]
 
 In process, with an app that answers whole with one call: the added time is reading the request, finding its lane and
-timeline, and keeping the answer's round. Half of the messages are results of 3 KB. The runs are interleaved; the figures
-are medians.
+timeline, and keeping the answer's round. Every other message is a result of 3 KB. The runs are interleaved; the
+figures are medians.
 """
 
 import argparse
