@@ -7,6 +7,7 @@ Where a call could be withheld the answer goes through a guard.
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import anyio
@@ -91,22 +92,28 @@ class Exchange:
         self._reads_all = self._continuing is not None and (self._continuing.chained or self._continuing.begins_chain)
         if signed and conversation.chained:
             host.unguarded("signed chain")
-        self._judge = Judge(
-            conversation.timeline,
-            host.settings,
-            model=request.model,
-            may_change=not signed,
-            may_ask=request.choices == 1,
-            may_withhold=not (signed and stored),
-            hold_all=host.on_loop is not None,
-        )
+        self._may_withhold = not (signed and stored)
         self._notes: list[tuple[ToolCall, str]] = []
-        self._hindsight = self._judge.hindsight() if conversation.brings_results else None
+        has_begun = conversation.timeline.at(0) is not None  # or else there is nothing to judge by
+        self._holds = has_begun and self._judge.any_hold
+        self._hindsight = self._judge.hindsight() if has_begun and conversation.brings_results else None
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(
+            self._conversation.timeline,
+            self._host.settings,
+            model=self._request.model,
+            may_change=not self._signed,
+            may_ask=self._request.choices == 1,
+            may_withhold=self._may_withhold,
+            hold_all=self._host.on_loop is not None,
+        )
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
         """Have the app answer."""
         content = self._with_texts()
-        if self._judge.any_hold:
+        if self._holds:
             guarded = GuardedExchange(
                 self._app,
                 scope,

@@ -252,7 +252,7 @@ class Request(Protocol):
     structured: bool
     """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
 
-    def opening(self) -> Iterator[bytes]:
+    def opening(self) -> Iterable[bytes]:
         """What tells this conversation from others: the system prompt and the first user message."""
         ...
 

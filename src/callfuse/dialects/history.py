@@ -15,17 +15,18 @@ RETRIES = ("Validation feedback:\n",)
 _NOT_SPOKEN = (MARKER, *REMINDERS, *RETRIES)
 
 
-def texts(content: Any) -> Iterator[bytes]:
+def texts(content: Any) -> list[bytes]:
     """The texts of a message's content, which is a string or a list of parts; of other parts their type."""
     if isinstance(content, str):
-        yield content.encode("utf-8", "surrogatepass")
-    elif isinstance(content, list):
-        for part in content:
-            text = part.get("text") if isinstance(part, dict) else part
-            if isinstance(text, str):
-                yield text.encode("utf-8", "surrogatepass")
-            elif isinstance(part, dict):
-                yield str(part.get("type")).encode()
+        return [content.encode("utf-8", "surrogatepass")]
+    found = []
+    for part in content if isinstance(content, list) else ():
+        text = part.get("text") if isinstance(part, dict) else part
+        if isinstance(text, str):
+            found.append(text.encode("utf-8", "surrogatepass"))
+        elif isinstance(part, dict):
+            found.append(str(part.get("type")).encode())
+    return found
 
 
 def digest_of(parts: Iterable[bytes]) -> bytes:

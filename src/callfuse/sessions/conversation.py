@@ -112,6 +112,8 @@ class Conversation:
             if newest is not None and (self.chained or newest.position <= self._examined):
                 finding = self._found_in_newest()
                 self._hindsight = [(newest, finding)] if finding else []
+            elif newest is None and not self.chained and self._earlier.at(0) is None:
+                self._hindsight = []
             else:
                 suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
                 self._hindsight = [found for rounds in suspect for found in self._found_among(rounds)]

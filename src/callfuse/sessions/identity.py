@@ -31,7 +31,7 @@ CREDENTIAL_HEADERS: Final = (
     b"cf-aig-authorization",
     b"ocp-apim-subscription-key",
 )
-_CREDENTIALS: Final = frozenset(CREDENTIAL_HEADERS)
+_MORE_CREDENTIALS: Final = frozenset(CREDENTIAL_HEADERS) - {b"authorization"}
 _KEY_IN_QUERY: Final = re.compile(rb"(?:\A|&)key=([^&]+)")
 """Where Google's clients may put the credential."""
 _AWS: Final = b"AWS4-"
@@ -144,8 +144,10 @@ def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
 
 def _credentials(headers: Headers, query: bytes) -> bytes:
     """By what the vendor, or a gateway, knows the client; each apart from the next."""
-    sent = _CREDENTIALS & headers.keys()
-    keys = [headers[name] for name in (CREDENTIAL_HEADERS if len(sent) > 1 else sent) if name in sent]
+    if _MORE_CREDENTIALS.isdisjoint(headers):
+        keys = [headers[b"authorization"]] if b"authorization" in headers else []
+    else:
+        keys = [headers[name] for name in CREDENTIAL_HEADERS if name in headers]
     if keys and keys[0].startswith(_AWS) and (signed := _AWS_KEY.search(keys[0])):
         keys[0] = signed[1]
     if query:

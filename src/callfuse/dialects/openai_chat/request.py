@@ -51,17 +51,16 @@ class ChatRequest:
         form = payload.get("response_format")
         self.structured = isinstance(form, dict) and form.get("type") in ("json_schema", "json_object")
 
-    def opening(self) -> Iterator[bytes]:
+    def opening(self) -> list[bytes]:
         """System and developer texts up to and with the first user message."""
+        found: list[bytes] = []
         for message in self._messages:
-            if not isinstance(message, dict):
-                continue
-            role = message.get("role")
+            role = message.get("role") if isinstance(message, dict) else None
             if role in ("system", "developer", "user"):
-                yield str(role).encode()
-                yield from texts(message.get("content"))
+                found += (role.encode(), *texts(message.get("content")))
             if role == "user":
-                return
+                break
+        return found
 
     def turn(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the last real user message before `end` stands, and its digest."""
