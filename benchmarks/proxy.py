@@ -3,9 +3,9 @@
 In: nothing but this machine. Out: a table with, for each of three servers on loopback, the median requests a second and
 the server's own CPU time a request, and the ratio that matters: the guarded proxy to the bare one. Each request has so
 many earlier calls of one tool (`--calls`): the first of a conversation none, and two are the fewest that a guard must
-compare.
+compare. Each answer has so many chunks (`--chunks`).
 
-    vendor    the scripted vendor alone: a chat stream of ten chunks
+    vendor    the scripted vendor alone: a chat stream
     proxy     ReverseProxy in front of it
     guarded   CallFuseMiddleware(ReverseProxy) in front of it
 
@@ -13,7 +13,7 @@ Every server is a process with uvicorn, uvloop and httptools; the load is one mo
 server under test has a core to itself where there are two; vendor and load share the other. The rounds are interleaved,
 so that a noisy neighbour meets all alike.
 
-    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 16] [--calls 0 2]
+    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 16] [--calls 0 2] [--chunks 10 100]
 """
 
 import argparse
@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -40,7 +41,6 @@ from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
 
 PATH = "/v1/chat/completions"
-CHUNKS = 10
 TICKS_S = os.sysconf("SC_CLK_TCK")
 END = b"\r\n0\r\n\r\n"
 
@@ -52,11 +52,10 @@ def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
-STREAM = [
-    event({"role": "assistant", "content": ""}),
-    *[event({"content": f" word {at}"}) for at in range(CHUNKS - 2)],
-    event({}, "stop") + b"data: [DONE]\n\n",
-]
+def stream(chunks: int) -> list[bytes]:
+    """A chat stream of so many chunks."""
+    words = [event({"content": f" word {at}"}) for at in range(chunks - 2)]
+    return [event({"role": "assistant", "content": ""}), *words, event({}, "stop") + b"data: [DONE]\n\n"]
 
 
 def request_body(calls: int) -> bytes:
@@ -70,18 +69,23 @@ def request_body(calls: int) -> bytes:
     return json.dumps({"model": "m", "stream": True, "messages": messages, "tools": [tool]}).encode()
 
 
-async def vendor(scope: Any, receive: Any, send: Any) -> None:
-    """An ASGI app that streams its chunks one loop turn apart."""
-    if scope["type"] != "http":
-        return
-    while (await receive()).get("more_body", False):
-        continue
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    for chunk in STREAM:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await asyncio.sleep(0)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+def vendor(chunks: int) -> Any:
+    """An ASGI app that streams so many chunks one loop turn apart."""
+    answer = stream(chunks)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body", False):
+            continue
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for chunk in answer:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return app
 
 
 def guard() -> Any:
@@ -89,9 +93,9 @@ def guard() -> Any:
     return getattr(import_module("callfuse"), "CallFuseMiddleware", None)
 
 
-def serve(kind: str, upstream: str) -> None:
+def serve(kind: str, upstream: str, chunks: int) -> None:
     """Serve one of the three until terminated; the port is the first line of the output."""
-    app: Any = vendor if kind == "vendor" else ReverseProxy(ServeSettings(upstream=upstream))
+    app: Any = vendor(chunks) if kind == "vendor" else ReverseProxy(ServeSettings(upstream=upstream))
     if kind == "guarded":
         app = guard()(app)
     calm_collector()  # as `callfuse serve` does
@@ -148,9 +152,10 @@ class Server:
 
 
 @contextmanager
-def started(kind: str, upstream: str, core: int | None) -> Iterator[Server]:
+def started(kind: str, upstream: str, chunks: int, core: int | None) -> Iterator[Server]:
     """A server process for the length of the block."""
     command = [sys.executable, __file__, "--serve", kind, "--upstream", upstream, *pin(core)]
+    command += ["--chunks", str(chunks)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -196,14 +201,14 @@ def measure(server: Server, clients: int, seconds: float, calls: int, core: int 
     return per_s, (cpu_s(server.pid) - began_s) / (result["answers"] * warm) * 1e6
 
 
-def compare(rounds: int, seconds: float, clients: int, calls: int) -> dict[str, list[tuple[float, float]]]:
+def compare(rounds: int, seconds: float, clients: int, calls: int, chunks: int) -> dict[str, list[tuple[float, float]]]:
     """The figures of each server, a pair a round."""
     tested, rest = cores()
     kinds = ["proxy", "guarded"] if guard() is not None else ["proxy"]
     with ExitStack() as running:
-        bare = running.enter_context(started("vendor", "", tested))
-        behind = running.enter_context(started("vendor", "", rest))
-        servers = [bare, *(running.enter_context(started(kind, behind.url, tested)) for kind in kinds)]
+        bare = running.enter_context(started("vendor", "", chunks, tested))
+        behind = running.enter_context(started("vendor", "", chunks, rest))
+        servers = [bare, *(running.enter_context(started(kind, behind.url, chunks, tested)) for kind in kinds)]
         figures: dict[str, list[tuple[float, float]]] = {server.kind: [] for server in servers}
         for _ in range(rounds):
             for server in servers:
@@ -234,6 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of load for each server in each round")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--calls", type=int, nargs="+", default=[0, 2], help="earlier calls in each request")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[10, 100], help="in each answer")
     for internal in ("--serve", "--upstream", "--load"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
@@ -241,13 +247,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
     if options.serve:
-        serve(options.serve, options.upstream)
+        serve(options.serve, options.upstream, options.chunks[0])
     elif options.load:
         uvloop.run(load(options.load, options.clients, options.seconds, options.calls[0]))
     else:
-        for calls in options.calls:
-            print(f"requests with {calls} earlier calls")
-            report(compare(options.rounds, options.seconds, options.clients, calls))
+        for chunks, calls in product(options.chunks, options.calls):
+            print(f"requests with {calls} earlier calls, answers of {chunks} chunks")
+            report(compare(options.rounds, options.seconds, options.clients, calls, chunks))
     return 0
 
 
