@@ -60,7 +60,7 @@ def asked(rounds: list[list[ToolCall]], pending: list[ToolCall], settings: LoopS
     past = [Round(tuple(calls), 2 * at) for at, calls in enumerate(rounds)][::-1]
     engine = Engine(Timeline(past, declares={"a", "b"}.__contains__), settings)
     for name in engine.suspects():
-        engine.possible(name)
+        list(engine.possible(name))
     engine.hindsight()
     for one in pending:
         engine.judge_beside(one, (), news=False)

@@ -80,15 +80,18 @@ class GuardedExchange:
     async def run(self, content: bytes | None) -> None:
         """Call the app with this body (None: as it came) and deliver its answer. Raises only what the app raises."""
         failure: BaseException | None = None
-        async with anyio.create_task_group() as self._tasks:
-            try:
-                failure = await self._run(content)
-            except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
-                failure = error
-            if self._beat_scope is not None:
-                self._beat_scope.cancel()
-            if self._guard is not None:
-                self._tell(self._guard.record)
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                try:
+                    failure = await self._run(content)
+                except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
+                    failure = error
+                if self._beat_scope is not None:
+                    self._beat_scope.cancel()
+                if self._guard is not None:
+                    self._tell(self._guard.record)
+        finally:  # what holds this object is let go: it needs no collector then
+            self._call = self._tasks = self._beat_scope = None
         if failure is not None:
             raise failure
 

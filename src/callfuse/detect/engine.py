@@ -19,7 +19,7 @@ from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.unknown_tool import UnknownTool
 from callfuse.detect.weighted_budget import WeightedBudget, weighed
-from callfuse.model import Finding, Kind, Replayed, Timeline, ToolCall
+from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
 DETECTORS: tuple[Detector, ...] = (
@@ -49,7 +49,7 @@ class Engine:
         self._may_return: bool | None = None
         self._own: tuple[Detector, ...] | None = None
         self._recurring: dict[Detector, dict[str, list[ToolCall]]] = {}
-        self._possible: dict[str, Replayed[Hit]] = {}
+        self._could_fire: dict[str, bool] = {}
         self._hits: dict[tuple[Detector, Signature, bool], Hit | None] = {}
         self._awake: set[ToolCall] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
@@ -120,16 +120,15 @@ class Engine:
 
     def could_fire(self, name: str) -> bool:
         """Whether anything could be found in a call of this tool, whatever its arguments."""
-        return self.possible(name).at(0) is not None
-
-    def possible(self, name: str) -> Replayed[Hit]:
-        """What could be found in a call of this tool, whatever its arguments; worked out only as far as one looks."""
-        known = self._possible.get(name)
+        known = self._could_fire.get(name)
         if known is None:
-            known = self._possible[name] = Replayed(self._foreseen(name) if name else ())
+            known = self._could_fire[name] = next(self.possible(name), None) is not None
         return known
 
-    def _foreseen(self, name: str) -> Iterator[Hit]:
+    def possible(self, name: str) -> Iterator[Hit]:
+        """What could be found in a call of this tool, whatever its arguments; worked out only as far as one looks."""
+        if not name:
+            return
         for detector in self._of_one_tool():
             for call in self._recurring_of(detector).get(name, ()):
                 if hit := self.hit(detector, call):
