@@ -4,9 +4,8 @@
 
 An app sends the same chunks to a `send` that does nothing: bare, under callfuse, under callfuse disabled, and under a
 middleware that parses and writes each chunk anew, as a naive guard would. The runs are interleaved; the figures are
-medians. Python's collector is as calm as in `callfuse serve`: a thousand calls of one answer would wake it. `held` is a
-stream of suspects until their verdicts, for comparison: it is rare. `whole` is the exchange from request to settled
-answer, by its chunks: where each chunk is a call of its own, keeping the call is in it.
+medians. `held` is a stream of suspects until their verdicts, for comparison: it is rare. `whole` is the exchange from
+request to settled answer, by its chunks: where each chunk is a call of its own, keeping the call is in it.
 """
 
 import argparse
@@ -19,7 +18,6 @@ from typing import NamedTuple
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.cli.serve import calm_collector
 from callfuse.testing.script import Answer, Call, VendorRequest
 from callfuse.testing.turn import Turn
 from callfuse.testing.vendor import DIALECTS
@@ -257,7 +255,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--chunks", type=int, default=1000)
     parser.add_argument("--only", default="", help="measure the streams whose names hold this")
     options = parser.parse_args(arguments)
-    calm_collector()
     names = ("callfuse", "goal", "disabled", "naive", "whole", "held")
     print(f"{'us a chunk added to':<36}{''.join(f'{name:>9}' for name in names)}   callfuse of naive")
     for name, stream in streams(options.chunks).items():

@@ -3,8 +3,8 @@
     python -m benchmarks.histories [--rounds 301]
 
 In process, with an app that answers whole with one call: the added time is reading the request, finding its lane and
-timeline, and keeping the answer's round. Every other message is a result of 3 KB. Python's collector is as calm as in
-`callfuse serve`. The runs are interleaved; the figures are medians.
+timeline, and keeping the answer's round. Every other message is a result of 3 KB. The runs are interleaved; the
+figures are medians.
 """
 
 import argparse
@@ -18,7 +18,6 @@ import orjson
 from benchmarks.chunks import timed
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.cli.serve import calm_collector
 
 RESULT = "The quick brown fox jumps over the lazy dog while the build goes on. " * 44
 """A result of 3 KB."""
@@ -97,7 +96,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=301)
     options = parser.parse_args(arguments)
-    calm_collector()
     print(f"{'request':<30}{'body KB':>9}{'parse us':>10}{'added us':>10}   added / parse")
     for messages in (4, 20, 200, 400):
         for name, path, body, answer in (
