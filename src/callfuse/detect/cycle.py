@@ -1,7 +1,7 @@
 """`cycle`: the newest rounds are laps of one sequence of 2 to 5 rounds.
 
 Rounds are compared by their sets of signatures, at least two of which differ; the shortest sequence counts. Known
-outcomes are equal lap by lap.
+outcomes are equal lap by lap. A new call is progress: the first lap begins with it, not with what was known before.
 """
 
 from collections.abc import Iterable
@@ -58,17 +58,31 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
             continue
         rounds = _rounds(timeline, settings, length)
         due = rounds[length - 1]
-        if len(rounds) < 2 * length - 1:
-            continue
         earlier = next(islice(recent(timeline, settings), len(rounds), None), None)
         if len(rounds) == 2 * length - 1 and earlier and earlier.signatures == due.signatures:
             continue  # what is due brought something else each time: it may do so again
+        del rounds[_from_news(timeline, settings, len(rounds), length) :]
+        if len(rounds) < 2 * length - 1:
+            continue
         lap = (*reversed(rounds[: length - 1]), due)
         evidence = Evidence(
             (1 + len(rounds)) // length, calls_of(rounds), whole_round=due.signatures, lap=tuple(map(_named, lap))
         )
         laps.append((due, evidence))
     return laps
+
+
+def _from_news(timeline: Timeline, settings: LoopSettings, rounds: int, length: int) -> int:
+    """How many of the newest rounds there are from the last new call on, and from those that are new right before it.
+
+    Only in the first lap, which is the oldest, may a call be new.
+    """
+    is_new = False
+    for index in range(max(0, rounds - length), rounds):
+        was_new, is_new = is_new, bool(timeline.news(index, settings.window))
+        if was_new and not is_new:
+            return index
+    return rounds
 
 
 def _named(round_: Round) -> str:
