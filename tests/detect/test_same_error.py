@@ -12,10 +12,23 @@ FOUR = ("a1=!no_key", "a2=!no_key", "a3=!no_key", "a4=!no_key")
 
 def test_each_round_of_a_history_is_judged_as_it_was() -> None:
     """What is found of all rounds in one walk is what is found of each of them as the newest."""
-    rounds = ["b=x", *FOUR, "a5=!no_key", "!a", "a", "a6=!no_key", "b=x", *["a=!other"] * 4, "a=!no_key"]
+    rounds = [
+        "b=x",
+        *FOUR,
+        "a5=!no_key",
+        "!a",
+        "a",
+        "a6=!no_key",
+        "b=x",
+        *["a=!other"] * 4,
+        "a=!no_key",
+        "b=x",
+        "a1=!no_key",
+        *["a=!other", "a=!no_key"] * 4,
+    ]
     whole = list(Engine(timeline(*rounds), LoopSettings()).hindsights())
     assert [one and one.count for one in whole] == [count(*rounds[:end]) or None for end in range(len(rounds), 0, -1)]
-    assert [one.count for one in whole if one] == [4, 8, 5, 4]
+    assert [one.count for one in whole if one] == [5, 4, 4, 4, 8, 5, 4]
 
 
 def found(*texts: str, **settings: object) -> Finding | None:
@@ -57,9 +70,22 @@ def test_what_is_none(last: str) -> None:
 
 
 def test_what_stands_between_ends_it() -> None:
-    """A success, another tool, another error."""
-    for between in ("a=fine", "b=!no_key", "a=!other_words", "a=^no_key"):
+    """A success, another tool, a cause outside."""
+    for between in ("a=fine", "b=!no_key", "a=^no_key", "a=!other_words a5=fine"):
         assert count(*FOUR[:2], between, *FOUR[2:]) == 0
+
+
+def test_another_failure_in_between_ends_nothing_and_does_not_count() -> None:
+    """It is no way out when the error comes back; each error has its own count, the highest of a round is told."""
+    assert count(*FOUR[:2], "a=!other_words", *FOUR[2:]) == 4
+    assert count(*FOUR[:3], "a=!other_words", "a=!third_kind", FOUR[3]) == 4
+    to_and_fro = ["a1=!no_key", "a2=!other_words"] * 4
+    assert [count(*to_and_fro[:end]) for end in range(5, 9)] == [0, 0, 4, 4]
+    assert count("a1=!no_key a2=!other_words", *FOUR[1:]) == 4
+    assert count(*["a1=!no_key a2=!other_words"] * 4) == 4
+    finding = found(*FOUR[:2], "a=!other_words", *FOUR[2:])
+    assert finding is not None
+    assert (finding.calls, finding.previous) == (("id0", "id1", "id3", "id4"), "Error: no key")
 
 
 def test_unknown_and_withheld_results_are_left_out() -> None:

@@ -177,7 +177,7 @@ def test_errors_reach_the_model() -> None:
     """With a text once they repeat; previous ones are given back as text."""
     tools = guarded({"search": Search(ValueError("no such index"))})
     read = [tools.run([call("search", {"query": str(at)})])[0] for at in range(4)]
-    assert read[3].text.startswith(f"ValueError: no such index\n\n{MARKER} This is round 4 in a row in which search")
+    assert read[3].text.startswith(f"ValueError: no such index\n\n{MARKER} This is round 4 in which search")
     assert read[3].detection is not None
     assert read[3].detection.kind is Kind.SAME_ERROR
     tools = guarded({"search": Search(ValueError("no such index"))})
@@ -193,7 +193,7 @@ def test_a_function_raises_what_its_tool_raises() -> None:
             tools["search"](query=str(at))
         assert raised.value is error
     assert len(error.__notes__) == 1
-    assert error.__notes__[0].startswith(f"{MARKER} This is round 4 in a row in which search fails")
+    assert error.__notes__[0].startswith(f"{MARKER} This is round 4 in which search fails")
     with pytest.raises(TypeError, match="unexpected keyword"):
         tools["search"](nothing=1)
 

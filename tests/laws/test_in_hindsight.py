@@ -53,8 +53,8 @@ def test_the_result_says_it(kit: DialectKit, stream: bool, ladder: str) -> None:
     met = meet(ask(kit, failing(LIMIT + 1), stream=stream), [answer], ladder)
     results = [text for _, text in kit.results(met.app.heard[0].body)]
     assert [MARK in text for text in results] == [False] * (LIMIT - 1) + [True, True]
-    assert f"round {LIMIT} in a row" in results[-2]
-    assert f"round {LIMIT + 1} in a row" in results[-1]
+    assert f"round {LIMIT} in which" in results[-2]
+    assert f"round {LIMIT + 1} in which" in results[-1]
     assert met.body == answer.body
 
 

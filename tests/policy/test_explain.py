@@ -64,7 +64,7 @@ def test_the_same_error() -> None:
     """Told with the result."""
     finding = Engine(timeline(*[f"read{at}=!bad" for at in range(4)]), LoopSettings()).hindsight()
     assert finding is not None
-    assert explain.seen(finding) == "round 4 in a row in which read fails with the same error"
+    assert explain.seen(finding) == "round 4 in which read fails with the same error, with no success in between"
     assert explain.suggestion(finding).startswith("Read the error")
 
 

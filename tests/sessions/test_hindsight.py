@@ -87,7 +87,8 @@ def test_limits_of_its_own() -> None:
     ("parts", "expected"),
     [
         ([*failing(3), "a4=fine", "a5=err"], {}),
-        ([*failing(3), "a4=other", "a5=err"], {}),
+        ([*failing(3), "a4=other", "a5=err"], {9: 4}),
+        (["a1=err a2=other", *failing(3)], {8: 4}),
         ([*failing(3), "b1=err", "a5=err"], {}),
         ([*failing(3), "user: Go on.", *failing(3)], {}),
         ([f"a{at}=limit" for at in range(6)], {}),

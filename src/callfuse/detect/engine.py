@@ -178,11 +178,12 @@ class Engine:
     def hindsights(self) -> Iterator[Finding | None]:
         """As `hindsight`, for each round as if it were the newest, the newest first."""
         for evidence in same_errors(self.timeline, self.settings):
-            soft = self.settings.for_tool(evidence.calls[0].full_name).settings.detectors.same_error if evidence else 0
-            if evidence is None or evidence.count < soft:
+            if evidence is None:
                 yield None
             else:
-                yield self._finding(Kind.SAME_ERROR, evidence.calls[0], evidence, soft)
+                call = evidence.calls[0]
+                soft = self.settings.for_tool(call.full_name).settings.detectors.same_error
+                yield self._finding(Kind.SAME_ERROR, call, evidence, soft)
 
     def _hits_of(self, call: ToolCall) -> list[Hit]:
         if not call.name:

@@ -1,12 +1,16 @@
-"""`same_error`: consecutive rounds of one tool end in the same error, whatever the arguments.
+"""`same_error`: rounds of one tool end in the same error, whatever the arguments, with nothing but failures in between.
 
 Judged when the last result is known; results that are not known are left out. What is found is told with that result.
 Errors are the same if they complain of the same (`Outcome.error`), whatever names they repeat. But a guess at another
-name is news of a kind: where most errors name something that none before has named, it takes twice as many.
+name is news of a kind: where most errors name something that none before has named, it takes twice as many. To fail in
+another way in between is no way out: such a round does not count, and it ends nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
+from callfuse.calls.outcomes import Outcome
 from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
 from callfuse.model import Replayed, Round, Timeline, ToolCall
@@ -14,16 +18,16 @@ from callfuse.policy.settings import LoopSettings
 
 
 def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence | None]:
-    """For each round, newest first, the rounds up to it that failed alike; None where there is no such streak, or the
+    """For each round, newest first, the rounds up to it that failed as it did; None where there are too few, or the
     round's own result is not known.
 
-    The streak of a round is that of the round after it, one shorter: all rounds together cost one walk.
+    The failures up to a round are those up to the round after it, but one: all rounds together cost one walk.
     """
     at = 0
     while timeline.at(at) is not None:
-        streak = _streak(timeline, at, settings)
-        yield from streak or (None,)
-        at += len(streak) or 1
+        streaks = _streaks(timeline, at, settings)
+        yield from streaks or (None,)
+        at += len(streaks) or 1
 
 
 def may_end(rounds: Timeline | Replayed[Round], settings: LoopSettings) -> bool:
@@ -45,25 +49,47 @@ def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:
     return bool(limit and loosest.enabled) and any(_may_have_failed(round_) for round_ in rounds[limit - 1 :: limit])
 
 
-def _streak(timeline: Timeline, at: int, settings: LoopSettings) -> list[Evidence | None]:
-    """What the longest streak up to the newest round but `at` adds up to in each of its rounds, newest first."""
+@dataclass(slots=True)
+class _Same:
+    """An error as often as it has come: in how many rounds, of which calls, and with what names in it."""
+
+    rounds: int = 0
+    calls: list[ToolCall] = field(default_factory=list)
+    named: set[bytes] = field(default_factory=set)
+
+    def evidence(self, unknown: int, limit: int) -> Evidence | None:
+        """What it adds up to, with the rounds of which nothing is known; None where they are too few."""
+        count = self.rounds + unknown
+        is_guessing = len(self.named) > 1 and 2 * len(self.named) > len(self.calls)
+        if count < (2 * limit if is_guessing else limit):
+            return None
+        return Evidence(count, tuple(self.calls[: -NAMED - 1 : -1]))
+
+
+def _streaks(timeline: Timeline, at: int, settings: LoopSettings) -> list[Evidence | None]:
+    """What the failures of one tool up to the newest round but `at` add up to in each of their rounds, newest first."""
     newest = timeline.at(at)
     tool = newest.calls[0].full_name if newest else ""
     own = settings.for_tool(tool).settings
-    limit = own.detectors.same_error
-    if newest is None or not _may_be(timeline, at, tool, own) or not (error := _error(newest)):
+    if not _may_be(timeline, at, tool, own):
         return []
-    rounds: list[list[ToolCall]] = []
-    while (known := _failed_alike(timeline, at + len(rounds), tool, error, own)) is not None:
-        rounds.append(known)
-    calls: list[ToolCall] = []
-    named: set[bytes] = set()
+    rounds: list[list[tuple[ToolCall, Outcome]]] = []
+    while (failures := _failures(timeline, at + len(rounds), tool, own)) is not None:
+        rounds.append(failures)
+    errors: defaultdict[bytes, _Same] = defaultdict(_Same)
+    unknown = 0
     found: list[Evidence | None] = []
-    for count, known in enumerate(reversed(rounds), 1):
-        calls += known
-        named.update(outcome.digest for call in known if (outcome := call.outcome))
-        is_guessing = len(named) > 1 and 2 * len(named) > len(calls) and count < 2 * limit
-        found.append(Evidence(count, tuple(calls[: -NAMED - 1 : -1])) if known and not is_guessing else None)
+    for failures in reversed(rounds):
+        unknown += not failures
+        brought: dict[bytes, _Same] = {}
+        for call, outcome in failures:
+            same = brought[outcome.error] = errors[outcome.error]
+            same.calls.append(call)
+            same.named.add(outcome.digest)
+        for same in brought.values():
+            same.rounds += 1
+        streaks = [one for same in brought.values() if (one := same.evidence(unknown, own.detectors.same_error))]
+        found.append(max(streaks, key=lambda one: one.count, default=None))
     return found[::-1]
 
 
@@ -86,27 +112,15 @@ def _may_have_failed(round_: Round) -> bool:
     return all(one.withheld or one.failed is not False for one in round_.calls)
 
 
-def _failed_alike(
-    timeline: Timeline, at: int, tool: str, error: bytes, settings: LoopSettings
-) -> list[ToolCall] | None:
-    """The calls of a round whose results are known, where all are of this tool and these errors; else None."""
+def _failures(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> list[tuple[ToolCall, Outcome]] | None:
+    """The calls of a round whose results are known, where all are of this tool and say what failed; else None."""
     round_ = timeline.at(at)
     if round_ is None or any(one.full_name != tool for one in round_.calls):
         return None
     later = timeline.at(at - 1) if at else None
     if is_pause(round_.time, later.time if later else timeline.now, settings.ttl_seconds):
         return None
-    known = [one for one in round_.calls if not one.withheld and one.outcome is not None]
-    if any(_error_of(one) != error for one in known) or changes_of(round_, settings):
+    known = [(one, outcome) for one in round_.calls if not one.withheld and (outcome := one.outcome)]
+    if any(outcome.transient or not outcome.error for _, outcome in known) or changes_of(round_, settings):
         return None
     return known
-
-
-def _error(round_: Round) -> bytes:
-    """The error of a round, empty where it has none."""
-    return next((error for call in round_.calls if (error := _error_of(call))), b"")
-
-
-def _error_of(call: ToolCall) -> bytes:
-    outcome = None if call.withheld else call.outcome
-    return b"" if outcome is None or outcome.transient else outcome.error

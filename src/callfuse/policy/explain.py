@@ -9,7 +9,7 @@ _SEEN: Final = {
     Kind.REPEAT_CHANGING: "call {count} of {tool} in a row with the same arguments, whatever came back",
     Kind.NO_NEWS: "round {count} in a row that only repeats known calls, and they brought what they had brought before",
     Kind.CYCLE: "lap {count} of one sequence of calls ({lap}), each lap with the same results",
-    Kind.SAME_ERROR: "round {count} in a row in which {tool} fails with the same error",
+    Kind.SAME_ERROR: "round {count} in which {tool} fails with the same error, with no success in between",
     Kind.UNKNOWN_TOOL: "call {count} in a row of a tool that does not exist, here {tool}",
     Kind.SIMILAR: "call {count} of {tool} in a row with nearly the same arguments ({confidence:.0%} alike) and result",
     Kind.STAGNATION: "call {count} in a row that brings the same result, whatever is called",

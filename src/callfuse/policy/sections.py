@@ -73,7 +73,7 @@ class Detectors(Strict):
     cycle: Annotated[int, limit("laps", 2)] = 2
     """Laps of one sequence of 2 to 5 rounds."""
     same_error: Annotated[int, limit("rounds", 4)] = 4
-    """Rounds of one tool that end in the same error, whatever the arguments. Warns at most."""
+    """Rounds of one tool that end in the same error, whatever the arguments, no success in between. Warns at most."""
     unknown_tool: Annotated[int, limit("calls", 3)] = 3
     """Calls in a row of tools that the request does not declare."""
     stagnation: Annotated[int, limit("calls", 6)] = 0
