@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 import orjson
@@ -195,7 +195,7 @@ class ToolCall:
         return self._outcome
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Round:
     """The calls of one assistant response.
 
@@ -206,9 +206,9 @@ class Round:
     calls: tuple[ToolCall, ...]
     position: int
     time: float | None = None
-    _signatures: frozenset[Signature] | None = field(default=None, init=False, repr=False, compare=False)
-    _equals: dict[Signature, list[ToolCall]] | None = field(default=None, init=False, repr=False, compare=False)
-    _news: tuple[int, frozenset[Signature]] | None = field(default=None, init=False, repr=False, compare=False)
+    _signatures: frozenset[Signature] | None = field(default=None, init=False, repr=False)
+    _equals: dict[Signature, list[ToolCall]] | None = field(default=None, init=False, repr=False)
+    _news: tuple[int, frozenset[Signature]] | None = field(default=None, init=False, repr=False)
 
     @property
     def signatures(self) -> frozenset[Signature]:
@@ -316,11 +316,8 @@ class Replayed(Generic[T]):
     def _reads_to(self, index: int) -> bool:
         """Read up to the item at this place; False where there is none."""
         read = self._read
-        for item in self._source:
-            read.append(item)
-            if len(read) > index:
-                return True
-        return False
+        read += islice(self._source, index + 1 - len(read))
+        return len(read) > index
 
 
 class Timeline:
@@ -330,7 +327,7 @@ class Timeline:
     of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
     """
 
-    __slots__ = ("_declares", "_lacks", "_remembered", "_rounds", "_window", "has_blocks", "now")
+    __slots__ = ("_declares", "_lacks", "_remembered", "_returns", "_rounds", "_window", "has_blocks", "now")
 
     def __init__(
         self,
@@ -344,6 +341,7 @@ class Timeline:
         self.has_blocks = has_blocks
         self._declares = declares
         self._lacks: dict[str, bool] = {}
+        self._returns: tuple[int, bool] | None = None
         self._window: tuple[int, dict[Signature, ToolCall]] | None = None
         self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
@@ -412,14 +410,20 @@ class Timeline:
 
         False is sure. What most timelines answer, for next to nothing.
         """
-        at = self._rounds.at
-        if (newest := at(0)) is None:
+        if self._returns is None or self._returns[0] != size:
+            self._returns = size, self._finds_return(size)
+        return self._returns[1]
+
+    def _finds_return(self, size: int) -> bool:
+        if not (first := self._rounds.slice(0, size + 1)):  # read at once
             return False
-        mine = newest.calls
+        mine = first[0].calls
         if len(mine) > MIN_WINDOW_CALLS or "" in [call.name for call in mine]:
             return True  # comparing each with each would cost more than it could save; calls without name do not count
-        index = rounds = calls = 0
-        while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := at(index := index + 1)):
+        rounds = calls = 0
+        for round_ in islice(self, 1, None):
+            if rounds >= size and calls >= MIN_WINDOW_CALLS:
+                break
             if len(round_.calls) > MIN_WINDOW_CALLS:
                 return True
             executed = 0

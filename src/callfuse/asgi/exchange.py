@@ -19,6 +19,8 @@ from callfuse.asgi.guarded import GuardedExchange
 from callfuse.asgi.mending import Mending
 from callfuse.asgi.shape import Shape, is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
+from callfuse.detect import is_healthy
+from callfuse.detect.same_error import may_end
 from callfuse.dialects.base import Continuation, Continuing, Dialect, Request, continuing
 from callfuse.model import ToolCall
 from callfuse.observe import log
@@ -94,9 +96,10 @@ class Exchange:
             host.unguarded("signed chain")
         self._may_withhold = not (signed and stored)
         self._notes: list[tuple[ToolCall, str]] = []
-        has_begun = conversation.timeline.at(0) is not None  # or else there is nothing to judge by
-        self._holds = has_begun and self._judge.any_hold
-        self._hindsight = self._judge.hindsight() if has_begun and conversation.brings_results else None
+        timeline, settings = conversation.timeline, host.settings
+        self._holds = not is_healthy(timeline, settings) and self._judge.any_hold
+        looks_back = conversation.brings_results and may_end(timeline, settings)
+        self._hindsight = self._judge.hindsight() if looks_back else None
 
     @cached_property
     def _judge(self) -> Judge:

@@ -43,10 +43,8 @@ class Engine:
 
     def __init__(self, timeline: Timeline, settings: LoopSettings) -> None:
         self.timeline = timeline
-        is_late = settings.no_repeats_after and weighed(timeline, settings) > settings.no_repeats_after
-        self.settings = settings.late if is_late else settings
+        self.settings = _in_force(timeline, settings)
         self._evidence: Timeline | None = None
-        self._may_return: bool | None = None
         self._own: tuple[Detector, ...] | None = None
         self._recurring: dict[Detector, dict[str, list[ToolCall]]] = {}
         self._could_fire: dict[str, bool] = {}
@@ -79,7 +77,7 @@ class Engine:
         nothing."""
         if self._own is None:
             of_one = [one for one in _that_are_on(self.settings) if not one.of_any_tool]
-            self._own = tuple([one for one in of_one if self._returns or not one.wants_return])
+            self._own = tuple([one for one in of_one if not one.wants_return or _returns(self.timeline, self.settings)])
         return self._own
 
     def _recurring_of(self, detector: Detector) -> dict[str, list[ToolCall]]:
@@ -93,30 +91,9 @@ class Engine:
                     known.setdefault(call.name, []).append(call)
         return known
 
-    @property
-    def _reach(self) -> int:
-        """The rounds of which a call may come again in a loop."""
-        return max(self.settings.window, LENGTHS[-1])
-
-    @property
-    def _returns(self) -> bool:
-        """Whether a call of the newest round may be one of those before: False is sure, and then it takes more than
-        one equal call to make a finding."""
-        if self._may_return is None:
-            timeline = self.timeline
-            at_once = timeline.has_blocks or self.settings.has_twos
-            self._may_return = at_once or timeline.may_return(self._reach)
-        return self._may_return
-
     def is_healthy(self) -> bool:
-        """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their
-        newest round is new and of known tools."""
-        newest = self.timeline.at(0)
-        if newest is None:
-            return True
-        if not self.settings.wants_returns or self._returns:
-            return False
-        return True not in [self.timeline.lacks(call.name) for call in newest.calls]
+        """Whether no call could be found whatever it is. True is sure."""
+        return _is_healthy(self.timeline, self.settings)
 
     def could_fire(self, name: str) -> bool:
         """Whether anything could be found in a call of this tool, whatever its arguments."""
@@ -287,7 +264,7 @@ class Engine:
         for one in stretch:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
-        earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(self._reach))
+        earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(_reach(self.settings)))
         outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
         return next((outcome.text for outcome in outcomes if outcome), "")
 
@@ -299,3 +276,35 @@ def _that_are_on(settings: LoopSettings) -> Sequence[Detector]:
         loosest = settings.for_tool(ANY_TOOL)
         known[DETECTORS] = tuple([one for one in DETECTORS if loosest.settings.enabled and one.limits(loosest)[0]])
     return known[DETECTORS]
+
+
+def is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
+    """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their newest
+    round is new and of known tools."""
+    return _is_healthy(timeline, _in_force(timeline, settings))
+
+
+def _is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
+    newest = timeline.at(0)
+    if newest is None:
+        return True
+    if not settings.wants_returns or _returns(timeline, settings):
+        return False
+    return True not in [timeline.lacks(call.name) for call in newest.calls]
+
+
+def _returns(timeline: Timeline, settings: LoopSettings) -> bool:
+    """Whether a call of the newest round may be one of those before: False is sure, and then it takes more than one
+    equal call to make a finding."""
+    return timeline.has_blocks or settings.has_twos or timeline.may_return(_reach(settings))
+
+
+def _reach(settings: LoopSettings) -> int:
+    """The rounds of which a call may come again in a loop."""
+    return max(settings.window, LENGTHS[-1])
+
+
+def _in_force(timeline: Timeline, settings: LoopSettings) -> LoopSettings:
+    """What holds in a timeline of this length."""
+    is_late = settings.no_repeats_after and weighed(timeline, settings) > settings.no_repeats_after
+    return settings.late if is_late else settings

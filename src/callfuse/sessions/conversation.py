@@ -16,7 +16,10 @@ retry or a restarted guard neither adds nor erases evidence:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from functools import partial
+from itertools import takewhile
+from operator import is_not
+from typing import Final, cast
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
@@ -26,6 +29,8 @@ from callfuse.model import NOWHERE, Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
+
+_IS_ROUND: Final = partial(is_not, None)
 
 
 class Conversation:
@@ -49,7 +54,7 @@ class Conversation:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
         history = self._history()
-        self._rounds = Replayed(cast(Iterator[Round], iter(history.__next__, None)))
+        self._rounds = Replayed(cast(Iterator[Round], takewhile(_IS_ROUND, history)))
         self._earlier = Replayed(_timelines(history))
         self._turn_at = NOWHERE
         self._turn: bytes | None = None

@@ -99,10 +99,18 @@ _KEPT_LENGTH: Final = 2048
 
 def failed(content: Any, is_error: bool | None = None) -> bool | None:
     """Whether a result is an error, for a part of what its outcome costs; None if its outcome is unknown."""
+    is_kept = isinstance(content, str) and len(content) <= _KEPT_LENGTH
+    return (_failed_kept if is_kept else _failed)(content, is_error)
+
+
+def _failed(content: Any, is_error: bool | None) -> bool | None:
     parts = list(parts_of(content))
     if _is_gone(parts):
         return None
     return bool(is_error) if is_error is not None else any(map(tells_error, parts[:_READ]))
+
+
+_failed_kept = lru_cache(maxsize=1024)(_failed)
 
 
 def _is_gone(parts: Sequence[Part]) -> bool:
