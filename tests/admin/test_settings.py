@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
 from types import ModuleType
@@ -164,16 +165,12 @@ async def test_a_wrong_question(query: str, problem: str) -> None:
 class Forgetful:
     """A store that keeps no list of its sessions."""
 
-    async def read(self, lane: Lane, now: float) -> LaneState:
+    async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Nothing is kept."""
-        return LaneState()
+        return LaneState(), SessionState()
 
-    async def write(self, lane: Lane, state: LaneState, now: float) -> None:
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
         """Nothing is kept."""
-
-    async def read_session(self, session: SessionKey, now: float) -> SessionState:
-        """Nothing is kept."""
-        return SessionState()
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
         """Nothing is kept."""

@@ -101,7 +101,7 @@ class ChatCommands:
         follower = continuing(request)
         if follower is not None and follower.begins_chain and (opening := follower.after_aside()):
             state = LaneState(session=session.name)
-            await self._ledger.write(lane_at(session.lane, opening), state, session.now)
+            await self._ledger.write({lane_at(session.lane, opening): state}, session.now)
 
 
 class Status:

@@ -315,21 +315,23 @@ class Exchange:
             return
         now = host.clock()
         state = self._conversation.after(rounds, notes, now, max_rounds=host.settings.max_rounds)
+        lanes = {self._lane: state}
         if self._continuing is not None:
-            await self._keep_place(self._continuing, state, record, now)
-        else:
-            await host.ledger.write(self._lane, state, now)
+            lanes = self._places(self._continuing, state, record)
+        await host.ledger.write(lanes, now)
 
-    async def _keep_place(self, request: Continuing, state: LaneState, record: Record, now: float) -> None:
-        """Keep the state where the next request will look for it: in its lane, or where an answer's id leads."""
+    def _places(self, request: Continuing, state: LaneState, record: Record) -> dict[Lane, LaneState]:
+        """The state where the next request will look for it: in its lane, or where an answer's id leads."""
         known = request.continuation(self._conversation.continuation, record.answers)
         opening = request.after(record.answers[0].id) if record.answers else ()
+        lanes: dict[Lane, LaneState] = {}
         if opening:
             there = replace(state, notes={}, continuation=known, session=self._session)
-            await self._host.ledger.write(lane_at(self._lane, opening), there, now)
+            lanes[lane_at(self._lane, opening)] = there
         if not (request.chained and opening):
             here = known if request.chained else Continuation(known.items)
-            await self._host.ledger.write(self._lane, replace(state, continuation=here), now)
+            lanes[self._lane] = replace(state, continuation=here)
+        return lanes
 
     def _failed_open(self, cause: str) -> None:
         self._host.failed_open(cause, self._session)

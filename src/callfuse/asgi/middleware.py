@@ -118,13 +118,13 @@ class CallFuseMiddleware:
             own = self._from_headers(host, found)
             lane = lane_of(found, request, query, payload)
             now = host.clock()
-            state = await self.ledger.read(lane, now)
-            name = state.session or lane.session
-            kept = self._commands.holding(await self.ledger.read_session((lane.credential, name), now))
+            state, kept = await self.ledger.read(lane, now)
+            kept = self._commands.holding(kept)
             signed = headers.is_signed(found)
             if typed.any and signed:
                 host.unguarded("signed command")
             elif typed.any:
+                name = state.session or lane.session
                 session, status = Session(lane, name, now), Status(host.settings, model, own)
                 kept, answer = await self._commands.carry_out(typed, request, session, kept, status)
                 if answer is not None:

@@ -6,6 +6,7 @@ user has set for all of its lanes.
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -106,18 +107,15 @@ class SessionState:
 
 
 class Ledger(Protocol):
-    """A store of lanes and sessions."""
+    """A store of lanes and sessions. An exchange reads once and writes once at most."""
 
-    async def read(self, lane: Lane, now: float) -> LaneState:
-        """The lane's state; an empty one where it is not known."""
+    async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
+        """The lane's state, an empty one where it is not known, and what its session has set, which is then kept for
+        longer. The session's name is that which the state knows, else the lane's."""
         ...
 
-    async def write(self, lane: Lane, state: LaneState, now: float) -> None:
-        """Keep the lane's state."""
-        ...
-
-    async def read_session(self, session: SessionKey, now: float) -> SessionState:
-        """What a session has set, which is then kept for longer; nothing where it is not known."""
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+        """Keep the states of an exchange's lanes, all of one credential."""
         ...
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
@@ -155,27 +153,31 @@ class MemoryLedger:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    async def read(self, lane: Lane, now: float) -> LaneState:
-        """The lane's state; an empty one where it is not known or has not been used for too long."""
+    async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
+        """The state of a lane and what its session has set; nothing of either that has not been used for too long."""
         state = self._lanes.get(lane)
-        return state if state is not None and now - state.used <= self._ttl_s else LaneState()
+        if state is None or now - state.used > self._ttl_s:
+            state = LaneState()
+        if not self._sessions:  # in most processes nobody ever sets anything
+            return state, _NOTHING_SET
+        return state, self._session((lane.credential, state.session or lane.session), now)
 
-    async def write(self, lane: Lane, state: LaneState, now: float) -> None:
-        """Keep the lane's state; lanes out of time, and the longest unused beyond the limit, go."""
-        state.used = now
-        self._lanes[lane] = state
-        self._lanes.move_to_end(lane)
-        while self._lanes and self._is_over(len(self._lanes), next(iter(self._lanes.values())).used, now):
-            self._lanes.popitem(last=False)
-
-    async def read_session(self, session: SessionKey, now: float) -> SessionState:
-        """What a session has set; nothing where it has not been used for too long."""
-        used, state = self._sessions.get(session, (now, _NOTHING_SET))
+    def _session(self, key: SessionKey, now: float) -> SessionState:
+        used, state = self._sessions.get(key, (now, _NOTHING_SET))
         if state is _NOTHING_SET or now - used > self._ttl_s:
             return _NOTHING_SET
-        self._sessions[session] = now, state
-        self._sessions.move_to_end(session)
+        self._sessions[key] = now, state
+        self._sessions.move_to_end(key)
         return state
+
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+        """Keep the states of lanes; lanes out of time, and the longest unused beyond the limit, go."""
+        for lane, state in lanes.items():
+            state.used = now
+            self._lanes[lane] = state
+            self._lanes.move_to_end(lane)
+        while self._lanes and self._is_over(len(self._lanes), next(iter(self._lanes.values())).used, now):
+            self._lanes.popitem(last=False)
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
         """Keep what a session has set; sessions go as lanes do."""
