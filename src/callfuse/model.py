@@ -30,6 +30,9 @@ MIN_WINDOW_CALLS: Final = 10
 NOWHERE: Final = -1
 """The position of a round that the request does not hold."""
 
+READ_AT_ONCE: Final = 11
+"""So many rounds at least: a window of the default size, and the newest."""
+
 ANY_TOOL: Final = "*"
 """Some tool or other, where it does not matter which."""
 
@@ -316,7 +319,7 @@ class Replayed(Generic[T]):
     def _reads_to(self, index: int) -> bool:
         """Read up to the item at this place; False where there is none."""
         read = self._read
-        read += islice(self._source, index + 1 - len(read))
+        read += islice(self._source, max(index + 1, READ_AT_ONCE) - len(read))
         return len(read) > index
 
 

@@ -26,9 +26,10 @@ class RequestBody:
         """Read the body, unless it is longer than `limit` bytes or the client leaves."""
         size = 0
         while True:
-            message = await self._next()
+            message = await self._receive()
             self._messages.append(message)
             if message["type"] != "http.request":
+                self.gone = message["type"] == "http.disconnect"
                 return
             size += len(message.get("body", b""))
             if size > limit:

@@ -264,7 +264,8 @@ class Engine:
         for one in stretch:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
-        earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(_reach(self.settings)))
+        rounds = self.past.rounds_of_window(_reach(self.settings))
+        earlier = (round_.find(call.name, call.signature) for round_ in rounds)
         outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
         return next((outcome.text for outcome in outcomes if outcome), "")
 
@@ -279,8 +280,8 @@ def _that_are_on(settings: LoopSettings) -> Sequence[Detector]:
 
 
 def is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
-    """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their newest
-    round is new and of known tools."""
+    """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their
+    newest round is new and of known tools."""
     return _is_healthy(timeline, _in_force(timeline, settings))
 
 
