@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.jsontext import Edit, NotJSON, apply, dumps, loads, loads_exact
+from callfuse.jsontext import Edit, ExactAt, NotJSON, apply, dumps, loads, loads_exact
 
 WIDE = 123456789012345678901234567890
 
@@ -35,6 +35,13 @@ def test_wide_integers_keep_their_digits_when_asked() -> None:
     """The fast reader rounds beyond 64 bits; the exact one never does."""
     assert loads(str(WIDE)) == float(WIDE)
     assert loads_exact(str(WIDE)) == WIDE
+
+
+def test_a_value_at_a_place_is_read_exactly() -> None:
+    """Only when it is asked for; what is missing there is None."""
+    text = b'{"calls": [{"input": {"n": %d}}, {}]}' % WIDE
+    assert ExactAt(text, "calls", 0, "input")() == {"n": WIDE}
+    assert ExactAt(text, "calls", 1, "input")() is None
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,22 @@ def loads_exact(text: bytes | str) -> Any:
         raise NotJSON(str(error)) from None
 
 
+class ExactAt:
+    """Reads the value at a place of a JSON text as `loads_exact` does, when it is called; None where there is none."""
+
+    __slots__ = ("_path", "_text")
+
+    def __init__(self, text: bytes, *path: str | int) -> None:
+        self._text = text
+        self._path = path
+
+    def __call__(self) -> Any:
+        value = loads_exact(self._text)
+        for step in self._path:
+            value = value.get(step) if isinstance(value, dict) else value[step]
+        return value
+
+
 def dumps(value: Any) -> bytes:
     """A value as compact UTF-8 JSON; lone surrogates and wide integers are written as escapes and digits."""
     try:

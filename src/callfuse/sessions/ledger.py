@@ -55,9 +55,12 @@ class KeptCall(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KeptRound:
-    """A round: where in the history it was delivered, when (seconds), after which user message (a digest)."""
+    """A round: where in the history it was delivered, when (seconds), after which user message (a digest).
+
+    Never changed; to have Python see to that would cost each request more than all else that it keeps.
+    """
 
     position: int
     time: float | None
@@ -70,8 +73,8 @@ class KeptRound:
 
     def __post_init__(self) -> None:
         """What each request asks of each round."""
-        object.__setattr__(self, "delivered", tuple([call for call in self.calls if not call.withheld]))
-        object.__setattr__(self, "blocked", any(call.blocked for call in self.calls))
+        self.delivered = tuple([call for call in self.calls if not call.withheld])
+        self.blocked = True in [call.blocked for call in self.calls]
 
     def restored(self) -> Round:
         """The round as detectors read it: it stands nowhere in the request."""

@@ -1,7 +1,6 @@
 """Requests of Anthropic messages: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from callfuse.dialects.anthropic.read import is_client_call
@@ -13,7 +12,7 @@ from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts, without_parts
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads, loads_exact
+from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
 
 
@@ -76,7 +75,7 @@ class MessagesRequest:
                 found = [
                     (str(block.get("tool_use_id") or ""), Result(block.get("content"), block.get("is_error")))
                     for block in blocks
-                    if _is_result(block)
+                    if type(block) is dict and block.get("type") == "tool_result"
                 ]
                 real = not 0 < len(found) == len(blocks) and _is_real_user(message)
                 if real:
@@ -209,22 +208,20 @@ class MessagesRequest:
     def _calls(self, position: int) -> tuple[ToolCall, ...]:
         """The client's calls in the assistant message at `position`."""
         content = self._messages[position].get("content")
+        if type(content) is not list:
+            return ()
         return tuple(
             [
                 ToolCall(
                     str(block.get("id") or ""),
                     str(block.get("name") or ""),
                     block.get("input"),
-                    exact=partial(self._exact_input, position, at),
+                    exact=ExactAt(self.body, "messages", position, "content", at, "input"),
                 )
-                for at, block in enumerate(content if isinstance(content, list) else ())
+                for at, block in enumerate(content)
                 if is_client_call(block)
             ]
         )
-
-    def _exact_input(self, position: int, block: int) -> Any:
-        """A call's input with all digits of its integers."""
-        return loads_exact(self.body)["messages"][position]["content"][block].get("input")
 
 
 def _results(message: Any) -> Iterator[tuple[int, str, Payload]]:

@@ -1,7 +1,6 @@
 """Requests of Bedrock's Converse: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from callfuse.dialects.base import AskError, Attempt, Block, Manner, Note, Writer
@@ -12,7 +11,7 @@ from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts, without_parts
 from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads, loads_exact
+from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
 
 
@@ -217,13 +216,9 @@ class ConverseRequest:
         calls = []
         for at, use in calls_in(self._messages[position].get("content")):
             call = call_of(use)
-            call.exact = partial(self._exact_input, position, at)
+            call.exact = ExactAt(self.body, "messages", position, "content", at, "toolUse", "input")
             calls.append(call)
         return tuple(calls)
-
-    def _exact_input(self, position: int, block: int) -> Any:
-        """A call's input with all digits of its integers."""
-        return loads_exact(self.body)["messages"][position]["content"][block]["toolUse"].get("input")
 
 
 def _results(message: Any) -> Iterator[tuple[int, str, Payload]]:

@@ -4,7 +4,7 @@ Older versions give them neither id nor index, some an index from the second cal
 order. Arguments are objects and may be missing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
@@ -59,17 +59,12 @@ def parts_of(part: Any) -> tuple[str, str, Payload]:
     return str(id_ or ""), str(name or ""), function
 
 
-def calls_of(message: Any, exact: Callable[[int], Any] | None = None) -> Iterator[ToolCall]:
-    """The calls of a whole message, of an answer or of a history; `exact` reads a call's arguments with all digits."""
+def calls_of(message: Any) -> Iterator[ToolCall]:
+    """The calls of a whole message, of an answer or of a history."""
     parts = message.get("tool_calls") if isinstance(message, dict) else None
-    for at, part in enumerate(parts if isinstance(parts, list) else ()):
+    for part in parts if isinstance(parts, list) else ():
         id_, name, function = parts_of(part)
-        arguments = function.get("arguments", "")
-        yield ToolCall(id_, name, arguments, exact=_at(exact, at))
-
-
-def _at(exact: Callable[[int], Any] | None, at: int) -> Callable[[], Any] | None:
-    return None if exact is None else lambda: exact(at)
+        yield ToolCall(id_, name, function.get("arguments", ""))
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

@@ -14,7 +14,7 @@ from callfuse.dialects.ollama.whole import splice_whole, thin_whole
 from callfuse.dialects.ollama.write import NO_TIME, ChatWriter
 from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads, loads_exact
+from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
 
 
@@ -165,11 +165,10 @@ class ChatRequest:
 
     def _calls(self, position: int) -> tuple[ToolCall, ...]:
         """The calls of the assistant message at `position`."""
-
-        def exact(at: int) -> Any:
-            return loads_exact(self.body)["messages"][position]["tool_calls"][at]["function"]["arguments"]
-
-        return tuple(calls_of(self._messages[position], exact))
+        calls = tuple(calls_of(self._messages[position]))
+        for at, call in enumerate(calls):
+            call.exact = ExactAt(self.body, "messages", position, "tool_calls", at, "function", "arguments")
+        return calls
 
 
 def _without_thinking(message: Any, path: tuple[str | int, ...]) -> list[Edit]:
