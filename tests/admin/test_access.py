@@ -263,7 +263,7 @@ async def test_over_a_socket() -> None:
         opened = await client.post(f"{PATH}/", data={"token": TOKEN}, headers={"origin": base_url})
         assert (opened.status_code, opened.headers["location"]) == (303, "./")
         (name,) = SimpleCookie(opened.headers["set-cookie"])
-        assert (await client.get(f"{PATH}/settings")).json()[0]["key"] == "tool_call_loop.enabled"
+        assert (await client.get(f"{PATH}/settings")).json()[0]["key"] == "store"
         assert (await client.head(f"{PATH}/settings")).content == b""
         assert (await client.get("/%5Fcallfuse%2Fhealth")).json()["status"] == "ok"
         assert name not in (await client.get("/v1/models")).request.headers.get("cookie", "")

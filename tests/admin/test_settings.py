@@ -30,6 +30,7 @@ tool_call_loop:
   per_tool:
     search_*: {max_calls: 9}
 serve: {upstream: "https://me:s3cret@h.example/v1", routes: ["/b=http://you:s3cret@g.example"]}
+store: "rediss://me:s3cret@cache.example/1?ssl_keyfile=s3cret"
 """
 HOSTILE = "<script>alert('x')</script>\"&\u202e\x1b[31m\n"
 SESSION = "session-of-the-test"
@@ -73,6 +74,7 @@ async def test_settings_are_what_explain_prints(file: Path, model: str, tool: st
     for text in (explained.stdout, page):
         assert "https://***@h.example/v1" in text
         assert "http://***@g.example" in text
+        assert "rediss://***@cache.example/1?***" in text
         assert "s3cret" not in text
 
 

@@ -7,6 +7,7 @@ from callfuse.cli.serve import Settled, from_parent, to_worker
 from callfuse.config import resolve
 
 GIVEN = {
+    "store": "redis://me:s3cret@h",
     "tool_call_loop": {
         "mode": ["warn", "block"],
         "max_repeats": 3,
@@ -19,7 +20,10 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("origin", [None, Origin("c.yaml", {"port": 1, "host": None}, "1 2 3")])
+OPTIONS = {"store": "memory://", "serve": {"port": 1, "host": None}}
+
+
+@pytest.mark.parametrize("origin", [None, Origin("c.yaml", OPTIONS, "1 2 3")])
 @pytest.mark.parametrize("given", [GIVEN, {}])
 def test_a_worker_has_what_its_parent_resolved(given: dict[str, object], origin: Origin | None) -> None:
     """Value by value, and it knows as well as its parent which of them are defaults."""

@@ -28,6 +28,7 @@ tool_call_loop:
       error_messages: {block: Stop.}
     search_web: {ignore: [time, id], poller: true}
 serve: {upstream: "https://me:s3cret@h.example/v1?"}
+store: redis://me:s3cret@cache.example/1
 """
 
 
@@ -58,6 +59,8 @@ def rows(tmp_path: Path) -> dict[str, Row]:
         ("tool_call_loop.changes_state", False, "default", ""),
         ("serve.upstream", "https://***@h.example/v1", "server", "c.yaml, line 16"),
         ("serve.port", 8100, "default", ""),
+        ("store", "redis://***@cache.example/1", "server", "c.yaml, line 17"),
+        ("store_timeout_s", 0.25, "default", ""),
     ],
 )
 def test_a_value_with_its_tier_and_source(

@@ -84,7 +84,7 @@ def test_names_that_change_nothing(env: dict[str, str]) -> None:
         ("CALLFUSE_TOKEN", "did you mean CALLFUSE_ADMIN_TOKEN?"),
         ("CALLFUSE_PORT", "did you mean CALLFUSE_SERVE_PORT?"),
         ("CALLFUSE_CONFIG_FILE", "did you mean CALLFUSE_CONFIG?"),
-        ("CALLFUSE_QQQQ", "the variables are CALLFUSE_CONFIG, TOOL_LOOP_DETECTION_ENABLED, "),
+        ("CALLFUSE_QQQQ", "the variables are CALLFUSE_CONFIG, CALLFUSE_STORE, CALLFUSE_STORE_TIMEOUT_S, "),
     ],
 )
 def test_an_unknown_name_is_told_the_right_one(name: str, right: str) -> None:

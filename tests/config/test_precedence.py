@@ -15,6 +15,7 @@ from callfuse.proxy.settings import ServeSettings
 # For each key that has three other valid values in one text form: what the file, the environment and the keyword say.
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "mode": ("observe", "warn", "block"),
+    "store": ("redis://file.example", "valkey://env.example:1/2", "memory://"),
     "finish_reason": ("error", "stop", "error"),
     "usage": ("sum", "last", "sum"),
     "similarity_threshold": (0.5, "0.6", 0.7),
@@ -122,8 +123,11 @@ def test_options_override_every_source_for_their_keys(tmp_path: Path) -> None:
     """A command line option wins; one that was not given changes nothing."""
     file = yaml_file(tmp_path, ("serve", "port"), 9001)
     env = {"CALLFUSE_SERVE_PORT": "9002", "CALLFUSE_SERVE_HOST": "10.0.0.2"}
-    config = load_config(file, env, options={"port": 9003, "host": None})
-    assert (config.serve.port, config.serve.host) == (9003, "10.0.0.2")
+    env["CALLFUSE_STORE"] = "redis://env.example"
+    config = load_config(file, env, options={"store": None, "serve": {"port": 9003, "host": None}})
+    assert (config.serve.port, config.serve.host, config.store) == (9003, "10.0.0.2", "redis://env.example")
+    config = load_config(file, env, options={"store": "memory://", "serve": {"port": None}})
+    assert (config.serve.port, config.store) == (9002, "memory://")
 
 
 def test_nothing_given_is_the_defaults() -> None:

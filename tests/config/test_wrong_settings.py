@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from callfuse.config.wording import allowed
 from callfuse.errors import ConfigError
 from callfuse.policy.sections import COMMAND_KEYS
 from callfuse.proxy.settings import ServeSettings
+from callfuse.stores.address import RIGHT_STORE
 
 RUNGS = "observe, warn, steer, force_text, escalate, block"
 MODES_RIGHT = (
@@ -135,19 +137,34 @@ ADMIN = [
     ("path", "/ä", "'/ä'", ADMIN_PATH_RIGHT),
     ("path", None, "null", "use text that is not empty"),
 ]
-WRONG = [
-    (block, *row) for block, rows in (("tool_call_loop", LOOP), ("serve", SERVE), ("admin", ADMIN)) for row in rows
+AT_THE_TOP = [
+    ("store", "localhost:6379", "'localhost:6379'", RIGHT_STORE),
+    ("store", "reddis://me:s3cret@h", "'reddis://***@h'", "there is no such store; did you mean redis://?"),
+    ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", RIGHT_STORE),
+    ("store", 6379, "6379", "use text that is not empty"),
+    ("store", False, "false", "use text that is not empty"),
+    ("store", {"url": "redis://h"}, "a mapping", "use text that is not empty"),
+    ("store_timeout_s", 0, "0", "use a number above 0"),
+    ("store_timeout_s", "soon", "'soon'", "use a number above 0"),
 ]
+BLOCKS: dict[str, Sequence[tuple[Any, ...]]]
+BLOCKS = {
+    "tool_call_loop.": LOOP,
+    "serve.": SERVE,
+    "admin.": ADMIN,
+    "": AT_THE_TOP,
+}
+WRONG = [(f"{block}{key}", *rest) for block, rows in BLOCKS.items() for key, *rest in rows]
 
 
-@pytest.mark.parametrize(("block", "key", "value", "shown", "right"), WRONG)
-def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, right: str) -> None:
+@pytest.mark.parametrize(("key", "value", "shown", "right"), WRONG)
+def test_a_wrong_value_is_named(key: str, value: Any, shown: str, right: str) -> None:
     """The message is one line: full path, value, source, what is allowed."""
     given = value
     for name in reversed(key.split(".")):
         given = {name: given}
-    message = complaint({block: given})
-    assert message.startswith(f"{block}.{key} = {shown} (keyword): ")
+    message = complaint(given)
+    assert message.startswith(f"{key} = {shown} (keyword): ")
     assert right in message
     assert "\n" not in message
 
@@ -167,8 +184,10 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
         ({"serve": {"workrs": 2}}, "serve.workrs (keyword): unknown key; did you mean serve.workers?"),
         ({"tool_call_loop": {"error_messages": {"blok": "x"}}}, "tool_call_loop.error_messages.blok (keyword): unknown"
          " key; did you mean tool_call_loop.error_messages.block?"),
-        ({"store": "redis://u:s3cret@h"}, "store (keyword): unknown key; the keys here are tool_call_loop, serve,"
-         " admin"),
+        ({"qqqq": "redis://u:s3cret@h"}, "qqqq (keyword): unknown key; the keys here are store, store_timeout_s,"
+         " tool_call_loop, serve, admin"),
+        ({"serve": {"store": "redis://u:s3cret@h"}}, "serve.store (keyword): unknown key; did you mean store?"),
+        ({"stor": "redis://u:s3cret@h"}, "stor (keyword): unknown key; did you mean store?"),
         ({"similarity": {}}, "similarity (keyword): unknown key; did you mean tool_call_loop.similarity?"),
         ({"upsteam": "s3cret"}, "upsteam (keyword): unknown key; did you mean serve.upstream?"),
         ({"tool_call_loop": {"detectors": {"no_new": 4}}}, "tool_call_loop.detectors.no_new (keyword): unknown key; did"
@@ -185,7 +204,8 @@ def test_a_wrong_value_is_named(block: str, key: str, value: Any, shown: str, ri
          " tool_call_loop?"),
         ({"tool_call_loop": {"models": {"openai:*": {"detectors": {"cicle": 3}}}}}, "tool_call_loop.models.openai:*."
          "detectors.cicle (keyword): unknown key; did you mean tool_call_loop.models.openai:*.detectors.cycle?"),
-        ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are tool_call_loop, serve, admin"),
+        ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are store, store_timeout_s,"
+         " tool_call_loop, serve, admin"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:
@@ -368,6 +388,9 @@ def test_no_message_holds_a_credential(upstream: str) -> None:
     with pytest.raises(ValidationError) as caught:
         ServeSettings(upstream=upstream)
     assert "s3cret" not in str(caught.value)
+    message = complaint(CALLFUSE_STORE=upstream)
+    assert message.startswith("store = '")
+    assert "s3cret" not in message
 
 
 @pytest.mark.parametrize(

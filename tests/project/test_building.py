@@ -102,11 +102,11 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 def test_every_import_is_a_requirement() -> None:
     """What the middleware imports is in the core's requirements, the rest in an extra."""
     shell = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
-    lazy = {"zstandard"}
+    lazy = {"zstandard", "redis"}
     core = [module for module in modules() if module.package not in shell]
     assert undeclared(core, requirements()) <= lazy
-    assert undeclared(modules(), requirements("serve", "demo")) == set()
-    assert lazy <= {one.name for one in requirements("serve")}
+    assert undeclared(modules(), requirements("serve", "demo", "redis")) == set()
+    assert lazy <= {one.name for one in requirements("serve", "redis")}
 
 
 def test_a_missing_requirement_is_found() -> None:
@@ -121,7 +121,7 @@ def test_constraints_meet_the_requirements() -> None:
     exact = dict(line.split("==") for line in lines)
     group = [Requirement(line) for line in METADATA["dependency-groups"]["dev"]]
     assert sorted(exact) == sorted(one.name for one in group if one.name != "callfuse")
-    for one in (*requirements("serve", "demo"), *group):
+    for one in (*requirements("serve", "demo", "redis"), *group):
         assert one.name not in exact or one.specifier.contains(exact[one.name]), one.name
 
 

@@ -173,6 +173,7 @@ FOREIGN = {
     "aiohttp",
     "httpx",
     "httpx2",
+    "redis",
     "rich",
     "sse_starlette",
     "starlette",

@@ -12,7 +12,7 @@ from callfuse.asgi.body import RequestBody, UnreadableBodyError, decoded
 from callfuse.asgi.commands import NOTHING, Aside, ChatCommands, Session, Status, Unjudged, merged
 from callfuse.asgi.exchange import Exchange, Host, OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
-from callfuse.config import Source, resolve
+from callfuse.config import Resolved, Source, resolve, with_store
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.dialects.base import continuing
 from callfuse.jsontext import NotJSON, apply, loads
@@ -22,7 +22,8 @@ from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.identity import lane_of
-from callfuse.sessions.ledger import Ledger, MemoryLedger
+from callfuse.sessions.ledger import Connected, Ledger
+from callfuse.stores.opening import opened
 
 MOST_DIGITS = 19
 """Of a content length; Python reads no number of thousands."""
@@ -34,8 +35,9 @@ class CallFuseMiddleware:
     """The fuse around `app`.
 
     `config` is a mapping in the shape of the configuration file, the path of one, or None: then the environment and
-    `CALLFUSE_CONFIG` decide. `store` keeps what the requests do not say (default: this process's memory, bounded).
-    `on_loop`, sync or async, sees each `Verdict` before it is carried out: None keeps it, a rung or `allow` changes it.
+    `CALLFUSE_CONFIG` decide. `store` keeps what the requests do not say: a `Ledger`, or the URL of one, which wins over
+    the configuration's (default: this process's memory, bounded). `on_loop`, sync or async, sees each `Verdict` before
+    it is carried out: None keeps it, a rung or `allow` changes it.
     Raises ConfigError for a setting that is wrong. Does no IO before the first request.
     """
 
@@ -44,28 +46,40 @@ class CallFuseMiddleware:
         app: ASGIApp,
         config: Source | None = None,
         *,
-        store: Ledger | None = None,
+        store: Ledger | str | None = None,
         on_loop: OnLoop | None = None,
     ) -> None:
         self.app = app
-        resolved = resolve(config)
+        self._url = store if isinstance(store, str) else None
+        resolved = self._resolve(config)
         settings = resolved.config.tool_call_loop
         self.counts = Counts()
-        if store is None:
-            store = MemoryLedger(max_lanes=settings.max_sessions, ttl_s=TIMES_KEPT * settings.ttl_seconds)
+        self._owns_store = store is None or isinstance(store, str)
+        if store is None or isinstance(store, str):
+            store = opened(
+                resolved.config.store,
+                max_lanes=settings.max_sessions,
+                ttl_s=TIMES_KEPT * settings.ttl_seconds,
+                timeout_s=resolved.config.store_timeout_s,
+                counts=self.counts,
+            )
         self.ledger: Ledger = store
         self._host = Host(app, settings, self.ledger, self.counts, on_loop, time.time)
         self.configure(resolved)
 
     def configure(self, config: Source | None = None) -> None:
-        """Let a configuration hold for the exchanges that begin from now on, but for `max_sessions`, which stays as it
-        was. Raises ConfigError for a wrong one; then the old one stays."""
-        self.resolved = resolve(config)
+        """Let a configuration hold for the exchanges that begin from now on, but for `max_sessions` and the store,
+        which stay as they were. Raises ConfigError for a wrong one; then the old one stays."""
+        self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         self._may_judge = self.settings.may_judge
         self._backend_of = self.resolved.config.serve.backend_of
         self._host = replace(self._host, settings=self.settings)
         self._commands = ChatCommands(self.settings.commands, self.ledger, self.counts)
+
+    def _resolve(self, config: Source | None) -> Resolved:
+        resolved = resolve(config)
+        return resolved if self._url is None else with_store(resolved, self._url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
@@ -78,6 +92,9 @@ class CallFuseMiddleware:
                     self._host.unguarded(api)
             found = headers.read(scope)
             scope = overrides.stripped(scope, found)
+        elif scope["type"] == "lifespan" and self._owns_store:
+            await self._live(scope, receive, send)
+            return
         if dialect is None:
             await self.app(scope, receive, send)
             return
@@ -87,6 +104,14 @@ class CallFuseMiddleware:
             await self.app(scope, body.replay(), send)
         else:
             await exchange.run(scope, body, send)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The app's life in its host; at its end the store's connections are closed."""
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            if isinstance(self.ledger, Connected):
+                await self.ledger.aclose()
 
     async def _read(
         self, scope: Scope, found: dict[bytes, bytes], body: RequestBody, dialect: Dialect

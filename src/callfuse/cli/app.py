@@ -13,6 +13,7 @@ from callfuse.config import Resolved, resolve
 from callfuse.config.environment import CONFIG_FILE, admin_token
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import LOG_LEVELS, RIGHT_UPSTREAM, ServeSettings
+from callfuse.stores.opening import require
 
 app = typer.Typer(
     name="callfuse",
@@ -61,7 +62,13 @@ def serve(
     ] = None,
     port: Annotated[int | None, typer.Option(help=f"The port to listen on, 0 for a free one; {_else('port')}")] = None,
     workers: Annotated[
-        int | None, typer.Option(help=f"Processes, each with sessions of its own; {_else('workers')}")
+        int | None, typer.Option(help=f"Processes, each with sessions of its own or a --store; {_else('workers')}")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A Redis or Valkey that processes share, as in redis://localhost:6379; else memory."
+        ),
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help=f"One of {', '.join(LOG_LEVELS)}; {_else('log_level')}")
@@ -78,7 +85,8 @@ def serve(
     A browser sees the settings that hold at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN; where
     that is not set, one is made up and printed at the start.
     """
-    options = {"upstream": upstream, "host": host, "port": port, "workers": workers, "log_level": log_level}
+    of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers, "log_level": log_level}
+    options = {"store": store, "serve": of_serve}
     try:
         settled = _settled(config, options)
         token = admin_token(os.environ)
@@ -94,11 +102,13 @@ def serve(
 
 
 def _settled(file: Path | None, options: Mapping[str, object]) -> Resolved:
-    """The configuration of every source; `ConfigError` also where it names nothing to stand in front of."""
+    """The configuration of every source; `ConfigError` also where it names nothing to stand in front of, or a store
+    that cannot be used here."""
     resolved = resolve(file, options=options)
     if resolved.config.serve.upstream is None and not resolved.config.serve.routes:
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
         raise ConfigError(f"serve.upstream = null (not given): give {places}; {RIGHT_UPSTREAM}")
+    require(resolved.config.store)
     return resolved
 
 

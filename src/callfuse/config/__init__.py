@@ -21,7 +21,7 @@ from callfuse.config.wording import right, shown, without_credentials
 from callfuse.errors import ConfigError
 from callfuse.policy.nearest import nearest
 
-__all__ = ["Config", "Resolved", "Source", "load_config", "resolve", "without_credentials", "wrong_model"]
+__all__ = ["Config", "Resolved", "Source", "load_config", "resolve", "with_store", "without_credentials", "wrong_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ def load_config(
     """The configuration from every source there is.
 
     `source` is a mapping in the shape of the file, the path of a file (then `CALLFUSE_CONFIG` is not read), or a
-    `Config` or a `Resolved`, which stands as it is. `env` is `os.environ` where not given. `options` are keys of the
-    `serve` block from the command line; one that is None was not given.
+    `Config` or a `Resolved`, which stands as it is. `env` is `os.environ` where not given. `options` are those of the
+    command line, in the shape of the file; one that is None was not given.
     """
     return source if isinstance(source, Config) else resolve(source, env, options=options).config
 
@@ -74,6 +74,13 @@ def resolve(
     return Resolved(config, _sources(given))
 
 
+def with_store(resolved: Resolved, store: str) -> Resolved:
+    """The configuration with the store that a keyword names. Raises ConfigError for a wrong one."""
+    named = resolve({"store": store}, {})
+    config = resolved.config.model_copy(update={"store": named.config.store})
+    return Resolved(config, {**resolved.sources, **named.sources})
+
+
 def _sources(given: Mapping[KeyPath, Given]) -> dict[KeyPath, str]:
     return {path: value.source for path, value in given.items()}
 
@@ -93,9 +100,16 @@ def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object
         layers.append(layer_of(source, _keyword))
     elif source is not None and not given_file:
         layers.append(Layer(problems=[f"config = {shown(source)} (keyword): use a mapping or the path of a file"]))
-    set_options = {key: value for key, value in options.items() if value is not None}
-    layers.append(layer_of({"serve": set_options}, lambda path: f"option --{path[-1].replace('_', '-')}"))
+    layers.append(layer_of(_without_none(options), lambda path: f"option --{path[-1].replace('_', '-')}"))
     return layers
+
+
+def _without_none(options: Mapping[str, object]) -> dict[str, object]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in options.items()
+        if value is not None
+    }
 
 
 def _nested(given: Mapping[KeyPath, Given]) -> dict[str, Any]:

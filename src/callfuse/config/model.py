@@ -7,14 +7,16 @@ to a settings class is known to all of them by existing.
 
 from collections.abc import Iterator
 from types import UnionType
-from typing import get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
 from callfuse.dialects import DIALECTS
+from callfuse.policy.fields import Seconds
 from callfuse.policy.settings import LoopSettings, Strict
 from callfuse.proxy.settings import AdminSettings, ServeSettings
+from callfuse.stores.address import MEMORY, checked
 
 KeyPath = tuple[str, ...]
 
@@ -25,8 +27,14 @@ def item_name(at: int) -> str:
 
 
 class Config(Strict):
-    """Everything that is set at start, one field a top-level block of the file."""
+    """Everything that is set at start: single keys, which TOML wants first, and the blocks of the file."""
 
+    store: Annotated[str, AfterValidator(checked)] = MEMORY
+    """Where it is kept what the requests do not say: `memory://` is the memory of each process, `redis://`, `rediss://`
+    (TLS), `redis+cluster://` and `unix://` a Redis or Valkey that they share. May hold `user:password@`, which is never
+    printed."""
+    store_timeout_s: Seconds = 0.25
+    """How long an exchange waits for such a store, before it goes on without."""
     tool_call_loop: LoopSettings = LoopSettings()
     serve: ServeSettings = ServeSettings()
     admin: AdminSettings = AdminSettings()

@@ -39,17 +39,17 @@ def _in_yaml(key: Key) -> Iterator[str]:
 
 
 def _in_toml(key: Key) -> Iterator[str]:
+    table = key.path[: len(key.path) > 1 or key.section is not None]
+    name = ".".join(key.path[len(table) :])
     if len(key.path) == 1:
         yield ""
-        yield from _comment(_told(key), "")
-        yield f"[{key.path[0]}]"
-        return
     yield from _comment(_told(key), "")
-    if key.default is None:
-        yield f"# {'.'.join(key.path[1:])} is not set"  # TOML has no null
+    if not name:
+        yield f"[{table[0]}]"
+    elif key.default is None:
+        yield f"# {name} is not set"  # TOML has no null
     elif not key.section:
-        value = json.dumps(key.default, ensure_ascii=False)
-        yield f"#{'.'.join(key.path[1:])} = {value}"
+        yield f"#{name} = {json.dumps(key.default, ensure_ascii=False)}"
 
 
 def _told(key: Key) -> str:

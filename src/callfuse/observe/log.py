@@ -78,6 +78,22 @@ def unguarded(cause: str) -> None:
     logger.warning("callfuse does not guard this exchange, nor log others like it: %s", cause)
 
 
+def store_down(store: str, why: str) -> None:
+    """The store that processes share has failed. `why` may be a server's own words."""
+    what = "callfuse goes on from the requests' histories and this process's memory, and tries it again meanwhile"
+    logger.warning("the store %s is down, %s: %s", store, what, _plain(why))
+
+
+def store_up(store: str) -> None:
+    """It has answered again."""
+    logger.info("the store %s is up again", store)
+
+
+def store_without_asyncio(store: str) -> None:
+    """The app does not run under asyncio, which the store needs."""
+    logger.error("the store %s works under asyncio only: callfuse uses this process's memory in its place", store)
+
+
 def _plain(text: str, limit: int = 200) -> str:
     """A text from outside, fit for one line: what is not printable is escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:limit])

@@ -117,7 +117,7 @@ class ServeSettings(Strict):
     port: Annotated[Whole, Field(ge=0, le=65535)] = 8100
     """0 takes any free port and prints which."""
     workers: Annotated[Whole, Field(ge=1)] = 1
-    """Processes. Each keeps its own sessions in memory."""
+    """Processes. Each keeps its own sessions in memory, unless `store` is one that they share."""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = "info"
     """From which level on callfuse logs; at debug each request has a line."""
     connect_timeout_s: Seconds = 10

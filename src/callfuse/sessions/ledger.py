@@ -143,6 +143,15 @@ class SessionList(Protocol):
         ...
 
 
+@runtime_checkable
+class Connected(Protocol):
+    """What a `Ledger` may be besides: one that has connections. It opens them when it is used."""
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        ...
+
+
 class MemoryLedger:
     """Keeps lanes, and sessions that have set something, in this process: at most `max_lanes` of each, for `ttl_s`
     seconds after their last use."""

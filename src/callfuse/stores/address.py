@@ -1,0 +1,104 @@
+"""Where a store is: the URL of a setting goes in, an address comes out that says nothing of credentials when shown.
+
+`memory://` is this process's own memory, all else Redis or Valkey, which speak the same protocol.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from callfuse.policy.nearest import nearest
+
+MEMORY: Final = "memory://"
+SCHEMES: Final = {
+    "memory": "",
+    "redis": "redis",
+    "rediss": "rediss",
+    "unix": "unix",
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "redis+cluster": "redis",
+    "rediss+cluster": "rediss",
+    "valkey+cluster": "redis",
+    "valkeys+cluster": "rediss",
+}
+"""What a URL may begin with, and what redis-py calls it. An `s` is TLS."""
+RIGHT_STORE: Final = (
+    "use memory://, or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss:// (TLS), redis+cluster:// or "
+    "unix:///PATH, as in redis://localhost:6379/0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A Redis or Valkey: its URL as redis-py takes it, whether it is a Cluster, and what logs call it."""
+
+    url: str
+    cluster: bool
+    shown: str
+    secrets: tuple[str, ...]
+    """What no text may hold."""
+
+    def without_secrets(self, text: str) -> str:
+        """A text of a server's, some of which quote what they were sent."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def checked(value: str) -> str:
+    """The URL of a store, as it was given. Raises ValueError with what would be right."""
+    address_of(value)
+    return value
+
+
+def address_of(value: str) -> Address | None:
+    """The address that a URL stands for; None for memory. Raises ValueError with what would be right."""
+    scheme, mark, rest = value.partition("://")
+    scheme = scheme.lower()
+    if not mark or scheme not in SCHEMES:
+        near = nearest(scheme, SCHEMES) if mark else None
+        raise ValueError(f"there is no such store; did you mean {near}://?" if near else RIGHT_STORE)
+    if scheme == "memory":
+        if rest:
+            raise ValueError("memory:// is the memory of this process, and takes no address")
+        return None
+    if any(not char.isprintable() or char.isspace() for char in value):
+        raise ValueError(f"it has white space or control characters in it; {RIGHT_STORE}")
+    cluster = scheme.endswith("+cluster")
+    parts = _parts(value)
+    if scheme == "unix":
+        if parts.path in ("", "/"):
+            raise ValueError("name the socket's file, as in unix:///run/redis.sock")
+        shown = f"unix://{parts.path}"
+    else:
+        shown = f"{scheme}://{_place(parts, cluster=cluster)}"
+    given = [parts.password, *(text for name, text in parse_qsl(parts.query) if "password" in name)]
+    secrets = {form for secret in given if secret for form in (secret, unquote(secret))}
+    return Address(f"{SCHEMES[scheme]}://{rest}", cluster, shown, tuple(sorted(secrets, key=len, reverse=True)))
+
+
+def _parts(value: str) -> SplitResult:
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as error:
+        # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
+        what = "its port is no number from 1 to 65535" if str(error).startswith("Port") else "it is no URL"
+        raise ValueError(f"{what}; {RIGHT_STORE}") from None
+    if port == 0 or parts.fragment:
+        raise ValueError(RIGHT_STORE)
+    return parts
+
+
+def _place(parts: SplitResult, *, cluster: bool) -> str:
+    """Host, port and database."""
+    if not parts.hostname:
+        raise ValueError(f"it names no host; {RIGHT_STORE}")
+    if not re.fullmatch(r"(/\d*)?", parts.path, re.ASCII):
+        raise ValueError(f"what follows the host is the number of a database; {RIGHT_STORE}")
+    if cluster and parts.path not in ("", "/", "/0"):
+        raise ValueError("a Cluster has the database 0 only; leave out the number")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{host}:{parts.port or 6379}{parts.path}"

@@ -1,0 +1,53 @@
+"""A circuit breaker: failures go in, whether the other side may be asked comes out. It waits for nothing.
+
+    closed --failed--> open, for a pause --is_due, once a pause--> (a probe) --close--> closed
+
+While it is open, nobody asks but one probe at the end of each pause. Each pause is twice as long as the one before, up
+to a limit; a circuit that has been closed for that long begins anew with the shortest.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+
+
+class Breaker:
+    """One circuit. `clock` gives seconds, of which only the differences matter."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._pause_s = FIRST_PAUSE_S
+        self._closed_at = -math.inf
+        self._due_at = 0.0
+        self.closed = True
+
+    def failed(self) -> bool:
+        """The other side has failed; whether that has opened the circuit."""
+        if not self.closed:
+            return False
+        now = self._clock()
+        if now - self._closed_at >= LONGEST_PAUSE_S:
+            self._pause_s = FIRST_PAUSE_S
+        self.closed = False
+        self._wait(now)
+        return True
+
+    def is_due(self) -> bool:
+        """Whether a probe is to be made; asked again, it is not, for another pause."""
+        now = self._clock()
+        if self.closed or now < self._due_at:
+            return False
+        self._wait(now)
+        return True
+
+    def close(self) -> None:
+        """The other side has answered a probe."""
+        self._closed_at = self._clock()
+        self.closed = True
+
+    def _wait(self, now: float) -> None:
+        self._due_at = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

@@ -1,0 +1,229 @@
+"""The ledger of several processes: in a Redis or Valkey, one round trip to read and one to write an exchange.
+
+Beside it stands this process's own memory, which has whatever was last read or written here. When the server fails, or
+does not answer in time, a circuit opens: exchanges go on from the requests' histories and that memory, and none of them
+touches the network, until a probe in the background has been answered. Then the server's word counts again, but for
+what sessions have set meanwhile, which it is told first.
+
+Keys begin with `callfuse:{CREDENTIAL}:`, the hash of the client's credential: in a Cluster all that an exchange reads
+and writes is on one node, and clients are spread over the nodes.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any, Final, TypeVar
+
+from callfuse.observe import log
+from callfuse.observe.counts import Counts
+from callfuse.sessions.identity import DIGEST_SIZE, Lane
+from callfuse.sessions.ledger import LaneState, MemoryLedger, SessionKey, SessionState
+from callfuse.stores import values
+from callfuse.stores.address import Address
+from callfuse.stores.breaker import Breaker
+from callfuse.stores.server import FAILURES, Script, Server
+
+PREFIX: Final = "callfuse:"
+PROBE_S: Final = 1.0
+"""How long a probe may take at least; it waits for a new connection, and nobody waits for it."""
+MOST_UNSENT: Final = 1000
+"""Sessions whose commands are kept for a server that is down."""
+
+READ: Final = Script("""
+local function get(key)
+  local value = redis.pcall('GET', key)
+  if type(value) == 'table' and string.find(value.err, '^WRONGTYPE') then return '' end
+  return value
+end
+local lane, key = get(KEYS[1]), KEYS[2]
+if type(lane) == 'table' then return lane end
+local name = lane and string.match(lane, '^([^\\n]+)\\n')
+if name then key = string.sub(key, 1, #key - #ARGV[1]) .. name end
+local session = get(key)
+if type(session) == 'table' then return session end
+if session then redis.call('PEXPIRE', key, ARGV[2]) end
+return {lane, session}
+""")
+"""The value of a lane and that of its session, which then lives longer. KEYS: the lane's, and that of the session that
+the lane names (ARGV[1]); the lane's value may begin with another name, whose key has the same tag."""
+WRITE: Final = Script("""
+for at, key in ipairs(KEYS) do redis.call('SET', key, ARGV[at + 1], 'PX', ARGV[1]) end
+return #KEYS
+""")
+"""Set all keys, for so many milliseconds (ARGV[1])."""
+
+
+Kept = TypeVar("Kept")
+
+
+class RedisLedger:
+    """Keeps lanes and sessions at `address` for `ttl_s` seconds after their last use; in `local` while that is down.
+
+    `timeout_s` is how long an exchange waits for the server; `counts` has `store_errors` by operation, and
+    `store_skipped`, the operations that were not tried because the circuit was open. `clock` gives seconds.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        local: MemoryLedger,
+        ttl_s: float,
+        timeout_s: float,
+        counts: Counts,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address = address
+        self._local = local
+        self._ttl_ms = max(1, round(1000 * ttl_s))
+        self._timeout_s = timeout_s
+        self._counts = counts
+        self._breaker = Breaker(clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server = Server(address)
+        self._probing: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._unsent: dict[SessionKey, SessionState] = {}
+
+    async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
+        """The state of a lane and what its session has set; what the server does not have is empty."""
+        keys = lane_key(lane), session_key((lane.credential, lane.session))
+        found = await self._ask("read", READ, keys, (lane.session, self._ttl_ms))
+        if found is None:
+            return await self._local.read(lane, now)
+        state = self._understood(values.lane_state, found[0])
+        if state is None:
+            state = LaneState()
+        else:
+            await self._local.write({lane: state}, now)
+        kept = self._understood(values.session_state, found[1])
+        if kept is None:
+            return state, SessionState()
+        await self._local.write_session((lane.credential, state.session or lane.session), kept, now)
+        return state, kept
+
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+        """Keep the states of lanes."""
+        await self._local.write(lanes, now)
+        found = {lane_key(lane): values.lane_value(state) for lane, state in lanes.items()}
+        await self._ask("write", WRITE, *self._written(found))
+
+    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
+        """Keep what a session has set."""
+        await self._local.write_session(session, state, now)
+        found = await self._ask("write", WRITE, *self._of_session(session, state))
+        self._unsent.pop(session, None)
+        if found is None:
+            self._unsent[session] = state
+            while len(self._unsent) > MOST_UNSENT:
+                del self._unsent[next(iter(self._unsent))]
+
+    async def aclose(self) -> None:
+        """Close the connections. Whoever asks again opens new ones."""
+        if self._loop is not asyncio.get_running_loop():
+            return
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait([self._probing])
+        await asyncio.gather(*self._closing)
+        await self._close(self._server)
+
+    def _of_session(self, session: SessionKey, state: SessionState) -> tuple[list[str], list[bytes | int]]:
+        return self._written({session_key(session): values.session_value(state)})
+
+    def _written(self, found: Mapping[str, bytes]) -> tuple[list[str], list[bytes | int]]:
+        return [*found], [self._ttl_ms, *found.values()]
+
+    def _understood(self, read: Callable[[bytes], Kept], value: bytes | None) -> Kept | None:
+        """A value as it was kept; None where there is none, or none that can be read."""
+        if value is None:
+            return None
+        try:
+            return read(value)
+        except values.UnreadableError:
+            self._counts.add("store_errors", "value")
+            return None
+
+    async def _ask(
+        self, operation: str, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]
+    ) -> Any:
+        """What the server answers; None where it does not, or is not asked."""
+        if not self._has_loop():
+            return None
+        if not self._breaker.closed:
+            self._counts.add("store_skipped", operation)
+            if (self._probing is None or self._probing.done()) and self._breaker.is_due():
+                self._probing = asyncio.create_task(self._probe())
+            return None
+        server = self._server
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await server.run(script, keys, arguments)
+        except FAILURES as error:
+            self._failed(operation, error, server)
+            return None
+
+    def _has_loop(self) -> bool:
+        """Whether this is a loop of asyncio's, the server's from now on; that of before took its connections along."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if self._counts.add("store_errors", "loop") == 1:
+                log.store_without_asyncio(self._address.shown)
+            return False
+        if loop is not self._loop:
+            if self._loop is not None:
+                self._server, self._probing = Server(self._address), None
+                self._closing.clear()
+            self._loop = loop
+        return True
+
+    def _failed(self, operation: str, error: Exception, server: Server) -> None:
+        self._counts.add("store_errors", operation)
+        if server is self._server and self._breaker.failed():
+            log.store_down(self._address.shown, self._why(error))
+            self._server = Server(self._address)
+            closing = asyncio.create_task(self._close(server))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def _why(self, error: Exception) -> str:
+        if type(error) is TimeoutError:
+            return f"no answer within {self._timeout_s:g} s"
+        return f"{type(error).__name__}: {self._address.without_secrets(str(error))}"
+
+    async def _probe(self) -> None:
+        """See whether the server does what it is for, and tell it what sessions have set meanwhile."""
+        server = self._server
+        try:
+            async with asyncio.timeout(max(PROBE_S, self._timeout_s)):
+                await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, b""])
+                while self._unsent:
+                    session, state = next(iter(self._unsent.items()))
+                    await server.run(WRITE, *self._of_session(session, state))
+                    if self._unsent.get(session) is state:
+                        del self._unsent[session]
+        except FAILURES:
+            self._counts.add("store_errors", "probe")
+            return
+        self._breaker.close()
+        log.store_up(self._address.shown)
+
+    async def _close(self, server: Server) -> None:
+        with suppress(*FAILURES):  # it is gone all the same
+            await server.aclose()
+
+
+def lane_key(lane: Lane) -> str:
+    """Where a lane is kept."""
+    names = (lane.session, lane.source, lane.agent, lane.fingerprint.hex())
+    digest = blake2b("\n".join(names).encode(), digest_size=DIGEST_SIZE).hexdigest()
+    return f"{PREFIX}{{{lane.credential.hex()}}}:lane:{digest}"
+
+
+def session_key(session: SessionKey) -> str:
+    """Where it is kept what a session has set. Its name is plain text (`sessions/identity.py`)."""
+    credential, name = session
+    return f"{PREFIX}{{{credential.hex()}}}:session:{name}"

@@ -1,0 +1,73 @@
+"""A Redis, Valkey or Cluster as a place where scripts run: the only module that knows redis-py.
+
+A server belongs to the event loop in which it is first asked. It connects when it is asked, and asks once: what fails
+is for the breaker.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha1
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from callfuse.errors import ConfigError
+from callfuse.stores.address import Address
+
+CONNECTIONS: Final = 32
+"""Scripts that run at a time, in each process; the others wait for their turn."""
+FAILURES: Final = (RedisError, OSError, TimeoutError)
+"""What a server that is down, slow or not willing raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a server runs in one piece. All of its keys have one hash tag, so that one node of a Cluster has them."""
+
+    text: str
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Servers know scripts by SHA-1."""
+        object.__setattr__(self, "digest", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
+
+
+class Server:
+    """The server at an address. Raises ConfigError for a URL with options that redis-py does not take."""
+
+    def __init__(self, address: Address) -> None:
+        # Timeouts and retries of its own would add up to the ledger's limit.
+        options: dict[str, Any] = {
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": None,
+            "socket_connect_timeout": None,
+            "protocol": 2,
+        }
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        try:
+            self._client: Any
+            if address.cluster:
+                self._client = RedisCluster.from_url(address.url, **options)
+            else:
+                self._client = Redis.from_url(address.url, **options)
+                self._client.connection_pool.make_connection()  # only this looks at the options; it does no IO
+        except (TypeError, ValueError, RedisError) as error:
+            why = address.without_secrets(str(error))
+            raise ConfigError(f"store = {address.shown!r}: redis-py does not take this URL: {why}") from None
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
+        """What a script answers. Raises one of FAILURES."""
+        async with self._free:
+            try:
+                return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *arguments)
+            except NoScriptError:
+                return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
+
+    async def aclose(self) -> None:
+        """Close its connections; what still waits for an answer fails."""
+        await self._client.aclose()

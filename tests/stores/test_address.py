@@ -1,0 +1,70 @@
+"""URLs of stores: what they stand for, what is wrong with them, and that they tell no password."""
+
+import re
+
+import pytest
+
+from callfuse.stores.address import RIGHT_STORE, address_of, checked
+
+
+@pytest.mark.parametrize(
+    ("url", "for_client", "cluster", "shown"),
+    [
+        ("redis://localhost", "redis://localhost", False, "redis://localhost:6379"),
+        ("valkey://cache:7000/2", "redis://cache:7000/2", False, "valkey://cache:7000/2"),
+        ("REDISS://cache", "rediss://cache", False, "rediss://cache:6379"),
+        ("valkeys://[::1]:7000", "rediss://[::1]:7000", False, "valkeys://[::1]:7000"),
+        ("redis+cluster://me:s3cret@node:7000", "redis://me:s3cret@node:7000", True, "redis+cluster://node:7000"),
+        ("valkeys+cluster://node/0", "rediss://node/0", True, "valkeys+cluster://node:6379/0"),
+        ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock?db=1", False, "unix:///run/redis.sock"),
+        ("redis://:s3cret@h:1?ssl_password=s3cret", "redis://:s3cret@h:1?ssl_password=s3cret", False, "redis://h:1"),
+    ],
+)
+def test_an_address(url: str, for_client: str, cluster: bool, shown: str) -> None:
+    """As the client library takes it, and as logs may have it."""
+    address = address_of(url)
+    assert address is not None
+    assert (address.url, address.cluster, address.shown) == (for_client, cluster, shown)
+    assert checked(url) == url
+    assert "s3cret" not in shown
+
+
+def test_memory_is_no_address() -> None:
+    """It is the default."""
+    assert address_of("memory://") is None
+
+
+@pytest.mark.parametrize(
+    ("url", "right"),
+    [
+        ("", RIGHT_STORE),
+        ("localhost:6379", RIGHT_STORE),
+        ("redis", RIGHT_STORE),
+        ("redis:/localhost", RIGHT_STORE),
+        ("reddis://h", "there is no such store; did you mean redis://?"),
+        ("valky://h", "there is no such store; did you mean valkey://?"),
+        ("postgresql://h", RIGHT_STORE),
+        ("memory://here", "memory:// is the memory of this process, and takes no address"),
+        ("redis://", f"it names no host; {RIGHT_STORE}"),
+        ("redis://h/db", f"what follows the host is the number of a database; {RIGHT_STORE}"),
+        ("redis://h:99999", f"its port is no number from 1 to 65535; {RIGHT_STORE}"),
+        ("redis://:pass/word@h", f"its port is no number from 1 to 65535; {RIGHT_STORE}"),
+        ("redis://h:0", RIGHT_STORE),
+        ("redis://[::1", f"it is no URL; {RIGHT_STORE}"),
+        ("redis://h h", f"it has white space or control characters in it; {RIGHT_STORE}"),
+        ("redis+cluster://h/1", "a Cluster has the database 0 only; leave out the number"),
+        ("unix://", "name the socket's file, as in unix:///run/redis.sock"),
+    ],
+)
+def test_what_is_no_address(url: str, right: str) -> None:
+    """It is said what would be one; no password is repeated."""
+    with pytest.raises(ValueError, match=re.escape(right)) as caught:
+        checked(url)
+    assert str(caught.value) == right
+
+
+def test_no_text_holds_a_password() -> None:
+    """Neither as the URL has it nor as the server does."""
+    address = address_of("redis://me:s3%40cret@h?ssl_password=other")
+    assert address is not None
+    assert address.without_secrets("AUTH me s3@cret s3%40cret other") == "AUTH me *** *** ***"

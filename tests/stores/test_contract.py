@@ -1,0 +1,75 @@
+"""What every ledger does, in memory or elsewhere."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from callfuse.observe.counts import Counts
+from callfuse.sessions.ledger import LaneState, Ledger, SessionState
+from callfuse.stores.opening import opened
+from callfuse.stores.redis import RedisLedger
+from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
+    """An empty ledger of each kind."""
+    store = "memory://" if request.param == "memory" else request.getfixturevalue("server").url
+    one = opened(store, max_lanes=10, ttl_s=100, timeout_s=20, counts=Counts())
+    assert isinstance(one, RedisLedger) is (request.param == "redis")
+    yield one
+    if isinstance(one, RedisLedger):
+        await one.aclose()
+
+
+async def test_what_was_written_is_read(ledger: Ledger) -> None:
+    """And a lane that nobody has written is empty."""
+    await ledger.write({lane(1): state(7)}, 0)
+    assert (await rounds_of(ledger, lane(1), 1))[0].position == 7
+    assert await rounds_of(ledger, lane(2), 1) == []
+    for other in ({"credential": b"other"}, {"fingerprint": b"other"}, {"source": "x"}, {"agent": "other"}):
+        assert await rounds_of(ledger, lane(1)._replace(**other), 1) == []
+
+
+async def test_the_last_one_counts(ledger: Ledger) -> None:
+    """A lane and a session have one state each."""
+    for position in (1, 2):
+        await ledger.write({lane(1): state(position)}, 0)
+    await ledger.write_session(session(1), SessionState(ran=(b"earlier",)), 0)
+    await ledger.write_session(session(1), TTL, 0)
+    found, kept = await ledger.read(lane(1), 1)
+    assert [one.position for one in found.rounds] == [2]
+    assert kept == TTL
+
+
+async def test_a_state_that_nobody_wrote_is_nobodys(ledger: Ledger) -> None:
+    """What is read for an unknown lane is not shared."""
+    (await rounds_of(ledger, lane(1), 0)).append(state().rounds[0])
+    assert await rounds_of(ledger, lane(1), 0) == []
+
+
+async def test_what_a_session_has_set(ledger: Ledger) -> None:
+    """It is read under the session's own name and credential only."""
+    await ledger.write_session(session(1), TTL, 0)
+    assert await set_by(ledger, session(1), 1) == TTL
+    assert await set_by(ledger, session(2), 1) == SessionState()
+    assert await set_by(ledger, (b"other", "session-1"), 1) == SessionState()
+
+
+async def test_the_lane_knows_its_session(ledger: Ledger) -> None:
+    """By the id of an answer a chain goes on; what holds is what the session has set that began it."""
+    await ledger.write_session(session(1), TTL, 0)
+    await ledger.write({lane(2): LaneState(session="session-1")}, 0)
+    found, kept = await ledger.read(lane(2), 1)
+    assert replace(found, used=0) == LaneState(session="session-1")
+    assert kept == TTL
+    assert (await ledger.read(lane(2)._replace(credential=b"other"), 1))[1] == SessionState()
+    await ledger.write_session(session(2), SessionState(ran=(b"own",)), 0)
+    assert (await ledger.read(lane(2), 1))[1] == TTL
+
+
+async def test_lanes_are_written_together(ledger: Ledger) -> None:
+    """The place where an answer's id leads, and that of the request."""
+    await ledger.write({lane(1): state(1), lane(2): state(2)}, 0)
+    assert [(await rounds_of(ledger, lane(number), 1))[0].position for number in (1, 2)] == [1, 2]

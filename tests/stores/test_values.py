@@ -1,0 +1,132 @@
+"""What is kept as bytes comes back as it was; anything else is unreadable, and nothing worse."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse.calls.outcomes import Outcome, OutcomeKind
+from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.policy.settings import MODES
+from callfuse.policy.tiers import Overrides
+from callfuse.sessions.ledger import KeptCall, KeptRound, LaneState, SessionState
+from callfuse.stores.values import UnreadableError, lane_state, lane_value, session_state, session_value
+
+texts = st.text(max_size=8) | st.text(st.characters(categories=["Cs", "Cc", "Lo"]), max_size=4)
+digests = st.binary(max_size=33)
+small = st.integers(-1, 300)
+outcomes = st.builds(Outcome, digests, st.sampled_from(OutcomeKind), texts, st.booleans(), st.booleans(), digests)
+calls = st.builds(
+    KeptCall, texts, texts, digests, st.none() | outcomes, withheld=st.booleans(), blocked=st.booleans(), place=small
+)
+times = st.none() | st.floats(0, 1e10)
+rounds = st.builds(KeptRound, small, times, digests, st.lists(calls, max_size=3).map(tuple))
+continuations = st.just(AS_ONE) | st.builds(
+    Continuation, st.dictionaries(texts, digests, max_size=2), texts, st.lists(digests, max_size=2).map(tuple)
+)
+states = st.builds(
+    LaneState,
+    st.lists(rounds, max_size=4),
+    st.dictionaries(st.tuples(texts, digests, small), texts, max_size=3),
+    small,
+    small,
+    small,
+    continuation=continuations,
+    session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
+)
+settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "enabled": st.booleans(),
+        "max_repeats": st.sampled_from([0, 2, 7]),
+        "ttl_seconds": st.floats(0.001, 1e9),
+        "mode": st.sampled_from(sorted(MODES.values())),
+    },
+)
+overrides = st.builds(Overrides, settings, st.dictionaries(texts, settings.filter(bool), max_size=2))
+sessions = st.builds(SessionState, overrides, st.lists(digests, max_size=4).map(tuple))
+
+
+@given(state=states)
+def test_a_lane_comes_back(state: LaneState) -> None:
+    """Rounds, calls, outcomes, notes, what the vendor remembers, whatever the texts hold."""
+    assert lane_state(lane_value(state)) == state
+
+
+@given(state=sessions)
+def test_a_session_comes_back(state: SessionState) -> None:
+    """With values of the types that commands set."""
+    found = session_state(session_value(state))
+    assert found == state
+    assert [type(value) for value in found.overrides.values.values()] == [
+        type(state.overrides.values[key]) for key in found.overrides.values
+    ]
+
+
+@given(state=states)
+def test_a_lane_begins_with_its_session(state: LaneState) -> None:
+    """That is where the script looks for it."""
+    assert lane_value(state).startswith(f"{state.session}\n".encode())
+
+
+STATE = LaneState([KeptRound(1, 0.5, b"t", (KeptCall("id", "f", b"s", Outcome(b"d", OutcomeKind.OK, "x")),))])
+RIGHT = json.loads(lane_value(STATE).partition(b"\n")[2])
+
+
+def doctored(at: int, value: Any) -> bytes:
+    """A lane's value with another part."""
+    return b"\n" + json.dumps([*RIGHT[:at], value, *RIGHT[at + 1 :]]).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\n",
+        b"\xff\xfe",
+        b"\n[",
+        b"\nnull",
+        b"\n{}",
+        b"\n[1]",
+        b"s\xff\n" + json.dumps(RIGHT).encode(),
+        doctored(0, 0),
+        doctored(0, 2),
+        doctored(1, "many"),
+        doctored(4, ["?"]),
+        doctored(5, [[1, 0.5, 9, []]]),
+        doctored(5, [[1, 0.5, -1, []]]),
+        doctored(5, [[1, 0.5, 0, [["id", "f", "cw==", 8, 0, None]]]]),
+        doctored(5, [[1, 0.5, 0, [["id", 7, "cw==", 0, 0, None]]]]),
+        doctored(5, [[1, 0.5, 0, [["id", "f", "cw==", 0, 0, ["ZA==", "odd", "x", 0, ""]]]]]),
+        doctored(7, [{}, ""]),
+    ],
+)
+def test_what_is_no_lane(value: bytes) -> None:
+    """Nothing, something else, another version, a wrong shape."""
+    assert lane_state(b"\n" + json.dumps(RIGHT).encode()) == STATE
+    with pytest.raises(UnreadableError):
+        lane_state(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"null", b"[2,{},{},[]]", b"[1,{}]", b'[1,{"mode":"odd"},{},[]]', b'[1,{"odd":1},{},[]]', b'[1,{},{},["?"]]'],
+)
+def test_what_is_no_session(value: bytes) -> None:
+    """The same of sessions; a setting that there is not is no setting."""
+    with pytest.raises(UnreadableError):
+        session_state(value)
+
+
+@given(value=st.binary(max_size=60) | st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: (
+    st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=3), inner, max_size=3)), max_leaves=12,
+).map(lambda one: b"\n" + json.dumps(one).encode()))  # fmt: skip
+def test_no_bytes_do_worse(value: bytes) -> None:
+    """Whatever stands there."""
+    for read in (lane_state, session_state):
+        try:
+            read(value)
+        except UnreadableError:
+            continue
