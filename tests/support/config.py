@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from callfuse import CallFuseMiddleware
+from callfuse.sessions.ledger import Ledger
 from tests.support.asgi import App
 
 LADDERS: dict[str, str | list[str]] = {
@@ -49,7 +50,14 @@ def settings(ladder: str = "block", **more: Any) -> dict[str, Any]:
     return {"tool_call_loop": tool_call_loop(LADDERS[ladder], **more)}
 
 
-def guard(app: App, ladder: str = "block", *, on_loop: Callable[[Any], Any] | None = None, **more: Any) -> App:
-    """The app behind a guard with a fresh ledger."""
-    guarded: App = CallFuseMiddleware(app, settings(ladder, **more), on_loop=on_loop)
+def guard(
+    app: App,
+    ladder: str = "block",
+    *,
+    on_loop: Callable[[Any], Any] | None = None,
+    store: Ledger | str | None = None,
+    **more: Any,
+) -> App:
+    """The app behind a guard, with a fresh ledger where none is given."""
+    guarded: App = CallFuseMiddleware(app, settings(ladder, **more), on_loop=on_loop, store=store)
     return guarded

@@ -101,31 +101,58 @@ def bare(request: Request, replies: Sequence[Reply]) -> Meeting:
 
 @dataclass(slots=True)
 class Session:
-    """One guard that keeps its ledger over several exchanges; each exchange has its own script."""
+    """One guard, or several that take turns as workers do, over several exchanges; each exchange has its own script.
+
+    A guard keeps its ledger. They share one where the settings name a `store`.
+    """
 
     ladder: str = "block"
     settings: dict[str, Any] = field(default_factory=dict)
     meetings: list[Meeting] = field(default_factory=list)
+    workers: int = 1
     _script: ScriptedApp = field(default_factory=play)
-    _guard: App | None = None
+    _guards: list[App] = field(default_factory=list)
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._script(scope, receive, send)
+        if scope["type"] == "http":
+            await self._script(scope, receive, send)
 
     async def exchange(self, request: Request, *replies: Reply) -> Meeting:
         """The next exchange of the session."""
-        self._guard = self._guard or guard(self._app, self.ladder, **self.settings)
+        if not self._guards:
+            self._guards = [guard(self._app, self.ladder, **self.settings) for _ in range(self.workers)]
+        worker = self._guards[len(self.meetings) % self.workers]
         self._script = script = play(*replies)
         with given_log() as log:
-            client = await drive(self._guard, request, turn=lambda: script.turn)
+            client = await drive(worker, request, turn=lambda: script.turn)
         self.meetings.append(Meeting(client, script, tuple(log)))
         return self.meetings[-1]
 
+    async def close(self) -> None:
+        """End the guards, as their hosts would."""
+        for worker in self._guards:
+            await worker({"type": "lifespan"}, _never, _nowhere)
 
-def in_session(talk: Callable[[Session], Any], ladder: str = "block", **settings: Any) -> Session:
+
+async def _never() -> Any:
+    raise AssertionError("the app asks for nothing at its end")
+
+
+async def _nowhere(_: Any) -> None:
+    raise AssertionError("the app has nothing to say at its end")
+
+
+def in_session(talk: Callable[[Session], Any], ladder: str = "block", *, workers: int = 1, **settings: Any) -> Session:
     """Run a talk of several exchanges on one event loop."""
-    session = Session(ladder, settings)
-    asyncio.run(talk(session))
+    session = Session(ladder, settings, workers=workers)
+
+    async def talked() -> None:
+        try:
+            await talk(session)
+        finally:
+            await session.close()
+
+    asyncio.run(talked())
     return session
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 from redis import Redis
 from redis.exceptions import ConnectionError as NotThere
@@ -38,10 +39,11 @@ def free_port() -> int:
 class RedisServer:
     """One server, which can be ended and started again on its port; then it has forgotten everything."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, password: str = "") -> None:
         self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}"
-        self._options = options
+        self.url = f"redis://{password and f':{password}@'}127.0.0.1:{self.port}"
+        self._password = password
+        self._options = [*options, *(["--requirepass", password] if password else [])]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -49,7 +51,9 @@ class RedisServer:
         path = program()
         assert path is not None
         command = [path, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen([*command, *self._options], stdout=subprocess.DEVNULL, cwd="/")
+        self._process = subprocess.Popen(
+            [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
+        )
         until = time.monotonic() + PATIENCE_S
         with closing(self.client()) as client:
             while time.monotonic() < until:
@@ -68,7 +72,16 @@ class RedisServer:
 
     def client(self) -> "Redis":
         """A connection of the test's own."""
-        return Redis(port=self.port, protocol=2)
+        return Redis(port=self.port, protocol=2, password=self._password or None)
+
+    def ask(self, *command: str | int) -> Any:
+        """What it answers to a command."""
+        with closing(self.client()) as client:
+            return cast(Any, client).execute_command(*command)
+
+    def stored(self) -> list[str]:
+        """All keys."""
+        return sorted(key.decode() for key in self.ask("KEYS", "*"))
 
     def calls(self) -> dict[str, int]:
         """How often each command has been called from outside of scripts, since the start or `forget`."""
@@ -84,11 +97,11 @@ class RedisServer:
             client.config_resetstat()
 
 
-def running(*options: str) -> Iterator[RedisServer]:
+def running(*options: str, password: str = "") -> Iterator[RedisServer]:
     """A server for the length of a fixture."""
-    server = RedisServer(*options)
-    server.start()
+    server = RedisServer(*options, password=password)
     try:
+        server.start()
         yield server
     finally:
         server.end()

@@ -1,0 +1,60 @@
+"""A real Cluster of two nodes: each client's keys are on one of them, and all of them are found."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from callfuse.observe.counts import Counts
+from callfuse.sessions.ledger import LaneState
+from callfuse.stores.opening import opened
+from callfuse.stores.redis import RedisLedger
+from tests.support.kept import TTL, lane, rounds_of, state
+from tests.support.redis import PATIENCE_S, RedisServer
+
+SLOTS = 16384
+
+
+@pytest.fixture
+def nodes(another: Callable[..., RedisServer], tmp_path: Path) -> list[RedisServer]:
+    """Two nodes that know each other, each with half of the slots."""
+    found = []
+    for at in range(2):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        found.append(another("--cluster-enabled", "yes", "--dir", str(folder)))
+    for at, node in enumerate(found):
+        node.ask("CLUSTER", "ADDSLOTS", *range(at * SLOTS // 2, (at + 1) * SLOTS // 2))
+        node.ask("CLUSTER", "MEET", "127.0.0.1", found[1 - at].port)
+    until = time.monotonic() + PATIENCE_S
+    while not all(b"cluster_state:ok" in bytes(node.ask("CLUSTER", "INFO")) for node in found):
+        assert time.monotonic() < until, "the nodes do not find each other"
+        time.sleep(0.05)
+    return found
+
+
+async def test_clients_are_spread_over_the_nodes(nodes: list[RedisServer]) -> None:
+    """By one URL, and with one round trip each where a lane is in another session's name, too."""
+    counts = Counts()
+    url = nodes[0].url.replace("redis://", "redis+cluster://")
+    ledger = opened(url, max_lanes=100, ttl_s=100, timeout_s=20, counts=counts)
+    assert isinstance(ledger, RedisLedger)
+    clients = [lane(at)._replace(credential=bytes([at]) * 16) for at in range(16)]
+    try:
+        for at, one in enumerate(clients):
+            chained = one._replace(session="the-next-answer")
+            there = LaneState(state(at).rounds, session=one.session)
+            await ledger.write({one: state(at), chained: there}, 0)
+            await ledger.write_session((one.credential, one.session), TTL, 0)
+            assert (await rounds_of(ledger, one, 0))[0].position == at
+            found, kept = await ledger.read(chained, 0)
+            assert (found.rounds[0].position, kept) == (at, TTL)
+    finally:
+        await ledger.aclose()
+    assert counts.of("store_errors") == 0
+    tags = [{key.partition("}")[0] for key in node.stored()} for node in nodes]
+    assert tags[0]
+    assert tags[1]
+    assert not tags[0] & tags[1]
+    assert sum(len(node.stored()) for node in nodes) == 3 * len(clients)

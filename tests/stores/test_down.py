@@ -1,0 +1,240 @@
+"""A server that is gone, silent or unwilling: exchanges go on, hardly any of them asks, and all of it is said once."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+
+from callfuse import CallFuseMiddleware
+from callfuse.observe.counts import Counts
+from callfuse.sessions.ledger import MemoryLedger
+from callfuse.stores.address import address_of
+from callfuse.stores.redis import RedisLedger
+from tests.asgi.test_lanes import CHAT, NOBODY, searched
+from tests.stores.gate import Gate
+from tests.support.asgi import drive
+from tests.support.config import settings
+from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
+from tests.support.meeting import MARK, reply
+from tests.support.plain import same_call, saying
+from tests.support.redis import RedisServer, free_port
+from tests.support.scripted import play
+
+PATIENCE_S = 20
+Start = Callable[..., RedisServer]
+
+
+@dataclass
+class Beside:
+    """A ledger over a URL with a clock of its own, and what it has counted."""
+
+    url: str
+    timeout_s: float = PATIENCE_S
+    now: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        address = address_of(self.url)
+        assert address is not None
+        self.local = MemoryLedger(max_lanes=100, ttl_s=100)
+        self.ledger = RedisLedger(
+            address,
+            local=self.local,
+            ttl_s=100,
+            timeout_s=self.timeout_s,
+            counts=self.counts,
+            clock=lambda: self.now,
+        )
+
+    def told(self) -> dict[str, int]:
+        """What the metrics say."""
+        labels = {"store_errors": ("read", "write", "probe", "value", "loop"), "store_skipped": ("read", "write")}
+        found = {
+            f"{name} {label}": self.counts.of(name, label) for name, of_name in labels.items() for label in of_name
+        }
+        return {name: count for name, count in found.items() if count}
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """What is under way in the background has come to this."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def beside(url: str, timeout_s: float = PATIENCE_S) -> AsyncIterator[Beside]:
+    """One, closed at the end."""
+    one = Beside(url, timeout_s)
+    try:
+        yield one
+    finally:
+        await one.ledger.aclose()
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:
+    """What was logged."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= level]
+
+
+@pytest.fixture(autouse=True)
+def listening(caplog: pytest.LogCaptureFixture) -> None:
+    """All that callfuse logs."""
+    caplog.set_level(logging.INFO, "callfuse")
+
+
+async def test_what_was_read_or_written_stays_at_hand(another: Start) -> None:
+    """The server is killed: what other processes had written goes on, too, as far as it was read here."""
+    server = another()
+    async with beside(server.url) as one, beside(server.url) as other:
+        await one.ledger.write({lane(1): state(7)}, 0)
+        await one.ledger.write_session(session(1), TTL, 0)
+        assert (await rounds_of(other.ledger, lane(1), 1))[0].position == 7
+        server.end()
+        for worker in (one, other):
+            found, kept = await worker.ledger.read(lane(1), 2)
+            assert (found.rounds[0].position, kept) == (7, TTL)
+            await worker.ledger.write({lane(2): state(8)}, 2)
+            assert (await rounds_of(worker.ledger, lane(2), 3))[0].position == 8
+
+
+async def test_an_outage_from_its_beginning_to_its_end(another: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """One failure, then nobody asks but a probe a pause; each way is logged once, and without the password."""
+    server = another(password="s3cret")
+    async with beside(server.url) as one:
+        await one.ledger.write({lane(1): state(7)}, 0)
+        server.end()
+        for _ in range(5):
+            await one.ledger.read(lane(1), 0)
+        await one.ledger.write({lane(1): state(8)}, 0)
+        assert one.told() == {"store_errors read": 1, "store_skipped read": 4, "store_skipped write": 1}
+        (line,) = lines(caplog)
+        assert line.startswith(
+            f"the store redis://127.0.0.1:{server.port} is down, callfuse goes on from the requests'"
+        )
+        for pause in (1, 2, 4):
+            one.now += pause
+            errors = one.counts.of("store_errors", "probe")
+            await one.ledger.read(lane(1), 0)
+            await one.ledger.read(lane(1), 0)
+            await one.until(lambda errors=errors: one.counts.of("store_errors", "probe") == errors + 1)  # type: ignore[misc]
+        assert one.counts.of("store_errors") == 4
+        server.start()
+        one.now += 8
+        await one.ledger.read(lane(1), 0)
+        await one.until(lambda: len(caplog.records) == 2)
+        assert await rounds_of(one.ledger, lane(1), 0) == [], "the server has forgotten, and its word counts"
+        assert one.counts.of("store_errors") == 4
+    assert lines(caplog)[1:] == [f"the store redis://127.0.0.1:{server.port} is up again"]
+    assert lines(caplog, logging.WARNING) == [line]
+    assert "s3cret" not in caplog.text
+
+
+async def test_what_a_session_sets_meanwhile_is_sent(server: RedisServer) -> None:
+    """The user was told that it holds. Before anybody reads again the server knows."""
+    async with Gate(server.port).standing() as gate, beside(f"redis://127.0.0.1:{gate.port}", 0.02) as one:
+        gate.shut()
+        await one.ledger.write_session(session(1), TTL, 0)
+        await one.ledger.write_session(session(2), TTL, 0)
+        assert await set_by(one.ledger, session(1), 0) == TTL
+        gate.open = True
+        one.now += 1
+        await one.ledger.read(lane(3), 0)
+        await one.until(lambda: server.calls().get("set", 0) == 3)
+        async with beside(server.url) as other:
+            assert [await set_by(other.ledger, session(number), 0) for number in (1, 2)] == [TTL, TTL]
+
+
+async def test_silence_is_waited_for_once(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever listens and never answers: many exchanges, one of which has waited, and no connection is made for any."""
+    async with Gate(server.port).standing() as gate, beside(gate.url, 0.05) as one:
+        gate.shut()
+        for at in range(50):
+            await one.ledger.read(lane(at), 0)
+            await one.ledger.write({lane(at): state()}, 0)
+        assert gate.came == 1
+        assert one.told() == {"store_errors read": 1, "store_skipped read": 49, "store_skipped write": 50}
+        (line,) = lines(caplog)
+        assert line.endswith("no answer within 0.05 s")
+        one.now += 1
+        for at in range(50):
+            await one.ledger.read(lane(at), 0)
+        await one.until(lambda: one.counts.of("store_errors", "probe") == 1)
+        assert gate.came == 2, "the probe's"
+        assert len(caplog.records) == 1
+
+
+async def test_those_that_wait_already_wait_no_longer(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """When one has waited in vain, the others are let go with it; it is one failure to the log."""
+    async with Gate(server.port).standing() as gate, beside(gate.url, 0.2) as one:
+        gate.shut()
+        first = asyncio.create_task(one.ledger.read(lane(0), 0))
+        await one.until(lambda: gate.came == 1)
+        one.ledger._timeout_s = PATIENCE_S
+        async with asyncio.timeout(PATIENCE_S / 2):
+            await asyncio.gather(first, *(one.ledger.read(lane(at), 0) for at in range(1, 20)))
+        assert len(caplog.records) == 1
+
+
+async def test_a_server_that_only_reads_is_down(
+    server: RedisServer, another: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A replica, as after a failover: a probe that could not write does not close the circuit."""
+    replica = another("--replicaof", "127.0.0.1", str(server.port))
+    async with beside(replica.url) as one:
+        await one.ledger.write({lane(1): state()}, 0)
+        assert one.told() == {"store_errors write": 1}
+        one.now += 1
+        await one.ledger.read(lane(1), 0)
+        await one.until(lambda: one.counts.of("store_errors", "probe") == 1)
+    (line,) = lines(caplog)
+    assert "READONLY" in line
+
+
+async def test_a_loop_is_caught_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """By the history in the request; nothing fails open, and the client is answered by the middleware as ever."""
+    app = play(reply(CHAT, saying(same_call("call_2"), tag="r2"), stream=True))
+    fuse = CallFuseMiddleware(app, settings(), store=f"redis://me:s3cret@127.0.0.1:{free_port()}")
+    for _ in range(2):
+        exchange = await drive(fuse, NOBODY.ask(CHAT, searched(0), searched(1)))
+        assert exchange.raised is None
+        assert MARK.encode() in exchange.body
+    assert fuse.counts.of("fail_open") == 0
+    assert (fuse.counts.of("store_errors"), fuse.counts.of("store_skipped")) == (1, 3)
+    assert len([line for line in lines(caplog, logging.WARNING) if "the store" in line]) == 1
+    assert "s3cret" not in caplog.text
+    await fuse.ledger.aclose()  # type: ignore[attr-defined]
+
+
+def test_another_event_loop_gets_its_own_connections(server: RedisServer) -> None:
+    """As where each test of a host, or each request of its test client, has a loop of its own."""
+    one = Beside(server.url)
+
+    async def turn(at: int) -> int:
+        await one.ledger.write({lane(at): state(at)}, 0)
+        found = [(await rounds_of(one.ledger, lane(other), 0))[0].position for other in range(at + 1)]
+        await one.ledger.aclose()
+        return sum(found)
+
+    assert [asyncio.run(turn(at)) for at in range(3)] == [0, 1, 3]
+    assert one.told() == {}
+
+
+def test_under_trio_it_is_memory(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said once, and callfuse goes on."""
+    one = Beside(server.url)
+
+    async def turn() -> None:
+        await one.ledger.write({lane(1): state(7)}, 0)
+        assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 7
+
+    trio.run(turn)
+    (line,) = lines(caplog, logging.ERROR)
+    assert line == (
+        f"the store redis://127.0.0.1:{server.port} works under asyncio only: "
+        "callfuse uses this process's memory in its place"
+    )
+    assert one.counts.of("store_errors", "loop") == 2

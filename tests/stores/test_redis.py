@@ -1,0 +1,183 @@
+"""What the server is given and how it takes it: keys, times to live, scripts, values of anybody else."""
+
+from collections.abc import AsyncIterator
+from contextlib import closing
+
+import pytest
+from redis.crc import key_slot
+
+from callfuse import CallFuseMiddleware, ConfigError
+from callfuse.observe.counts import Counts
+from callfuse.sessions.identity import Lane
+from callfuse.sessions.ledger import SessionState
+from callfuse.stores.opening import opened
+from callfuse.stores.redis import RedisLedger, lane_key, session_key
+from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
+from tests.support.redis import RedisServer
+from tests.support.scripted import play
+
+
+@pytest.fixture
+def counts() -> Counts:
+    """What the ledger has counted."""
+    return Counts()
+
+
+@pytest.fixture
+async def ledger(server: RedisServer, counts: Counts) -> AsyncIterator[RedisLedger]:
+    """A ledger over the server."""
+    one = opened(server.url, max_lanes=10, ttl_s=100, timeout_s=20, counts=counts)
+    assert isinstance(one, RedisLedger)
+    yield one
+    await one.aclose()
+
+
+async def test_keys_live_as_long_as_they_are_used(ledger: RedisLedger, server: RedisServer) -> None:
+    """A lane from its last write, a session from its last exchange."""
+    await ledger.write({lane(1): state()}, 0)
+    await ledger.write_session(session(1), TTL, 0)
+    with closing(server.client()) as client:
+        keys = [lane_key(lane(1)), session_key(session(1))]
+        assert sorted(keys) == server.stored()
+        for key in keys:
+            assert 90_000 < client.pttl(key) <= 100_000
+            client.pexpire(key, 5_000)
+        await ledger.read(lane(1), 0)
+        assert [client.pttl(key) > 5_000 for key in keys] == [False, True]
+        await ledger.write({lane(1): state()}, 0)
+        assert client.pttl(keys[0]) > 5_000
+
+
+async def test_scripts_that_the_server_has_forgotten(ledger: RedisLedger, server: RedisServer, counts: Counts) -> None:
+    """They are sent again, and nothing is lost or counted."""
+    await ledger.write({lane(1): state(7)}, 0)
+    await ledger.read(lane(1), 0)
+    with closing(server.client()) as client:
+        client.script_flush()
+    assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
+    await ledger.write({lane(1): state(8)}, 0)
+    assert (await rounds_of(ledger, lane(1), 0))[0].position == 8
+    assert counts.of("store_errors") == 0
+
+
+@pytest.mark.parametrize("kind", ["text", "list", "version"])
+async def test_what_somebody_else_has_written(
+    ledger: RedisLedger, server: RedisServer, counts: Counts, kind: str
+) -> None:
+    """It counts as nothing, is counted, and is written over."""
+    keys = [lane_key(lane(1)), session_key(session(1))]
+    with closing(server.client()) as client:
+        for key in keys:
+            if kind == "list":
+                client.lpush(key, "x")
+            else:
+                client.set(key, b"\n[0]" if kind == "version" else b"\xff\xfe")
+    found, kept = await ledger.read(lane(1), 0)
+    assert (found.rounds, kept) == ([], SessionState())
+    assert counts.of("store_errors", "value") == 2
+    await ledger.write({lane(1): state(7)}, 0)
+    await ledger.write_session(session(1), TTL, 0)
+    found, kept = await ledger.read(lane(1), 0)
+    assert (found.rounds[0].position, kept) == (7, TTL)
+    assert counts.of("store_errors") == 2
+
+
+LONG = "a" * 200 + ".b:c_d-E" * 20
+
+
+@pytest.mark.parametrize("name", ["session-1", LONG, "x" * 8 + "." + "f" * 32])
+@pytest.mark.parametrize("credential", [b"", b"\x00" * 16, bytes(range(16))])
+def test_an_exchange_is_in_one_slot(name: str, credential: bytes) -> None:
+    """A Cluster has all keys of a credential on one node, and those of others where their hash leads."""
+    lanes = [
+        Lane(credential, name, print_, "x-session-id", agent) for print_ in (b"", b"f" * 16) for agent in ("", "a")
+    ]
+    keys = {lane_key(one) for one in lanes} | {session_key((credential, name)), session_key((credential, "other-name"))}
+    assert len(keys) == 6
+    assert len({key_slot(key.encode()) for key in keys}) == 1 or not credential
+    others = {key_slot(session_key((bytes([at]) * 16, name)).encode()) for at in range(8)}
+    assert len(others) > 4
+
+
+async def test_no_key_holds_what_a_client_wrote_beyond_plain_names(ledger: RedisLedger, server: RedisServer) -> None:
+    """Agents and sources are hashed, the credential is its hash, a session's name is plain already."""
+    await ledger.write({lane(1)._replace(agent="agent-of-a-name", source="x-of-somebody-session-id"): state()}, 0)
+    (key,) = server.stored()
+    assert key.startswith(f"callfuse:{{{b'credential'.hex()}}}:lane:")
+    assert "agent-of" not in key
+    assert "somebody" not in key
+
+
+async def test_what_was_closed_opens_again(ledger: RedisLedger) -> None:
+    """A host may end its life more than once."""
+    await ledger.write({lane(1): state(7)}, 0)
+    await ledger.aclose()
+    await ledger.aclose()
+    assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
+
+
+async def test_connections_end_with_the_host(server: RedisServer) -> None:
+    """The middleware sees the lifespan pass by; before the first request there is none."""
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        with closing(server.client()) as client:
+            assert len(client.client_list()) == 2, "the test's own and the ledger's"
+
+    def others() -> int:
+        with closing(server.client()) as client:
+            return len(client.client_list()) - 1
+
+    fuse = CallFuseMiddleware(app, {}, store=server.url)
+    assert others() == 0
+    await set_by(fuse.ledger, session(1), 0)
+    await fuse({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
+    assert others() == 0
+
+
+async def test_a_ledger_that_is_given_is_its_owner_s(ledger: RedisLedger, server: RedisServer) -> None:
+    """Only its owner closes it."""
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        pass
+
+    fuse = CallFuseMiddleware(app, {}, store=ledger)
+    await set_by(fuse.ledger, session(1), 0)
+    await fuse({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
+    with closing(server.client()) as client:
+        assert len(client.client_list()) == 2
+
+
+def test_a_url_wins_over_the_configuration_s() -> None:
+    """It is shown as a keyword's, without its password, and stays where the configuration changes."""
+    fuse = CallFuseMiddleware(play(), {"store": "redis://one"}, store="redis://me:s3cret@other:7000")
+    for config in (None, {"store": "redis://third", "tool_call_loop": {"window": 20}}):
+        if config:
+            fuse.configure(config)
+        assert fuse.resolved.config.store == "redis://me:s3cret@other:7000"
+        assert fuse.resolved.sources["store",] == "keyword"
+    assert fuse.settings.window == 20
+
+
+@pytest.mark.parametrize(
+    ("store", "problem"),
+    [
+        ("reddis://me:s3cret@h", "store = 'reddis://***@h' (keyword): there is no such store; did you mean redis://?"),
+        ("redis://me:s3cret@h?odd=1", "store = 'redis://h:6379': redis-py does not take this URL: "),
+        ("redis://me:s3cret@h?max_connections=x", "store = 'redis://h:6379': redis-py does not take this URL: "),
+        ("redis+cluster://me:s3cret@h?odd=1", "store = 'redis+cluster://h:6379': redis-py does not take this URL: "),
+    ],
+)
+def test_a_url_that_is_wrong(store: str, problem: str) -> None:
+    """It is an error at the start, which tells no password."""
+    with pytest.raises(ConfigError) as caught:
+        CallFuseMiddleware(play(), {}, store=store)
+    assert str(caught.value).startswith(problem)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said how to get it."""
+    monkeypatch.setattr("callfuse.stores.opening.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"^store = 'redis://h:6379': needs .* pip install 'callfuse\[redis\]'$"):
+        CallFuseMiddleware(play(), {}, store="redis://me:s3cret@h")
+    CallFuseMiddleware(play(), {}, store="memory://")
