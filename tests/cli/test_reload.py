@@ -76,11 +76,13 @@ def test_a_signal_has_the_file_read_again(vendors: tuple[str, str], tmp_path: Pa
     file.write_text(f"serve: {{upstream: {one}}}\n")
     with serving("--config", str(file)) as served:
         assert served.get("/") == b"one"
-        file.write_text(f"tool_call_loop: {{mode: block}}\nserve: {{upstream: {other}, workers: 3}}\n")
+        file.write_text(
+            f"tool_call_loop: {{mode: block}}\nserve: {{upstream: {other}, workers: 3}}\nstore: redis://h\n"
+        )
         served.process.send_signal(signal.SIGHUP)
         line = told(served, "is read again")
         assert line.endswith(f"{file} is read again; new from now on: tool_call_loop.mode, serve.upstream\n")
-        assert told(served, "next start").endswith("only from the next start on: serve.workers\n")
+        assert told(served, "next start").endswith("only from the next start on: store, serve.workers\n")
         assert served.get("/") == b"other"
         file.write_text("tool_call_loop: {mode: blok}\nserve: {upstream: 3}\n")
         served.process.send_signal(signal.SIGHUP)
@@ -150,11 +152,20 @@ def test_what_is_fixed_exists() -> None:
 
 def test_what_is_fixed_is_as_it_was_at_the_start() -> None:
     """With the source that it had then; all else is new, with its own."""
-    start = resolve({"serve": {"port": 1}, "tool_call_loop": {"max_sessions": 7}}, {})
-    env = {"CALLFUSE_SERVE_PORT": "2", "CALLFUSE_SERVE_HOST": "::", "CALLFUSE_ADMIN_PATH": "/a", "CALLFUSE_WINDOW": "9"}
+    start = resolve({"store": "redis://one", "serve": {"port": 1}, "tool_call_loop": {"max_sessions": 7}}, {})
+    env = {
+        "CALLFUSE_STORE": "redis://other",
+        "CALLFUSE_STORE_TIMEOUT_S": "9",
+        "CALLFUSE_SERVE_PORT": "2",
+        "CALLFUSE_SERVE_HOST": "::",
+        "CALLFUSE_ADMIN_PATH": "/a",
+        "CALLFUSE_WINDOW": "9",
+    }
     held = holding(resolve(env=env), start)
-    assert held.config == resolve({"tool_call_loop": {"window": 9, "max_sessions": 7}, "serve": {"port": 1}}, {}).config
+    loop = {"window": 9, "max_sessions": 7}
+    assert held.config == resolve({"store": "redis://one", "tool_call_loop": loop, "serve": {"port": 1}}, {}).config
     assert held.sources == {
+        ("store",): "keyword",
         ("serve", "port"): "keyword",
         ("tool_call_loop", "max_sessions"): "keyword",
         ("tool_call_loop", "window"): "environment variable CALLFUSE_WINDOW",

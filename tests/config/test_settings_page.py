@@ -84,8 +84,8 @@ def test_every_word_is_named() -> None:
 def test_the_examples_are_right(tmp_path: Path) -> None:
     """Each of them is a file that can be read."""
     blocks = re.findall(r"(?:^    .*\n)+", PAGE, re.MULTILINE)
-    files = [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks if ":\n" in block.split("      ")[0]]
-    assert len(files) == 3
+    files = [text for block in blocks if re.match(r"\w+:\s", text := re.sub(r"^    ", "", block, flags=re.MULTILINE))]
+    assert len(files) == 4
     for text in files:
         file = tmp_path / "c.yaml"
         file.write_text(text, encoding="utf-8")

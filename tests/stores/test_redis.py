@@ -1,7 +1,10 @@
 """What the server is given and how it takes it: keys, times to live, scripts, values of anybody else."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from redis.crc import key_slot
@@ -12,6 +15,8 @@ from callfuse.sessions.identity import Lane
 from callfuse.sessions.ledger import SessionState
 from callfuse.stores.opening import opened
 from callfuse.stores.redis import RedisLedger, lane_key, session_key
+from callfuse.stores.server import CONNECTIONS
+from tests.project.sources import document
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 from tests.support.redis import RedisServer
 from tests.support.scripted import play
@@ -80,6 +85,64 @@ async def test_what_somebody_else_has_written(
     found, kept = await ledger.read(lane(1), 0)
     assert (found.rounds[0].position, kept) == (7, TTL)
     assert counts.of("store_errors") == 2
+
+
+async def test_connections_that_have_been_closed_meanwhile(
+    ledger: RedisLedger, server: RedisServer, counts: Counts
+) -> None:
+    """A server or a balancer closes those that were silent for long: it is not down."""
+    await ledger.write({lane(1): state(7)}, 0)
+    server.ask("CLIENT", "KILL", "TYPE", "normal")
+    await asyncio.sleep(0.05)  # the loop has seen it
+    assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
+    assert counts.of("store_errors") == 0
+
+
+@pytest.mark.parametrize("most", ["", "?max_connections=2"])
+async def test_many_at_a_time(server: RedisServer, counts: Counts, most: str) -> None:
+    """They wait for their turn, within the limit of connections."""
+    one = opened(f"{server.url}{most}", max_lanes=100, ttl_s=100, timeout_s=20, counts=counts)
+    assert isinstance(one, RedisLedger)
+    await asyncio.gather(*(one.write({lane(at): state(at)}, 0) for at in range(100)))
+    found = await asyncio.gather(*(rounds_of(one, lane(at), 0) for at in range(100)))
+    assert [rounds[0].position for rounds in found] == list(range(100))
+    clients = len(server.ask("CLIENT", "LIST").splitlines()) - 1
+    assert clients <= (2 if most else CONNECTIONS)
+    await one.aclose()
+    assert counts.of("store_errors") == 0
+
+
+async def test_a_socket_in_the_file_system(another: Callable[..., RedisServer], counts: Counts, tmp_path: Path) -> None:
+    """By its path."""
+    another("--unixsocket", str(tmp_path / "redis.sock"))
+    one = opened(f"unix://{tmp_path}/redis.sock", max_lanes=9, ttl_s=100, timeout_s=20, counts=counts)
+    assert isinstance(one, RedisLedger)
+    await one.write({lane(1): state(7)}, 0)
+    assert (await rounds_of(one, lane(1), 0))[0].position == 7
+    await one.aclose()
+    assert counts.of("store_errors") == 0
+
+
+async def test_the_rights_that_the_document_names(
+    server: RedisServer, counts: Counts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are enough, and no more than is needed."""
+    (rights,) = re.findall(r"`(~callfuse:\* [^`]+)`", document("docs/settings.md").replace("\n", " "))
+    keys, *commands = rights.split()
+    for left_out in ("", *commands):
+        server.ask("ACL", "SETUSER", "app", "reset", "on", ">s3cret", keys, *(c for c in commands if c != left_out))
+        url = server.url.replace("redis://", "redis://app:s3cret@")
+        one = opened(url, max_lanes=9, ttl_s=100, timeout_s=20, counts=Counts())
+        assert isinstance(one, RedisLedger)
+        server.ask("SCRIPT", "FLUSH")
+        await one.write_session(session(1), TTL, 0)
+        await one.write({lane(1): state(7)}, 0)
+        await one.read(lane(1), 0)
+        await one.read(lane(1), 0)
+        await one.aclose()
+        assert bool(one._counts.of("store_errors")) is bool(left_out), left_out
+    server.ask("ACL", "DELUSER", "app")
+    assert "s3cret" not in caplog.text
 
 
 LONG = "a" * 200 + ".b:c_d-E" * 20

@@ -48,17 +48,19 @@ class Server:
             "socket_connect_timeout": None,
             "protocol": 2,
         }
-        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._client: Any
+        most = CONNECTIONS
         try:
-            self._client: Any
             if address.cluster:
                 self._client = RedisCluster.from_url(address.url, **options)
             else:
                 self._client = Redis.from_url(address.url, **options)
                 self._client.connection_pool.make_connection()  # only this looks at the options; it does no IO
+                most = min(most, self._client.connection_pool.max_connections)
         except (TypeError, ValueError, RedisError) as error:
             why = address.without_secrets(str(error))
             raise ConfigError(f"store = {address.shown!r}: redis-py does not take this URL: {why}") from None
+        self._free = asyncio.Semaphore(most)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
         """What a script answers. Raises one of FAILURES."""
