@@ -1,6 +1,7 @@
 """What the server is given and how it takes it: keys, times to live, scripts, values of anybody else."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -10,12 +11,14 @@ import pytest
 from redis.crc import key_slot
 
 from callfuse import CallFuseMiddleware, ConfigError
+from callfuse.admin.looking import UNLISTED
 from callfuse.observe.counts import Counts
 from callfuse.sessions.identity import Lane
 from callfuse.sessions.ledger import SessionState
 from callfuse.stores.opening import opened
 from callfuse.stores.redis import RedisLedger, lane_key, session_key
 from callfuse.stores.server import CONNECTIONS
+from tests.admin.asking import Guarded
 from tests.project.sources import document
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 from tests.support.redis import RedisServer
@@ -96,6 +99,28 @@ async def test_connections_that_have_been_closed_meanwhile(
     await asyncio.sleep(0.05)  # the loop has seen it
     assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
     assert counts.of("store_errors") == 0
+
+
+async def test_whoever_goes_away_leaves_nothing_behind(ledger: RedisLedger, counts: Counts) -> None:
+    """A client that hangs up cancels its exchange at any step of a round trip; the next one has its own answer."""
+    await ledger.write({lane(at): state(at) for at in range(60)}, 0)
+    cancelled = 0
+    for steps in range(60):
+        asking = asyncio.create_task(ledger.read(lane(steps), 0))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        cancelled += asking.cancel()
+        await asyncio.wait([asking])
+        assert (await rounds_of(ledger, lane(59 - steps), 0))[0].position == 59 - steps
+    assert cancelled > 1
+    assert counts.of("store_errors") == 0
+
+
+async def test_it_lists_no_sessions(ledger: RedisLedger) -> None:
+    """The admin page says so."""
+    guarded = Guarded(store=ledger)
+    exchange = await guarded.get("sessions")
+    assert (exchange.status, json.loads(exchange.body)) == (501, {"error": UNLISTED})
 
 
 @pytest.mark.parametrize("most", ["", "?max_connections=2"])

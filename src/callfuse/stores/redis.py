@@ -23,7 +23,7 @@ from callfuse.sessions.ledger import LaneState, MemoryLedger, SessionKey, Sessio
 from callfuse.stores import values
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
-from callfuse.stores.server import FAILURES, Script, Server
+from callfuse.stores.server import Script, Server
 
 PREFIX: Final = "callfuse:"
 PROBE_S: Final = 1.0
@@ -161,7 +161,7 @@ class RedisLedger:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await server.run(script, keys, arguments)
-        except FAILURES as error:
+        except Exception as error:  # noqa: BLE001 - whatever the client library raises, the exchange goes on
             self._failed(operation, error, server)
             return None
 
@@ -205,14 +205,14 @@ class RedisLedger:
                     await server.run(WRITE, *self._of_session(session, state))
                     if self._unsent.get(session) is state:
                         del self._unsent[session]
-        except FAILURES:
+        except Exception:  # noqa: BLE001 - as before, and the log has said why
             self._counts.add("store_errors", "probe")
             return
         self._breaker.close()
         log.store_up(self._address.shown)
 
     async def _close(self, server: Server) -> None:
-        with suppress(*FAILURES):  # it is gone all the same
+        with suppress(Exception):  # it is gone all the same
             await server.aclose()
 
 

@@ -21,8 +21,6 @@ from callfuse.stores.address import Address
 
 CONNECTIONS: Final = 32
 """Scripts that run at a time, in each process; the others wait for their turn."""
-FAILURES: Final = (RedisError, OSError, TimeoutError)
-"""What a server that is down, slow or not willing raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Server:
         self._free = asyncio.Semaphore(most)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
-        """What a script answers. Raises one of FAILURES."""
+        """What a script answers. Raises what redis-py raises for a server that is down or not willing."""
         async with self._free:
             try:
                 return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *arguments)
