@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from callfuse.observe.counts import Counts
 from callfuse.sessions.ledger import MemoryLedger
 from callfuse.stores.address import address_of
 from callfuse.stores.redis import RedisLedger
-from tests.asgi.test_lanes import CHAT, NOBODY, searched
+from tests.asgi.test_lanes import CHAT, NOBODY, Client, searched
 from tests.stores.gate import Gate
 from tests.support.asgi import drive
 from tests.support.config import settings
@@ -167,6 +168,21 @@ async def test_silence_is_waited_for_once(server: RedisServer, caplog: pytest.Lo
         assert len(caplog.records) == 1
 
 
+async def test_a_process_that_was_busy_blames_nobody(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever blocks the event loop has every answer come too late. That exchange goes on; the next one asks again."""
+    async with beside(server.url, 0.05) as one:
+        await one.ledger.write({lane(1): state(7)}, 0)
+        asking = asyncio.create_task(one.ledger.read(lane(1), 0))
+        await asyncio.sleep(0)
+        time.sleep(0.2)  # noqa: ASYNC251 - that is the point
+        found, _ = await asking
+        assert found.rounds[0].position == 7
+        one.ledger._timeout_s = PATIENCE_S
+        assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 7
+        assert one.told() == {"store_errors read": 1}
+    assert lines(caplog) == []
+
+
 async def test_those_that_wait_already_wait_no_longer(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """When one has waited in vain, the others are let go with it; it is one failure to the log."""
     async with Gate(server.port).standing() as gate, beside(gate.url, 0.2) as one:
@@ -206,6 +222,30 @@ async def test_a_loop_is_caught_all_the_same(caplog: pytest.LogCaptureFixture) -
     assert (fuse.counts.of("store_errors"), fuse.counts.of("store_skipped")) == (1, 3)
     assert len([line for line in lines(caplog, logging.WARNING) if "the store" in line]) == 1
     assert "s3cret" not in caplog.text
+    await fuse.ledger.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_server_that_dies_in_mid_traffic(another: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Exchanges before, meanwhile and after are answered, and the loop in each is caught."""
+    server = another()
+    answer = reply(CHAT, saying(same_call("call_2"), tag="r2"), stream=True)
+    fuse = CallFuseMiddleware(play(answer), settings() | {"store_timeout_s": PATIENCE_S}, store=server.url)
+
+    async def exchange(at: int) -> bool:
+        if at == 15:
+            server.end()
+        headers = ((b"x-callfuse-session-id", f"session-{at}".encode()),)
+        found = await drive(fuse, Client(headers).ask(CHAT, searched(0), searched(1)))
+        return found.raised is None and MARK.encode() in found.body
+
+    assert all([await exchange(at) for at in range(5)])
+    assert fuse.counts.of("store_errors") == 0
+    assert len(server.stored()) == 5
+    assert all(await asyncio.gather(*(exchange(at) for at in range(5, 25))))
+    assert all([await exchange(at) for at in range(25, 30)])
+    assert fuse.counts.of("fail_open") == 0
+    assert fuse.counts.of("store_skipped") > 0
+    assert len([line for line in lines(caplog, logging.WARNING) if "the store" in line]) == 1
     await fuse.ledger.aclose()  # type: ignore[attr-defined]
 
 

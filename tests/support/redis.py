@@ -57,6 +57,7 @@ class RedisServer:
         until = time.monotonic() + PATIENCE_S
         with closing(self.client()) as client:
             while time.monotonic() < until:
+                assert self._process.poll() is None, f"it cannot be started on port {self.port}"
                 with suppress(NotThere):
                     client.ping()
                     return

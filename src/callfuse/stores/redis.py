@@ -150,38 +150,42 @@ class RedisLedger:
         self, operation: str, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]
     ) -> Any:
         """What the server answers; None where it does not, or is not asked."""
-        if not self._has_loop():
+        loop = self._running_loop()
+        if loop is None:
             return None
         if not self._breaker.closed:
             self._counts.add("store_skipped", operation)
             if (self._probing is None or self._probing.done()) and self._breaker.is_due():
                 self._probing = asyncio.create_task(self._probe())
             return None
-        server = self._server
+        server, began = self._server, loop.time()
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await server.run(script, keys, arguments)
         except Exception as error:  # noqa: BLE001 - whatever the client library raises, the exchange goes on
-            self._failed(operation, error, server)
+            self._counts.add("store_errors", operation)
+            # A timeout that comes late says that this process was busy, and nothing of the server.
+            if not (type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s):
+                self._failed(error, server)
             return None
 
-    def _has_loop(self) -> bool:
-        """Whether this is a loop of asyncio's, the server's from now on; that of before took its connections along."""
+    def _running_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop of asyncio's, the server's from now on; that of before took its connections along. None under
+        another library."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             if self._counts.add("store_errors", "loop") == 1:
                 log.store_without_asyncio(self._address.shown)
-            return False
+            return None
         if loop is not self._loop:
             if self._loop is not None:
                 self._server, self._probing = Server(self._address), None
                 self._closing.clear()
             self._loop = loop
-        return True
+        return loop
 
-    def _failed(self, operation: str, error: Exception, server: Server) -> None:
-        self._counts.add("store_errors", operation)
+    def _failed(self, error: Exception, server: Server) -> None:
         if server is self._server and self._breaker.failed():
             log.store_down(self._address.shown, self._why(error))
             self._server = Server(self._address)
