@@ -28,6 +28,15 @@ def test_two_laps_and_four(length: int) -> None:
         assert finding is None or finding.lap == tuple(("abcde"[:length] * 2)[(rounds + 1) % length :][:length])
 
 
+@pytest.mark.parametrize("length", [2, 3, 5])
+def test_tools_that_change_state_cost_no_lap(length: int) -> None:
+    """Where some are declared, laps of others count as ever."""
+    for rounds in range(1, 4 * length + 1):
+        pending = "abcdefg"[rounds % length]
+        count = RULE.count(*laps(length, rounds), pending=pending)
+        assert RULE.count(*laps(length, rounds), pending=pending, state_changing=["w"]) == count
+
+
 def test_lengths_beyond_five() -> None:
     """Are no cycle."""
     assert RULE.count(*laps(6, 11), pending="f") == 0

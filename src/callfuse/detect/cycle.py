@@ -94,10 +94,10 @@ def _named(round_: Round) -> str:
 
 def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
     """The newest rounds as far as they are laps of this length."""
-    past = recent(timeline, settings)
+    past = iter(recent(timeline, settings))
     rounds = [*islice(past, length)]
     known: list[dict[Signature, Outcome | None]] = [{} for _ in rounds]
-    for index, earlier in enumerate(islice(past, length, None)):
+    for index, earlier in enumerate(past):
         later = rounds[index]
         if later.signatures != earlier.signatures:
             break
