@@ -37,6 +37,9 @@ ANY_TOOL: Final = "*"
 """Some tool or other, where it does not matter which."""
 
 
+_FIRST_BLOCK: Final = 16
+"""Items that have been read are walked through by so many at once, then by twice as many, and so on: most look at few.
+"""
 _NOTHING: Final[frozenset[str]] = frozenset()
 _NOT_READ: Final = object()
 
@@ -217,7 +220,9 @@ class Round:
     def signatures(self) -> frozenset[Signature]:
         """What it calls."""
         if self._signatures is None:
-            self._signatures = frozenset([call.signature for call in self.calls])
+            calls = self.calls
+            signatures = (calls[0].signature,) if len(calls) == 1 else [call.signature for call in calls]
+            self._signatures = frozenset(signatures)
         return self._signatures
 
     @property
@@ -285,24 +290,28 @@ def _all_of(outcomes: Iterable[Outcome]) -> Outcome | None:
 
 
 class Replayed(Generic[T]):
-    """An iterable that can be walked any number of times, and is read from its source only as far as one walks."""
+    """An iterable that can be walked any number of times, and is read from its source only as far as one walks; a list
+    has been read."""
 
     __slots__ = ("_read", "_source")
 
     def __init__(self, source: Iterable[T]) -> None:
-        self._read: list[T] = []
-        self._source = iter(source)
+        is_read = isinstance(source, list)
+        self._read: list[T] = [*source] if is_read else []
+        self._source: Iterator[Any] | None = None if is_read else iter(source)
+        """None once it is at its end."""
 
     def __iter__(self) -> Iterator[T]:
-        return chain(self._read, self._rest())
+        return iter(self._read) if self._source is None else chain(self._read, self._rest())
 
     def _rest(self) -> Iterator[T]:
         """What nobody has read before, from when what somebody has is at its end."""
         read = self._read
         index = len(read)
         while index < len(read) or self._reads_to(index):
-            yield read[index]
-            index += 1
+            more = read[index:]
+            yield from more
+            index += len(more)
 
     def at(self, index: int) -> T | None:
         """The item at this place, None where there is none."""
@@ -312,15 +321,45 @@ class Replayed(Generic[T]):
     def slice(self, begin: int, end: int) -> list[T]:
         """The items from one place up to another, as far as there are."""
         read = self._read
-        if len(read) < end:
+        if len(read) < end and self._source is not None:
             self._reads_to(end - 1)
         return read[begin:end]
+
+    def blocks(self) -> Iterator[list[T]]:
+        """The items in lists: some of what has been read before at once, then each by itself."""
+        index, size = 0, _FIRST_BLOCK
+        while block := self._read[index : index + size] or self.slice(index, index + 1):
+            yield block
+            index += len(block)
+            size *= 2
 
     def _reads_to(self, index: int) -> bool:
         """Read up to the item at this place; False where there is none."""
         read = self._read
-        read += islice(self._source, max(index + 1, READ_AT_ONCE) - len(read))
-        return len(read) > index
+        read += islice(self._source or (), max(index + 1, READ_AT_ONCE) - len(read))
+        if len(read) > index:
+            return True
+        self._source = None
+        return False
+
+
+class InBlocks(Replayed[T]):
+    """The same, made of lists of items, each read at once."""
+
+    __slots__ = ()
+
+    def __init__(self, source: Iterable[list[T]]) -> None:
+        super().__init__(())
+        self._source = iter(source)
+
+    def _reads_to(self, index: int) -> bool:
+        read = self._read
+        for items in self._source or ():
+            read += items
+            if len(read) > index:
+                return True
+        self._source = None
+        return False
 
 
 class Timeline:
@@ -356,6 +395,10 @@ class Timeline:
         """The newest round but `index`, None where there is none."""
         return self._rounds.at(index)
 
+    def blocks(self) -> Iterator[list[Round]]:
+        """The rounds in lists, newest first."""
+        return self._rounds.blocks()
+
     def after(self, calls: tuple[ToolCall, ...]) -> "Timeline":
         """The timeline one round on: these calls are its newest."""
         rounds = chain((Round(calls, NOWHERE, self.now),), self)
@@ -372,7 +415,7 @@ class Timeline:
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
-        return Timeline(_named(self), self.now, has_blocks=self.has_blocks, declares=self._declares)
+        return Timeline(InBlocks(_named(self)), self.now, has_blocks=self.has_blocks, declares=self._declares)
 
     def remembered(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
         """What this function makes of the timeline under these settings, worked out once for what it is about."""
@@ -444,11 +487,12 @@ class Timeline:
 
         A withheld call was not executed: it is known, but fills no window.
         """
-        return chain(self._rounds.slice(before, before + size), self._rest_of_window(size, before))
+        rounds = self._rounds.slice(before, before + size)
+        return iter(rounds) if len(rounds) < size else chain(rounds, self._rest_of_window(size, before, rounds))
 
-    def _rest_of_window(self, size: int, before: int) -> Iterator[Round]:
+    def _rest_of_window(self, size: int, before: int, newest: Sequence[Round]) -> Iterator[Round]:
         """What of a window lies behind as many rounds as it must have."""
-        executed = [round_.executed for round_ in self._rounds.slice(before, before + size)]
+        executed = [round_.executed for round_ in newest]
         rounds, calls = len(executed) - executed.count(0), sum(executed)
         before += size
         while (rounds < size or calls < MIN_WINDOW_CALLS) and (round_ := self._rounds.at(before)) is not None:
@@ -458,12 +502,17 @@ class Timeline:
             rounds += round_.executed > 0
 
 
-def _named(rounds: Iterable[Round]) -> Iterator[Round]:
-    for round_ in rounds:
-        if "" not in [call.name for call in round_.calls]:
-            yield round_
-        elif named := tuple([call for call in round_.calls if call.name]):
-            yield Round(named, round_.position, round_.time)
+def _named(timeline: Timeline) -> Iterator[list[Round]]:
+    for block in timeline.blocks():
+        if "" in [call.name for round_ in block for call in round_.calls]:
+            yield [named for round_ in block if (named := _with_names(round_)).calls]
+        else:
+            yield block
+
+
+def _with_names(round_: Round) -> Round:
+    named = tuple([call for call in round_.calls if call.name])
+    return round_ if len(named) == len(round_.calls) else Round(named, round_.position, round_.time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ import pytest
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.similar import Similar
 from callfuse.detect.streak import COUNTED, recent
+from callfuse.model import Timeline
 from callfuse.policy.settings import LoopSettings
-from tests.detect.timelines import Rule, call, timeline
+from tests.detect.timelines import Rule, call, rounds, timeline
 
 REPEAT = Rule(Repeat())
 
@@ -17,7 +18,7 @@ def reach(*texts: str, **settings: object) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "expected"),
+    ("texts", "expected"),
     [
         (("w=x", "a=x"), 1),
         (("a=x", "w=x"), 0),
@@ -27,12 +28,12 @@ def reach(*texts: str, **settings: object) -> int:
         (("a=x", "b=y w=x", "a=x"), 1),
     ],
 )
-def test_a_successful_change_of_state_ends_it(rounds: tuple[str, ...], expected: int) -> None:
+def test_a_successful_change_of_state_ends_it(texts: tuple[str, ...], expected: int) -> None:
     """One that failed or was withheld has changed nothing; one of which nothing is known may have."""
-    assert reach(*rounds, state_changing=["w"]) == expected
-    assert reach(*rounds, per_tool={"w": {"changes_state": True}}) == expected
-    assert reach(*rounds, state_changing=["w"], per_tool={"w": {"changes_state": False}}) == len(rounds)
-    assert reach(*rounds) == len(rounds)
+    assert reach(*texts, state_changing=["w"]) == expected
+    assert reach(*texts, per_tool={"w": {"changes_state": True}}) == expected
+    assert reach(*texts, state_changing=["w"], per_tool={"w": {"changes_state": False}}) == len(texts)
+    assert reach(*texts) == len(texts)
 
 
 def test_but_not_its_own() -> None:
@@ -45,8 +46,8 @@ def test_but_not_its_own() -> None:
 
 def test_a_change_between_two_equal_reads_is_progress() -> None:
     """Beside the read or in a round of its own; declared, it is so even where it has come before."""
-    for rounds in (("w=x", "a=x", "a=x", "w=x"), ("w=x", "a=x", "a=x", "a=x w=x")):
-        assert REPEAT.count(*rounds, state_changing=["w"]) == 0
+    for texts in (("w=x", "a=x", "a=x", "w=x"), ("w=x", "a=x", "a=x", "a=x w=x")):
+        assert REPEAT.count(*texts, state_changing=["w"]) == 0
 
 
 def test_the_pause_of_a_tool_is_its_own() -> None:
@@ -55,6 +56,25 @@ def test_the_pause_of_a_tool_is_its_own() -> None:
     assert REPEAT.count("a=x", "a=x", times=times, now=500) == 0
     assert REPEAT.count("a=x", "a=x", times=times, now=500, per_tool={"a": {"ttl_seconds": 1000}}) == 3
     assert REPEAT.count("a=x", "a=x", times=times, now=50, per_tool={"a": {"ttl_seconds": 10}}) == 0
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("kept", [1, 15, 16, 17, 47, 48, 49, 111, 112, 113])
+def test_a_pause_ends_it_wherever_it_is(kept: int, is_read: bool) -> None:
+    """However the rounds are read; calls without a name leave no round behind."""
+    made = rounds("7", *["a=x"] * 20, *["7", "a=x 7"] * kept, times=[0.0] * 21 + [500.0] * 2 * kept)[::-1]
+    past = Timeline(made if is_read else iter(made), 600.0).evidence()
+    assert [len(round_.calls) for round_ in recent(past, LoopSettings())] == [1] * kept
+    assert len(list(past)) == kept + 20
+
+
+def test_a_history_is_read_only_as_far_as_one_looks() -> None:
+    """One round more tells that a streak is at its end."""
+    source = iter(rounds(*["a=x"] * 50)[::-1])
+    past = Timeline(source).evidence()
+    for _ in zip(range(7), recent(past, LoopSettings()), strict=False):
+        pass
+    assert len(list(source)) in (42, 43)
 
 
 def test_streaks_are_counted_so_far() -> None:

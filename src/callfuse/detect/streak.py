@@ -1,10 +1,9 @@
 """What ends a streak, whatever it is of: a pause, a successful change of state, an outcome that is another."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 
 from callfuse.calls.outcomes import OutcomeKind
-from callfuse.model import Replayed, Round, Timeline, ToolCall
+from callfuse.model import InBlocks, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
 Own = Callable[[ToolCall], bool]
@@ -24,18 +23,43 @@ def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -
 
 
 def _unbroken(timeline: Timeline, settings: LoopSettings) -> Replayed[Round]:
-    return Replayed(_without_pause(timeline, settings))
+    return InBlocks(_without_pause(timeline, settings))
 
 
-def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[Round]:
+def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[list[Round]]:
     limit_s = settings.ttl_seconds
     later: float | None = timeline.now
-    for round_ in islice(timeline, max(COUNTED, settings.highest_limit)):
-        time = round_.time
-        if time is not None and is_pause(time, later, limit_s):
+    left = max(COUNTED, settings.highest_limit)
+    for block in timeline.blocks():
+        for at, round_ in enumerate(block[:left]):
+            time = round_.time
+            if time is not None and is_pause(time, later, limit_s):
+                yield block[:at]
+                return
+            later = time
+        yield block[:left]
+        left -= len(block)
+        if left <= 0:
             return
-        yield round_
-        later = time
+
+
+def said(timeline: Timeline, settings: LoopSettings) -> Replayed[object]:
+    """What each round of the timeline calls and what that brought, newest first, to be compared at a glance: None where
+    not all of it is known."""
+    return timeline.remembered(_said, settings)
+
+
+def _said(timeline: Timeline, settings: LoopSettings) -> Replayed[object]:
+    return InBlocks([_said_by(round_) for round_ in block] for block in timeline.blocks())
+
+
+def _said_by(round_: Round) -> object:
+    found = []
+    for call in round_.calls if len(round_.calls) == 1 else round_.distinct:
+        if call.withheld or (outcome := call.outcome) is None:
+            return None
+        found.append((call.signature, outcome.digest))
+    return found[0] if len(found) == 1 else frozenset(found)
 
 
 def _unchanged(timeline: Timeline, settings: LoopSettings, rounds: Iterable[Round], own: Own | None) -> Iterator[Round]:
