@@ -11,7 +11,7 @@ from typing import Final
 from callfuse.calls.outcomes import Outcome, same_outcome
 from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
-from callfuse.detect.streak import is_unread, recent
+from callfuse.detect.streak import is_unread, recent, said
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -52,7 +52,7 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
     newest = [round_.signatures for round_ in islice(recent(timeline, settings), 1 + LENGTHS[-1])]
-    for length in LENGTHS:
+    for length in LENGTHS if len({*newest}) > 1 else ():
         # A cheap look first. The pending round is to end a lap: of the one before it only one round is needed.
         if len(newest) <= length or newest[0] != newest[length] or len(set(newest[:length])) < 2:
             continue
@@ -87,6 +87,8 @@ def _from_news(timeline: Timeline, settings: LoopSettings, rounds: int, length: 
 
 def _named(round_: Round) -> str:
     """What a lap calls a round of it."""
+    if len(round_.calls) == 1:
+        return round_.calls[0].name
     names = sorted({call.name for call in round_.calls})
     more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     return " + ".join(names[:MOST_NAMES] + more)
@@ -97,15 +99,17 @@ def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Rou
     past = iter(recent(timeline, settings))
     rounds = [*islice(past, length)]
     known: list[dict[Signature, Outcome | None]] = [{} for _ in rounds]
-    for index, earlier in enumerate(past):
-        later = rounds[index]
-        if later.signatures != earlier.signatures:
-            break
+    says = said(timeline, settings)
+    pairs = zip(past, says, islice(says, length, None), strict=False)
+    for index, (earlier, says_later, says_earlier) in enumerate(pairs):
         if length > settings.window and timeline.news(index, settings.window):
             break
-        brought = known[index % length]
-        if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):
-            break
+        if says_earlier is None or says_earlier != says_later:
+            later, brought = rounds[index], known[index % length]
+            if later.signatures != earlier.signatures:
+                break
+            if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):
+                break
         rounds.append(earlier)
     return rounds
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from callfuse.calls.outcomes import same_outcome
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.pollers import polls
-from callfuse.detect.streak import is_unread, recent
+from callfuse.detect.streak import is_unread, recent, said
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -44,10 +44,17 @@ class NoNews:
 def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     """The newest rounds without news; the same for every pending call."""
     rounds: list[Round] = []
+    size = settings.window
+    says: list[object] = []
+    read = 0
     for index, round_ in enumerate(recent(timeline, settings)):
-        for call in round_.distinct:
-            if not _is_known(timeline, index, call, settings.window):
-                return Evidence(1 + len(rounds), calls_of(rounds))
+        if read <= index + size:
+            read = 2 * index + size + 1
+            says = said(timeline, settings).slice(0, read)
+        if says[index] is None or says[index] not in says[index + 1 : index + 1 + size]:
+            for call in round_.distinct:
+                if not _is_known(timeline, index, call, size):
+                    return Evidence(1 + len(rounds), calls_of(rounds))
         rounds.append(round_)
     return Evidence(1 + len(rounds), calls_of(rounds))
 

@@ -50,7 +50,10 @@ def _streak(timeline: Timeline, settings: LoopSettings, name: str, signature: Si
         mine = round_.find(name, signature)
         if mine is None:
             break
-        news = timeline.news(index, settings.window) if len(round_.calls) > 1 else ()
+        if len(round_.calls) == 1:
+            streak.append(mine)
+            continue
+        news = timeline.news(index, settings.window)
         if not news or signature in news:
             streak.append(mine)
         if news:
@@ -77,7 +80,7 @@ def _with_equal_outcomes(streak: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
     outcome: Outcome | None = None
     for index, call in enumerate(streak if len(streak) > 1 else ()):  # outcomes cost something to know
-        if call.withheld:
+        if call.withheld or (call.outcome is outcome is not None):
             continue
         if is_unread(call) or not same_outcome(outcome, call.outcome):
             return streak[:index]
