@@ -64,7 +64,7 @@ def _streak(timeline: Timeline, settings: LoopSettings, newest: ToolCall) -> tup
             break
         likeness, one = found
         came = None if one.withheld else one.outcome
-        if outcome and came and not _both_failed(outcome, came):
+        if outcome and came and came is not outcome and not _both_failed(outcome, came):
             likeness = min(likeness, outcomes_alike(outcome, came, settings))
         if likeness < threshold:
             break
@@ -90,11 +90,10 @@ def _most_like(
     """How alike the call of a round is to a later one, of several the one most like it, whatever their order."""
     if len(round_.calls) > MOST and len(round_.signatures) > MOST:
         return None
+    if same := round_.find(later.name, later.signature):
+        return 1.0, same
     tool = later.full_name
     calls = [one for one in round_.distinct if one.full_name == tool]
-    for one in calls:
-        if one.signature == later.signature:
-            return 1.0, one
     ranked = [(timeline.remembered(_alike, settings, later, one), one.signature, one) for one in calls]
     if not ranked:
         return None

@@ -7,6 +7,7 @@ compared by their ends, deep or wide values as text, so that the cost is bounded
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -36,13 +37,22 @@ def alike(one: ToolCall, other: ToolCall, settings: LoopSettings) -> float:
     if one.dropped or other.dropped:
         return 0.0
     mine, theirs = one.text, other.text
-    how = settings.similarity
+    is_kept = len(mine) + len(theirs) <= _KEPT_LENGTH
+    return (_kept if is_kept else _alike)(mine, theirs, one.ignore, other.ignore, settings.similarity)
+
+
+def _alike(mine: str, theirs: str, ignore: Collection[str], their_ignore: Collection[str], how: Similarity) -> float:
     if max(len(mine), len(theirs)) > LONGEST:
         return _texts(mine, theirs, how)
     try:
-        return _values(_value(mine, one.ignore), _value(theirs, other.ignore), how, DEPTH)
+        return _values(_value(mine, ignore), _value(theirs, their_ignore), how, DEPTH)
     except (NotJSON, RecursionError):
         return _texts(mine, theirs, how)
+
+
+_kept = lru_cache(maxsize=1024)(_alike)
+"""A history comes again with each request of its session."""
+_KEPT_LENGTH: Final = 1024
 
 
 def outcomes_alike(one: Outcome, other: Outcome, settings: LoopSettings) -> float:
