@@ -290,8 +290,8 @@ def _all_of(outcomes: Iterable[Outcome]) -> Outcome | None:
 
 
 class Replayed(Generic[T]):
-    """An iterable that can be walked any number of times, and is read from its source only as far as one walks; a list
-    has been read."""
+    """An iterable that can be walked any number of times, and is read from its source only as far as one walks, but
+    for the first few; a list has been read."""
 
     __slots__ = ("_read", "_source")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from callfuse.calls.signature import Signature
@@ -95,6 +96,7 @@ def twice(soft: int) -> tuple[int, int]:
     return soft, 2 * soft
 
 
+@lru_cache(maxsize=1024)
 def any_call(name: str) -> ToolCall:
     """A call of a tool with arguments that no other call has."""
     return ToolCall("", name, "callfuse: any arguments", signature=b"any call of " + name.encode("utf-8", "replace"))
@@ -102,4 +104,7 @@ def any_call(name: str) -> ToolCall:
 
 def calls_of(newest_first: Iterable[Round]) -> tuple[ToolCall, ...]:
     """The distinct calls of some rounds, newest first."""
-    return tuple([call for round_ in newest_first for call in round_.distinct[::-1]])
+    calls: list[ToolCall] = []
+    for round_ in newest_first:
+        calls += round_.calls if len(round_.calls) == 1 else round_.distinct[::-1]
+    return tuple(calls)

@@ -3,15 +3,16 @@
 A round with a new call is progress: findings that end on news are void in it, streamed or not.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from callfuse.calls.signature import Signature
 from callfuse.detect.budget import Budget, ToolBudget
 from callfuse.detect.cycle import LENGTHS, Cycle
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hit, any_call
 from callfuse.detect.no_news import NoNews
-from callfuse.detect.pollers import has_waited, polls
+from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.returning import Returning
 from callfuse.detect.same_error import may_end, same_errors
@@ -45,11 +46,12 @@ class Engine:
         self.timeline = timeline
         self.settings = _in_force(timeline, settings)
         self._evidence: Timeline | None = None
-        self._own: tuple[Detector, ...] | None = None
-        self._recurring: dict[Detector, dict[str, list[ToolCall]]] = {}
+        self._that_are_on: _On | None = None
+        self._that_recur: dict[str, list[tuple[Detector, ToolCall]]] | None = None
         self._could_fire: dict[str, bool] = {}
         self._hits: dict[tuple[Detector, Signature, bool], Hit | None] = {}
         self._awake: set[ToolCall] = set()
+        self._heard: set[str] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
 
     @property
@@ -68,28 +70,30 @@ class Engine:
             return []
         newest = self.past.at(0)
         names = dict.fromkeys([call.full_name for call in newest.calls] if newest else [])
-        for detector in self._of_one_tool():
-            names |= dict.fromkeys(self._recurring_of(detector))
+        names |= dict.fromkeys(self._recurring)
         return [name for name in (*names, ANY_TOOL) if self.could_fire(name)]
 
-    def _of_one_tool(self) -> tuple[Detector, ...]:
-        """The detectors to which it matters which tool is called, and of which a glance does not tell that they find
-        nothing."""
-        if self._own is None:
-            of_one = [one for one in _that_are_on(self.settings) if not one.of_any_tool]
-            self._own = tuple([one for one in of_one if not one.wants_return or _returns(self.timeline, self.settings)])
-        return self._own
+    @property
+    def _on(self) -> "_On":
+        """The detectors of which a glance does not tell that they find nothing."""
+        if self._that_are_on is None:
+            self._that_are_on = _that_are_on(self.settings, returns=_returns(self.timeline, self.settings))
+        return self._that_are_on
 
-    def _recurring_of(self, detector: Detector) -> dict[str, list[ToolCall]]:
-        """By their tools the calls that may come again in a loop; and by bare names, where tools have namespaces."""
-        known = self._recurring.get(detector)
-        if known is None:
-            known = self._recurring[detector] = {}
+    @property
+    def _recurring(self) -> dict[str, list[tuple[Detector, ToolCall]]]:
+        """By their tools the calls that may come again in a loop, each for a detector; and by bare names, where tools
+        have namespaces."""
+        if self._that_recur is not None:
+            return self._that_recur
+        found: dict[str, list[tuple[Detector, ToolCall]]] = {}
+        for detector in self._on.of_one_tool:
             for call in detector.recurring(self.past, self.settings):
-                known.setdefault(call.full_name, []).append(call)
+                found.setdefault(call.full_name, []).append((detector, call))
                 if call.namespace:
-                    known.setdefault(call.name, []).append(call)
-        return known
+                    found.setdefault(call.name, []).append((detector, call))
+        self._that_recur = found
+        return found
 
     def is_healthy(self) -> bool:
         """Whether no call could be found whatever it is. True is sure."""
@@ -106,14 +110,13 @@ class Engine:
         """What could be found in a call of this tool, whatever its arguments; worked out only as far as one looks."""
         if not name:
             return
-        for detector in self._of_one_tool():
-            for call in self._recurring_of(detector).get(name, ()):
-                if hit := self.hit(detector, call):
-                    yield hit
+        for detector, call in self._recurring.get(name, ()):
+            if hit := self.hit(detector, call):
+                yield hit
         if name == ANY_TOOL or self.could_fire(ANY_TOOL):
             any_of_it = any_call(name)
-            for detector in _that_are_on(self.settings):
-                if detector.of_any_tool and (hit := self.hit(detector, any_of_it)):
+            for detector in self._on.of_any_tool:
+                if hit := self.hit(detector, any_of_it):
                     yield hit
 
     def judge(self, call: ToolCall, *, news: bool = False) -> Finding | None:
@@ -163,12 +166,13 @@ class Engine:
                 yield self._finding(Kind.SAME_ERROR, call, evidence, soft)
 
     def _hits_of(self, call: ToolCall) -> list[Hit]:
+        """What is found in a call by the detectors for which one of its tool may come again, and those of any tool."""
         if not call.name:
             return []
-        detectors = self._of_one_tool()
+        may_find = {detector for detector, _ in self._recurring.get(call.full_name, ())}
         if self.could_fire(ANY_TOOL):
-            detectors = tuple([one for one in _that_are_on(self.settings) if one.of_any_tool or one in detectors])
-        return [hit for detector in detectors if (hit := self.hit(detector, call))]
+            may_find.update(self._on.of_any_tool)
+        return [hit for one in self._on.every if one in may_find and (hit := self.hit(one, call))]
 
     def found(self, detector: Detector, call: ToolCall) -> Finding | None:
         """What one detector finds in a pending call, as if it came alone."""
@@ -179,19 +183,24 @@ class Engine:
         """As `found`, before it is told. Nothing that came of the call is looked at."""
         # A call that the client has dropped does not tell whether it waits.
         key = (detector, call.signature, call.dropped)
-        if key not in self._hits:
-            self._hits[key] = self._hit(detector, call)
-        return self._hits[key]
+        try:
+            return self._hits[key]
+        except KeyError:
+            found = self._hits[key] = self._hit(detector, call)
+            return found
 
     def _hit(self, detector: Detector, call: ToolCall) -> Hit | None:
         tool = self.settings.for_tool(call.full_name)
-        soft, hard = detector.limits(tool)
+        limits = tool.limits.get(detector)
+        if limits is None:
+            limits = tool.limits[detector] = detector.limits(tool)
+        soft, hard = limits
         if not soft or not tool.settings.enabled:
             return None
         evidence = detector.evidence(self.past, call, tool.settings)
         if evidence is None or (evidence.count < soft and not evidence.certain):
             return None
-        if detector.spares_pollers and (self._polls(call) or self._have_waited(evidence.calls)):
+        if detector.spares_pollers and (self._have_waited(evidence.calls) or self._polls(call)):
             soft, hard = soft * tool.settings.poll_factor, hard * tool.settings.poll_factor
             if evidence.count < soft:
                 return None
@@ -200,10 +209,10 @@ class Engine:
     def _have_waited(self, stretch: Sequence[ToolCall]) -> bool:
         """Whether a call of the stretch waited for something outside; stretches share calls, and one that did
         not is asked only once."""
-        for call in set(stretch) - self._awake:
-            if has_waited(call) or self._polls(call):
-                return True
-            self._awake.add(call)
+        new = set(stretch) - self._awake
+        if new and have_waited(new, self.settings, self._heard):
+            return True
+        self._awake |= new
         return False
 
     def _polls(self, call: ToolCall) -> bool:
@@ -211,7 +220,7 @@ class Engine:
         key = (call.signature, call.dropped)
         known = self._polling.get(key)
         if known is None:
-            known = self._polling[key] = polls(call, self.settings)
+            known = self._polling[key] = polls(call, self.settings, self._heard)
         return known
 
     def _hardest(self, found: Sequence[Hit]) -> Finding | None:
@@ -219,7 +228,7 @@ class Engine:
         if not found:
             return None
         hit = max(found, key=lambda one: one.hard)
-        kinds = tuple(dict.fromkeys(one.kind for one in found))
+        kinds = tuple(dict.fromkeys([one.detector.kind for one in found]))
         return self._finding(
             hit.kind,
             hit.call,
@@ -264,19 +273,34 @@ class Engine:
         for one in stretch:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
-        rounds = self.past.rounds_of_window(_reach(self.settings))
-        earlier = (round_.find(call.name, call.signature) for round_ in rounds)
+        earlier: Iterable[ToolCall | None] = ()
+        reach = _reach(self.settings)
+        if self.past.knows(call.signature, reach):
+            earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(reach))
         outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
         return next((outcome.text for outcome in outcomes if outcome), "")
 
 
-def _that_are_on(settings: LoopSettings) -> Sequence[Detector]:
-    """The detectors that have a limit for some tool."""
+class _On(NamedTuple):
+    """Detectors that have a limit for some tool: all, and by whether it matters which tool is called."""
+
+    every: tuple[Detector, ...]
+    of_one_tool: tuple[Detector, ...]
+    of_any_tool: tuple[Detector, ...]
+
+
+def _that_are_on(settings: LoopSettings, *, returns: bool) -> _On:
+    """The detectors that may find something under these settings; `returns`: even those that want a return."""
     known = settings.worked_out.detectors
-    if DETECTORS not in known:
+    key = (DETECTORS, returns)
+    if key not in known:
         loosest = settings.for_tool(ANY_TOOL)
-        known[DETECTORS] = tuple([one for one in DETECTORS if loosest.settings.enabled and one.limits(loosest)[0]])
-    return known[DETECTORS]
+        on = [one for one in DETECTORS if loosest.settings.enabled and one.limits(loosest)[0]]
+        every = [one for one in on if returns or not one.wants_return]
+        of_one, of_any = ([one for one in every if one.of_any_tool is which] for which in (False, True))
+        known[key] = _On(tuple(every), tuple(of_one), tuple(of_any))
+    found: _On = known[key]
+    return found
 
 
 def is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:

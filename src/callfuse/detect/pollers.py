@@ -4,6 +4,8 @@ Known by the tool's name, by an argument that says so, or by what came back: sti
 lies outside (429, 5xx, a denied permission).
 """
 
+from collections.abc import Collection
+from itertools import chain
 from typing import Any, Final
 
 from callfuse.jsontext import NotJSON, loads
@@ -16,15 +18,32 @@ LONG: Final = 500
 """Characters of arguments beyond which nobody looks for such a word."""
 
 
-def polls(call: ToolCall, settings: LoopSettings) -> bool:
-    """Whether a call waits for something, by its tool or its arguments: all that is known of one that is pending."""
-    return settings.for_tool(call.full_name).poller or _says_so(call.arguments)
+def polls(call: ToolCall, settings: LoopSettings, heard: Collection[str] = ()) -> bool:
+    """Whether a call waits for something, by its tool or its arguments: all that is known of one that is pending.
+
+    `heard` are texts of arguments that are known to say nothing of it.
+    """
+    if settings.for_tool(call.full_name).poller:
+        return True
+    arguments = call.arguments
+    return not (isinstance(arguments, str) and arguments in heard) and _says_so(arguments)
 
 
-def has_waited(call: ToolCall) -> bool:
-    """Whether a call of the past waited for something, as its outcome tells."""
-    outcome = None if call.withheld else call.outcome
-    return outcome is not None and (outcome.pending or outcome.transient)
+def have_waited(calls: Collection[ToolCall], settings: LoopSettings, heard: set[str]) -> bool:
+    """Whether a call of the past waited for something, by what it is or as its outcome tells. Where none did, the texts
+    of their arguments are added to those `heard`."""
+    for call in calls:
+        if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
+            return True
+    if True in [settings.for_tool(name).poller for name in {call.full_name for call in calls}]:
+        return True
+    arguments = [call.arguments for call in calls]
+    texts = {one for one in arguments if isinstance(one, str)} - heard
+    values = [one for one in arguments if not isinstance(one, str)]
+    if True in map(_says_so, chain(texts, values)):
+        return True
+    heard |= texts
+    return False
 
 
 def _says_so(arguments: Any) -> bool:

@@ -65,6 +65,8 @@ class ForTool(NamedTuple):
     poller: bool
     changes_state: bool
     ignore: frozenset[str]
+    limits: dict[object, tuple[int, int]]
+    """Of detectors their limits, soft and hard; kept by the engine, which knows them."""
 
 
 @dataclass(slots=True)
@@ -75,8 +77,8 @@ class WorkedOut:
     tools: dict[str, ForTool] = field(default_factory=dict)
     models: "dict[str, LoopSettings]" = field(default_factory=dict)
     late: "LoopSettings | None" = None
-    detectors: dict[tuple[object, ...], tuple[Any, ...]] = field(default_factory=dict)
-    """Of some detectors those that are on for some tool; kept by the engine, which knows them."""
+    detectors: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """Which of the detectors are on for some tool; kept by the engine, which knows them."""
 
 
 class LoopSettings(Strict):
@@ -245,7 +247,7 @@ class LoopSettings(Strict):
 
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
-            return ForTool(self._loosest(), poller=False, changes_state=False, ignore=frozenset())
+            return ForTool(self._loosest(), poller=False, changes_state=False, ignore=frozenset(), limits={})
         values = merged(self, self.tiers("", self.worked_out.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
@@ -255,6 +257,7 @@ class LoopSettings(Strict):
             matches(name, self.pollers) if poller is None else poller,
             matches(name, self.state_changing) if changing is None else changing,
             ignore,
+            {},
         )
 
     def _loosest(self) -> "LoopSettings":
