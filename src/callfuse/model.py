@@ -215,6 +215,7 @@ class Round:
     _signatures: frozenset[Signature] | None = field(default=None, init=False, repr=False)
     _equals: dict[Signature, list[ToolCall]] | None = field(default=None, init=False, repr=False)
     _news: tuple[int, frozenset[Signature]] | None = field(default=None, init=False, repr=False)
+    _said: object = field(default=None, init=False, repr=False)
 
     @property
     def signatures(self) -> frozenset[Signature]:
@@ -224,6 +225,18 @@ class Round:
             signatures = (calls[0].signature,) if len(calls) == 1 else [call.signature for call in calls]
             self._signatures = frozenset(signatures)
         return self._signatures
+
+    @property
+    def said(self) -> object:
+        """What it calls and what that brought, to be compared at a glance: None where not all of it is known."""
+        if self._said is None:
+            found = []
+            for call in self.calls if len(self.calls) == 1 else self.distinct:
+                if call.withheld or (outcome := call.outcome) is None:
+                    return None
+                found.append((call.signature, outcome.digest))
+            self._said = found[0] if len(found) == 1 else frozenset(found)
+        return self._said
 
     @property
     def executed(self) -> int:
@@ -395,6 +408,10 @@ class Timeline:
         """The newest round but `index`, None where there is none."""
         return self._rounds.at(index)
 
+    def slice(self, begin: int, end: int) -> list[Round]:
+        """The newest rounds from one place up to another, as far as there are."""
+        return self._rounds.slice(begin, end)
+
     def blocks(self) -> Iterator[list[Round]]:
         """The rounds in lists, newest first."""
         return self._rounds.blocks()
@@ -467,9 +484,7 @@ class Timeline:
         if len(mine) > MIN_WINDOW_CALLS or "" in [call.name for call in mine]:
             return True  # comparing each with each would cost more than it could save; calls without name do not count
         rounds = calls = 0
-        for round_ in islice(self, 1, None):
-            if rounds >= size and calls >= MIN_WINDOW_CALLS:
-                break
+        for round_ in islice(self._rounds, 1, None):
             if len(round_.calls) > MIN_WINDOW_CALLS:
                 return True
             executed = 0
@@ -480,6 +495,8 @@ class Timeline:
                         return True
             calls += executed
             rounds += executed > 0
+            if rounds >= size and calls >= MIN_WINDOW_CALLS:
+                break
         return False
 
     def rounds_of_window(self, size: int, *, before: int = 0) -> Iterator[Round]:

@@ -98,9 +98,9 @@ def _may_be(past: Timeline | Replayed[Round], at: int, tool: str, settings: Loop
     if not (tool and settings.enabled and settings.detectors.same_error):
         return False
     limit = settings.detectors.same_error
-    if past.at(at + limit - 1) is None:
+    rounds = past.slice(at, at + limit)
+    if len(rounds) < limit:
         return False
-    rounds = [round_ for index in range(at, at + limit) if (round_ := past.at(index))]
     for round_ in rounds:
         for one in round_.calls:
             if one.full_name != tool:
@@ -115,12 +115,14 @@ def _may_have_failed(round_: Round) -> bool:
 def _failures(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> list[tuple[ToolCall, Outcome]] | None:
     """The calls of a round whose results are known, where all are of this tool and say what failed; else None."""
     round_ = timeline.at(at)
-    if round_ is None or any(one.full_name != tool for one in round_.calls):
+    if round_ is None or False in [one.full_name == tool for one in round_.calls]:
         return None
     later = timeline.at(at - 1) if at else None
     if is_pause(round_.time, later.time if later else timeline.now, settings.ttl_seconds):
         return None
     known = [(one, outcome) for one in round_.calls if not one.withheld and (outcome := one.outcome)]
-    if any(outcome.transient or not outcome.error for _, outcome in known) or changes_of(round_, settings):
+    if True in [outcome.transient or not outcome.error for _, outcome in known]:
+        return None
+    if settings.has_state_changing and changes_of(round_, settings):
         return None
     return known

@@ -44,22 +44,12 @@ def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[list[
 
 
 def said(timeline: Timeline, settings: LoopSettings) -> Replayed[object]:
-    """What each round of the timeline calls and what that brought, newest first, to be compared at a glance: None where
-    not all of it is known."""
+    """What each round of the timeline has said, newest first."""
     return timeline.remembered(_said, settings)
 
 
 def _said(timeline: Timeline, settings: LoopSettings) -> Replayed[object]:
-    return InBlocks([_said_by(round_) for round_ in block] for block in timeline.blocks())
-
-
-def _said_by(round_: Round) -> object:
-    found = []
-    for call in round_.calls if len(round_.calls) == 1 else round_.distinct:
-        if call.withheld or (outcome := call.outcome) is None:
-            return None
-        found.append((call.signature, outcome.digest))
-    return found[0] if len(found) == 1 else frozenset(found)
+    return InBlocks([round_.said for round_ in block] for block in timeline.blocks())
 
 
 def _unchanged(timeline: Timeline, settings: LoopSettings, rounds: Iterable[Round], own: Own | None) -> Iterator[Round]:
