@@ -42,7 +42,7 @@ def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
     for turn in range(len(run.turns)):
         for at, known in enumerate(_hindsights(run, turn, settings)):
-            found = list(_pending(run, turn, at, settings))
+            found = _pending(run, turn, at, settings)
             if known and found[-1].finding is None:
                 told = Verdict(found[-1].call, known, Rung.WARN, 1, first=known.count == known.threshold)
                 found[-1] = found[-1]._replace(finding=known, verdict=told)
@@ -57,16 +57,15 @@ def _hindsights(run: Run, turn: int, settings: LoopSettings) -> Sequence[Finding
     return [*Engine(_timeline(run, turn, len(rounds)), settings).hindsights()][::-1]
 
 
-def _pending(run: Run, turn: int, at: int, settings: LoopSettings) -> Iterator[Judged]:
+def _pending(run: Run, turn: int, at: int, settings: LoopSettings) -> list[Judged]:
     """The calls of a round as they are judged when they come."""
     round_ = run.turns[turn][at]
     timeline = _timeline(run, turn, at)
     engine = Engine(timeline, settings)
     if engine.is_healthy():
-        for call in round_.calls:
-            yield Judged(turn, at, call)
-        return
+        return [Judged(turn, at, call) for call in round_.calls]
     found = {id(call): (call, finding) for call, finding in engine.judge_round(round_.calls)}
+    of_round = []
     for call in round_.calls:
         ladder = settings.for_tool(call.full_name).settings.ladder
         suspect = engine.could_fire(call.name)
@@ -75,11 +74,11 @@ def _pending(run: Run, turn: int, at: int, settings: LoopSettings) -> Iterator[J
         verdict = decide(timeline, [pair], ladder)[0] if pair else None
         call.place = verdict.place if verdict else 0
         finding = verdict.finding if verdict else None
-        yield Judged(turn, at, call, finding, verdict, suspect, held)
+        of_round.append(Judged(turn, at, call, finding, verdict, suspect, held))
+    return of_round
 
 
 def _timeline(run: Run, turn: int, before: int) -> Timeline:
-    """The rounds of a turn before this one; none of them is copied."""
-    rounds = run.turns[turn]
-    newest_first = (rounds[at] for at in range(before - 1, -1, -1))
+    """The rounds of a turn before this one."""
+    newest_first = run.turns[turn][:before][::-1]
     return Timeline(newest_first, declares=run.known.__contains__ if run.known is not None else None)

@@ -64,22 +64,23 @@ class Figures:
     def take(self, run: Run, calls: Sequence[Judged], costs: Sequence[int], rules: Collection[str]) -> bool:
         """Add a run, with the estimated tokens of its calls where it failed; whether anything fired in it."""
         outcome = run.success
-        suspect = sum(one.suspect for one in calls)
-        held = sum(one.held for one in calls)
+        suspect = sum([one.suspect for one in calls])
+        held = sum([one.held for one in calls])
         self.runs[outcome] += 1
         self.calls[outcome] += len(calls)
         self.suspect[outcome] += suspect
         self.held[outcome] += held
         self.failed_tokens += sum(costs)
-        found = {str(kind) for one in calls for kind in one.kinds() if kind in rules}
+        told = [(at, one) for at, one in enumerate(calls) if one.finding is not None]
+        found = {str(kind) for _, one in told for kind in one.kinds() if kind in rules}
         if outcome and not found:
             self.quiet += len(calls)
             self.quiet_suspect += suspect
             self.quiet_held += held
         for rule in found:
-            self.fired.setdefault(rule, Fired()).add(_fired(outcome, calls, costs, {rule}))
+            self.fired.setdefault(rule, Fired()).add(_fired(outcome, len(calls), told, costs, {rule}))
         if found:
-            self.fired[ANY].add(_fired(outcome, calls, costs, found))
+            self.fired[ANY].add(_fired(outcome, len(calls), told, costs, found))
         return bool(found)
 
     def add(self, other: "Figures") -> None:
@@ -96,16 +97,18 @@ class Figures:
             self.fired.setdefault(rule, Fired()).add(fired)
 
 
-def _fired(outcome: bool | None, calls: Sequence[Judged], costs: Sequence[int], rules: Collection[str]) -> Fired:
-    """The figures of one run for some rules as if they were one."""
-    findings = [one.finding for one in calls if one.finding is not None and one.is_of(rules)]
-    hard = sum(finding.hard for finding in findings)
-    fired = Fired(Counter([outcome]), Counter([outcome] if hard else []), len(findings) - hard, hard)
+def _fired(
+    outcome: bool | None, count: int, told: Sequence[tuple[int, Judged]], costs: Sequence[int], rules: Collection[str]
+) -> Fired:
+    """The figures of one run of so many calls for some rules as if they were one; `told` are the calls of which
+    something was found, with their places."""
+    mine = [(at, one) for at, one in told if one.is_of(rules)]
+    hard = sum([one.finding is not None and one.finding.hard for _, one in mine])
+    fired = Fired(Counter([outcome]), Counter([outcome] if hard else []), len(mine) - hard, hard)
     if outcome is False:
-        withheld = (one.verdict is not None and one.verdict.withholds and one.is_of(rules) for one in calls)
-        first = next((at for at, is_withheld in enumerate(withheld) if is_withheld), len(calls))
-        fired.saved_calls = len(calls) - first
-        fired.later_calls = len(calls) - next(at for at, one in enumerate(calls) if one.finding and one.is_of(rules))
+        first = next((at for at, one in mine if one.verdict is not None and one.verdict.withholds), count)
+        fired.saved_calls = count - first
+        fired.later_calls = count - mine[0][0]
         fired.saved_tokens = sum(costs[first:])
     return fired
 

@@ -6,15 +6,17 @@ A call has `name` and `arguments` (JSON text, or the value), and may have `turn`
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from callfuse.calls.outcomes import Outcome, OutcomeKind
 from callfuse.config.wording import shown
 from callfuse.model import Result, Round, ToolCall
 from callfuse.offline.formats.format import label_of
 from callfuse.offline.run import BadRecord, Run, kind_of
+
+_NUMBER: Final = (int, type(None))
+_FLAG: Final = (bool, type(None))
+_TEXT: Final = (str, type(None))
 
 
 class RecordedCall(ToolCall):
@@ -30,8 +32,8 @@ class RecordedCall(ToolCall):
     def outcome(self) -> Outcome | None:
         """What came back: as the cut text shows it, and equal where all of it was."""
         if self._outcome is None and (seen := super().outcome) is not None:
-            failed = b"error" if seen.kind is OutcomeKind.ERROR else b""
-            self._outcome = replace(seen, digest=self._digest + failed)
+            digest = self._digest + (b"error" if seen.kind is OutcomeKind.ERROR else b"")
+            self._outcome = Outcome(digest, seen.kind, seen.text, seen.pending, seen.transient, seen.error)
         return self._outcome
 
 
@@ -43,19 +45,19 @@ def accepts(record: Any) -> bool:
 def read(record: Any, text: bytes) -> Iterator[Run]:
     """The run."""
     label = label_of(record)
-    calls = record["calls"]
-    for at, call in enumerate(calls):
-        _check(at, call)
-    turns = []
-    number = 0
-    for _, of_turn in groupby(calls, _user_turn):
-        rounds = []
-        for position, (_, of_round) in enumerate(groupby(enumerate(of_turn), _round)):
-            listed = [call for _, call in of_round]
-            rounds.append(Round(tuple(_call(call, number + at) for at, call in enumerate(listed, 1)), position))
-            number += len(listed)
-        turns.append(rounds)
-    yield Run(label.id, label.source, label.model, label.success, turns)
+    turns: list[list[list[ToolCall]]] = []
+    before: tuple[Any, Any] | None = None
+    for number, call in enumerate(record["calls"], 1):
+        _check(number - 1, call)
+        user_turn, turn = call.get("user_turn"), call.get("turn")
+        if before is None or user_turn != before[0]:
+            turns.append([[]])
+        elif turn is None or turn != before[1]:
+            turns[-1].append([])
+        turns[-1][-1].append(_call(call, number))
+        before = user_turn, turn
+    rounds = [[Round(tuple(calls), position) for position, calls in enumerate(of_turn)] for of_turn in turns]
+    yield Run(label.id, label.source, label.model, label.success, rounds)
 
 
 def _check(at: int, call: Any) -> None:
@@ -66,23 +68,12 @@ def _check(at: int, call: Any) -> None:
         raise BadRecord(f"calls[{at}].name = {shown(call.get('name'))}: use a text")
     for key in ("turn", "user_turn"):
         value = call.get(key)
-        if not isinstance(value, int | None):
+        if not isinstance(value, _NUMBER):
             raise BadRecord(f"calls[{at}].{key} = {shown(value)}: use a whole number")
-    if not isinstance(call.get("is_error"), bool | None):
+    if not isinstance(call.get("is_error"), _FLAG):
         raise BadRecord(f"calls[{at}].is_error = {shown(call['is_error'])}: use true, false or null")
-    if not isinstance(call.get("result_norm_sha1"), str | None):
+    if not isinstance(call.get("result_norm_sha1"), _TEXT):
         raise BadRecord(f"calls[{at}].result_norm_sha1 = {shown(call['result_norm_sha1'])}: use a text")
-
-
-def _user_turn(call: dict[str, Any]) -> Any:
-    return call.get("user_turn")
-
-
-def _round(numbered: tuple[int, dict[str, Any]]) -> tuple[str, int]:
-    """What the calls of one round have in common: `turn`, or nothing but themselves."""
-    at, call = numbered
-    turn = call.get("turn")
-    return ("call", at) if turn is None else ("turn", turn)
 
 
 def _call(call: dict[str, Any], number: int) -> ToolCall:
