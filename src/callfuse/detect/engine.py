@@ -183,11 +183,9 @@ class Engine:
         """As `found`, before it is told. Nothing that came of the call is looked at."""
         # A call that the client has dropped does not tell whether it waits.
         key = (detector, call.signature, call.dropped)
-        try:
-            return self._hits[key]
-        except KeyError:
-            found = self._hits[key] = self._hit(detector, call)
-            return found
+        if key not in self._hits:
+            self._hits[key] = self._hit(detector, call)
+        return self._hits[key]
 
     def _hit(self, detector: Detector, call: ToolCall) -> Hit | None:
         tool = self.settings.for_tool(call.full_name)

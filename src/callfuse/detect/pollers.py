@@ -40,19 +40,25 @@ def have_waited(calls: Collection[ToolCall], settings: LoopSettings, heard: set[
     arguments = [call.arguments for call in calls]
     texts = {one for one in arguments if isinstance(one, str)} - heard
     values = [one for one in arguments if not isinstance(one, str)]
-    if True in map(_says_so, chain(texts, values)):
+    short = [one for one in texts if len(one) <= LONG]
+    if True in map(_says_so, chain(short if _has_word("\n".join(short)) else (), values)):
         return True
     heard |= texts
     return False
+
+
+def _has_word(text: str) -> bool:
+    """Whether it has one of the words that are in each of the values."""
+    lowered = text.lower()
+    return "poll" in lowered or "wait" in lowered or "sleep" in lowered or "status" in lowered
 
 
 def _says_so(arguments: Any) -> bool:
     if isinstance(arguments, str):
         if len(arguments) > LONG:
             return False
-        lowered = arguments.lower()
-        if not ("poll" in lowered or "wait" in lowered or "sleep" in lowered or "status" in lowered):
-            return False  # one of these is in each of the values
+        if not _has_word(arguments):
+            return False
         try:
             arguments = loads(arguments)
         except NotJSON:

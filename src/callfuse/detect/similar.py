@@ -92,16 +92,27 @@ def _most_like(
         return None
     if same := round_.find(later.name, later.signature):
         return 1.0, same
-    tool = later.full_name
-    calls = [one for one in round_.distinct if one.full_name == tool]
-    ranked = [(timeline.remembered(_alike, settings, later, one), one.signature, one) for one in calls]
-    if not ranked:
+    if len(round_.calls) == 1:
+        (one,) = round_.calls
+        return (_alike(timeline, settings, later, one), one) if one.full_name == later.full_name else None
+    calls = [one for one in round_.distinct if one.full_name == later.full_name]
+    if not calls:
         return None
-    likeness, _, one = max(ranked, key=itemgetter(0, 1))
+    likeness, _, one = max(
+        [(_alike(timeline, settings, later, one), one.signature, one) for one in calls], key=itemgetter(0, 1)
+    )
     return likeness, one
 
 
-def _alike(_: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
+def _alike(timeline: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
+    """How alike two calls are. Streaks from several calls of the newest round meet: what they share is kept."""
+    newest = timeline.at(0)
+    if newest is None or len(newest.calls) == 1:
+        return alike(one, other, settings)
+    return timeline.remembered(_kept, settings, one, other)
+
+
+def _kept(_: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
     return alike(one, other, settings)
 
 

@@ -61,14 +61,15 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> _Streak:
     first: Outcome | None = None
     least = 1.0
     for round_ in recent(timeline, settings):
-        executed = [one for one in reversed(round_.distinct) if not one.withheld]
+        calls = round_.calls if len(round_.calls) == 1 else round_.distinct[::-1]
+        executed = [one for one in calls if not one.withheld]
         likeness = least
         for one in executed:
             outcome = one.outcome
             if outcome is None or one.signature in places:
                 return _Streak(rounds, places, least)
             first = first or _first(executed)
-            if first and outcome.digest != first.digest:
+            if first and first is not outcome and first.digest != outcome.digest:
                 likeness = min(likeness, outcomes_alike(first, outcome, settings))
                 if likeness < (settings.similarity_threshold or 1):
                     return _Streak(rounds, places, least)
