@@ -11,7 +11,7 @@ from typing import Final
 from callfuse.calls.outcomes import Outcome, same_outcome
 from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
-from callfuse.detect.streak import is_unread, recent, said
+from callfuse.detect.streak import is_unread, recent
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -99,13 +99,12 @@ def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Rou
     past = iter(recent(timeline, settings))
     rounds = [*islice(past, length)]
     known: list[dict[Signature, Outcome | None]] = [{} for _ in rounds]
-    says = said(timeline, settings)
-    pairs = zip(past, says, islice(says, length, None), strict=False)
-    for index, (earlier, says_later, says_earlier) in enumerate(pairs):
+    for index, earlier in enumerate(past):
+        later = rounds[index]
         if length > settings.window and timeline.news(index, settings.window):
             break
-        if says_earlier is None or says_earlier != says_later:
-            later, brought = rounds[index], known[index % length]
+        if earlier.said is None or earlier.said != later.said:
+            brought = known[index % length]
             if later.signatures != earlier.signatures:
                 break
             if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from callfuse.calls.outcomes import same_outcome
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.pollers import polls
-from callfuse.detect.streak import is_unread, recent, said
+from callfuse.detect.streak import is_unread, recent
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -48,10 +48,11 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     says: list[object] = []
     read = 0
     for index, round_ in enumerate(recent(timeline, settings)):
-        if read <= index + size:
+        if index > 1 and read <= index + size:  # most streaks end before: then nobody asks what else came back
             read = 2 * index + size + 1
-            says = said(timeline, settings).slice(0, read)
-        if says[index] is None or says[index] not in says[index + 1 : index + 1 + size]:
+            says = [one.said for one in timeline.slice(0, read)]
+        mine = says[index] if says else None
+        if mine is None or mine not in says[index + 1 : index + 1 + size]:
             for call in round_.distinct:
                 if not _is_known(timeline, index, call, size):
                     return Evidence(1 + len(rounds), calls_of(rounds))

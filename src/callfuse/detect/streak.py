@@ -43,15 +43,6 @@ def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[list[
             return
 
 
-def said(timeline: Timeline, settings: LoopSettings) -> Replayed[object]:
-    """What each round of the timeline has said, newest first."""
-    return timeline.remembered(_said, settings)
-
-
-def _said(timeline: Timeline, settings: LoopSettings) -> Replayed[object]:
-    return InBlocks([round_.said for round_ in block] for block in timeline.blocks())
-
-
 def _unchanged(timeline: Timeline, settings: LoopSettings, rounds: Iterable[Round], own: Own | None) -> Iterator[Round]:
     for index, round_ in enumerate(rounds):
         changes = timeline.remembered(_changes, settings, index)
