@@ -99,17 +99,19 @@ def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Rou
     past = iter(recent(timeline, settings))
     rounds = [*islice(past, length)]
     known: list[dict[Signature, Outcome | None]] = [{} for _ in rounds]
+    says = [one.said for one in rounds]
     for index, earlier in enumerate(past):
-        later = rounds[index]
         if length > settings.window and timeline.news(index, settings.window):
             break
-        if earlier.said is None or earlier.said != later.said:
-            brought = known[index % length]
+        says_earlier = earlier.said
+        if says_earlier is None or says_earlier != says[index]:
+            later, brought = rounds[index], known[index % length]
             if later.signatures != earlier.signatures:
                 break
             if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):
                 break
         rounds.append(earlier)
+        says.append(says_earlier)
     return rounds
 
 
