@@ -94,10 +94,11 @@ async def test_connections_that_have_been_closed_meanwhile(
     ledger: RedisLedger, server: RedisServer, counts: Counts
 ) -> None:
     """A server or a balancer closes those that were silent for long: it is not down."""
-    await ledger.write({lane(1): state(7)}, 0)
-    server.ask("CLIENT", "KILL", "TYPE", "normal")
-    await asyncio.sleep(0.05)  # the loop has seen it
-    assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
+    await asyncio.gather(*(ledger.write({lane(at): state(7)}, 0) for at in range(5)))
+    for pause_s in (0.0, 0.05):  # before the loop has seen it, and after
+        server.ask("CLIENT", "KILL", "TYPE", "normal")
+        await asyncio.sleep(pause_s)
+        assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
     assert counts.of("store_errors") == 0
 
 

@@ -1,7 +1,7 @@
 """A Redis, Valkey or Cluster as a place where scripts run: the only module that knows redis-py.
 
-A server belongs to the event loop in which it is first asked. It connects when it is asked, and asks once: what fails
-is for the breaker.
+A server belongs to the event loop in which it is first asked. It connects when it is asked; what fails is for the
+breaker.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import NoScriptError, RedisError
 
 from callfuse.errors import ConfigError
@@ -59,15 +60,29 @@ class Server:
             why = address.without_secrets(str(error))
             raise ConfigError(f"store = {address.shown!r}: redis-py does not take this URL: {why}") from None
         self._free = asyncio.Semaphore(most)
+        self._closed = 0
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
         """What a script answers. Raises what redis-py raises for a server that is down or not willing."""
         async with self._free:
+            closed = self._closed
             try:
-                return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *arguments)
-            except NoScriptError:
-                return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
+                return await self._run(script, keys, arguments)
+            except Broken:
+                if closed != self._closed:
+                    raise
+            # Connections that were silent for long may have been closed. Both scripts may run twice.
+            if isinstance(self._client, Redis):
+                await self._client.connection_pool.disconnect(inuse_connections=False)
+            return await self._run(script, keys, arguments)
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
+        try:
+            return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
 
     async def aclose(self) -> None:
         """Close its connections; what still waits for an answer fails."""
+        self._closed += 1
         await self._client.aclose()
