@@ -12,9 +12,9 @@ import trio
 
 from callfuse import CallFuseMiddleware
 from callfuse.observe.counts import Counts
-from callfuse.sessions.ledger import MemoryLedger
+from callfuse.sessions.ledger import LaneState, MemoryLedger
 from callfuse.stores.address import address_of
-from callfuse.stores.redis import RedisLedger
+from callfuse.stores.redis import RedisLedger, lane_key
 from tests.asgi.test_lanes import CHAT, NOBODY, Client, searched
 from tests.stores.gate import Gate
 from tests.support.asgi import drive
@@ -127,7 +127,9 @@ async def test_an_outage_from_its_beginning_to_its_end(another: Start, caplog: p
         one.now += 8
         await one.ledger.read(lane(1), 0)
         await one.until(lambda: len(caplog.records) == 2)
-        assert await rounds_of(one.ledger, lane(1), 0) == [], "the server has forgotten, and its word counts"
+        assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 8, "the server has forgotten it"
+        await one.ledger.write({lane(1): state(9)}, 0)
+        assert lane_key(lane(1)) in server.stored()
         assert one.counts.of("store_errors") == 4
     assert lines(caplog)[1:] == [f"the store redis://127.0.0.1:{server.port} is up again"]
     assert lines(caplog, logging.WARNING) == [line]
@@ -147,6 +149,29 @@ async def test_what_a_session_sets_meanwhile_is_sent(server: RedisServer) -> Non
         await one.until(lambda: server.calls().get("set", 0) == 3)
         async with beside(server.url) as other:
             assert [await set_by(other.ledger, session(number), 0) for number in (1, 2)] == [TTL, TTL]
+
+
+async def test_the_server_s_word_counts_again(server: RedisServer) -> None:
+    """For what it has; a chain that went on meanwhile is found in memory, with what its session has set."""
+    chained = LaneState(state(3).rounds, session="session-1")
+    async with (
+        Gate(server.port).standing() as gate,
+        beside(server.url) as other,
+        beside(f"redis://127.0.0.1:{gate.port}", 0.02) as one,
+    ):
+        gate.shut()
+        await one.ledger.write({lane(1): state(1), lane(3): chained}, 0)
+        await one.ledger.write_session(session(1), TTL, 0)
+        await other.ledger.write({lane(1): state(2)}, 0)
+        gate.open = True
+        one.now += 1
+        assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 1
+        await one.until(lambda: server.calls().get("set", 0) == 3)
+        one.ledger._timeout_s = PATIENCE_S
+        await one.until(lambda: one.ledger._breaker.closed)
+        assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 2
+        found, kept = await one.ledger.read(lane(3), 0)
+        assert (found.rounds[0].position, kept) == (3, TTL)
 
 
 async def test_silence_is_waited_for_once(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,6 +295,7 @@ def test_under_trio_it_is_memory(server: RedisServer, caplog: pytest.LogCaptureF
     async def turn() -> None:
         await one.ledger.write({lane(1): state(7)}, 0)
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 7
+        await one.ledger.aclose()
 
     trio.run(turn)
     (line,) = lines(caplog, logging.ERROR)

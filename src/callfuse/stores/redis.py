@@ -2,8 +2,8 @@
 
 Beside it stands this process's own memory, which has whatever was last read or written here. When the server fails, or
 does not answer in time, a circuit opens: exchanges go on from the requests' histories and that memory, and none of them
-touches the network, until a probe in the background has been answered. Then the server's word counts again, but for
-what sessions have set meanwhile, which it is told first.
+touches the network, until a probe in the background has been answered. Then the server's word counts again. It is told
+first what sessions have set meanwhile; of lanes that it does not have, that memory still knows.
 
 Keys begin with `callfuse:{CREDENTIAL}:`, the hash of the client's credential: in a Cluster all that an exchange reads
 and writes is on one node, and clients are spread over the nodes.
@@ -88,16 +88,18 @@ class RedisLedger:
         self._unsent: dict[SessionKey, SessionState] = {}
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """The state of a lane and what its session has set; what the server does not have is empty."""
+        """The state of a lane, from this process's memory where the server has none, and what its session has set."""
         keys = lane_key(lane), session_key((lane.credential, lane.session))
         found = await self._ask("read", READ, keys, (lane.session, self._ttl_ms))
         if found is None:
             return await self._local.read(lane, now)
         state = self._understood(values.lane_state, found[0])
-        if state is None:
-            state = LaneState()
-        else:
+        if state is not None:
             await self._local.write({lane: state}, now)
+        else:
+            state, known = await self._local.read(lane, now)
+            if state.session:  # the server was not asked for this one
+                return state, known
         kept = self._understood(values.session_state, found[1])
         if kept is None:
             return state, SessionState()
@@ -122,7 +124,7 @@ class RedisLedger:
 
     async def aclose(self) -> None:
         """Close the connections. Whoever asks again opens new ones."""
-        if self._loop is not asyncio.get_running_loop():
+        if self._loop is None or self._loop is not asyncio.get_running_loop():
             return
         if self._probing is not None:
             self._probing.cancel()
