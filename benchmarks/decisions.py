@@ -1,4 +1,4 @@
-"""Time of one decision: an engine over a timeline, what is suspect in it, and the verdict on a pending round.
+"""Time of one decision: an engine over a timeline, whether anything is suspect, and the verdict on a pending round.
 
     python -m benchmarks.decisions [--rounds 7]
 
@@ -85,7 +85,7 @@ def histories(calls: list[ToolCall], *, fresh: bool) -> Iterator[tuple[list[Roun
 def decide(rounds: list[Round], pending: ToolCall) -> None:
     """One decision."""
     engine = Engine(Timeline(rounds, declares=TOOLS.__contains__), ALL)
-    engine.suspects()
+    next(engine.suspects(), None)
     engine.judge_round([pending])
 
 

@@ -110,11 +110,11 @@ def test_suspects(texts: tuple[str, ...], suspects: list[str]) -> None:
 def test_any_tool_may_be_suspect() -> None:
     """Where it does not matter which is called, or what another tool's settings would find matters."""
     spent = LoopSettings(max_calls=2)
-    assert Engine(timeline("a=x"), spent).suspects() == []
-    assert Engine(timeline("a=x", "b=y"), spent).suspects() == ["b", ANY_TOOL]
+    assert [*Engine(timeline("a=x"), spent).suspects()] == []
+    assert [*Engine(timeline("a=x", "b=y"), spent).suspects()] == ["b", ANY_TOOL]
     own = LoopSettings.model_validate({"enabled": False, "max_calls": 2, "per_tool": {"z": {"enabled": True}}})
     engine = Engine(timeline("a=x", "b=y"), own)
-    assert engine.suspects() == [ANY_TOOL]
+    assert [*engine.suspects()] == [ANY_TOOL]
     assert (engine.could_fire("a"), engine.could_fire("z")) == (False, True)
     of_tool = LoopSettings.model_validate({"per_tool": {"a": {"max_calls": 1, "mode": "block"}}})
     engine = Engine(timeline("a=x"), of_tool)
@@ -151,7 +151,7 @@ def test_disabled_for_a_tool() -> None:
     """Nothing is found in its calls, whatever the kind; others are judged as ever."""
     settings = LoopSettings.model_validate({"per_tool": {"a": {"enabled": False}}})
     engine = Engine(timeline("a=x b=y", "a=x b=y"), settings)
-    assert engine.suspects() == ["b"]
+    assert [*engine.suspects()] == ["b"]
     assert [one.id for one, _ in engine.judge_round(calls("a b"))] == ["pending1"]
 
 
@@ -169,7 +169,7 @@ def test_a_namespace_is_part_of_the_tool() -> None:
     assert [*engine.possible("a")] == [*engine.possible("one.a")] != []
     assert not engine.could_fire("two.a")
     own = LoopSettings.model_validate({"per_tool": {"one.*": {"enabled": False}}})
-    assert Engine(past, own).suspects() == []
+    assert [*Engine(past, own).suspects()] == []
 
 
 def test_a_healthy_timeline_is_read_only_as_far_as_the_window_reaches() -> None:
@@ -181,7 +181,7 @@ def test_a_healthy_timeline_is_read_only_as_far_as_the_window_reaches() -> None:
             read.append(at)
             yield round_
 
-    assert Engine(Timeline(newest_first()), LoopSettings(window=12)).suspects() == []
+    assert [*Engine(Timeline(newest_first()), LoopSettings(window=12)).suspects()] == []
     assert len(read) <= 14
 
 

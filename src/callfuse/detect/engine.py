@@ -61,17 +61,19 @@ class Engine:
             self._evidence = self.timeline.evidence()
         return self._evidence
 
-    def suspects(self) -> list[str]:
-        """Every tool of which a call could be found to loop; none in a healthy timeline.
+    def suspects(self) -> Iterator[str]:
+        """Every tool of which a call could be found to loop, worked out only as far as one looks; none in a healthy
+        timeline.
 
         `ANY_TOOL` is among them where it may be a tool that the timeline does not name.
         """
         if self.is_healthy():
-            return []
+            return
         newest = self.past.at(0)
         names = dict.fromkeys([call.full_name for call in newest.calls] if newest else [])
-        names |= dict.fromkeys(self._recurring)
-        return [name for name in (*names, ANY_TOOL) if self.could_fire(name)]
+        for name in (*(names | dict.fromkeys(self._recurring)), ANY_TOOL):
+            if self.could_fire(name):
+                yield name
 
     @property
     def _on(self) -> "_On":
@@ -170,7 +172,7 @@ class Engine:
         if not call.name:
             return []
         may_find = {detector for detector, _ in self._recurring.get(call.full_name, ())}
-        if self.could_fire(ANY_TOOL):
+        if self._could_fire.get(ANY_TOOL) is not False:  # known or not
             may_find.update(self._on.of_any_tool)
         return [hit for one in self._on.every if one in may_find and (hit := self.hit(one, call))]
 

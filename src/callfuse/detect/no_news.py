@@ -49,8 +49,8 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     read = 0
     for index, round_ in enumerate(recent(timeline, settings)):
         if index > 1 and read <= index + size:  # most streaks end before: then nobody asks what else came back
-            read = 2 * index + size + 1
-            says = [one.said for one in timeline.slice(0, read)]
+            before, read = read, 2 * index + size + 1
+            says += [one.said for one in timeline.slice(before, read)]
         mine = says[index] if says else None
         if mine is None or mine not in says[index + 1 : index + 1 + size]:
             for call in round_.distinct:

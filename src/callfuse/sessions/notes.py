@@ -38,7 +38,7 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
     for rounds in conversation.timelines():
         for at, round_ in enumerate(rounds):
             engine = Engine(conversation.as_of(rounds[at + 1 :]), conversation.settings)
-            if round_.position == NOWHERE or not engine.suspects():
+            if round_.position == NOWHERE or next(engine.suspects(), None) is None:
                 continue
             for call, finding in engine.judge_round(round_.calls):
                 if warned(finding, conversation.settings.for_tool(call.full_name).settings.ladder):

@@ -47,9 +47,12 @@ class Judge:
         """Whether any call could be found to loop, and whether any must be held for it."""
         self._engine = Engine(self.timeline, self.settings)
         self._withhold: dict[str, bool] = {}
-        suspects = self._engine.suspects()
-        self.any_finding = bool(suspects)
-        self.any_hold = any(self.must_hold(name) for name in suspects)
+        self.any_finding = self.any_hold = False
+        for name in self._engine.suspects():
+            self.any_finding = True
+            if self.must_hold(name):
+                self.any_hold = True
+                break
 
     def own(self, calls: Iterable[ToolCall]) -> None:
         """Take calls of an answer as this exchange's settings have it, before anything is asked of them."""
