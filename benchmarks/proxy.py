@@ -3,7 +3,8 @@
 In: nothing but this machine. Out: a table with, for each of three servers on loopback, the median requests a second and
 the server's own CPU time a request, and the ratio that matters: the guarded proxy to the bare one. Each request has so
 many earlier calls of one tool (`--calls`): the first of a conversation none, and two are the fewest that a guard must
-compare. Each answer has so many chunks (`--chunks`).
+compare. Each answer has so many chunks (`--chunks`), so far apart (`--pace-ms`): a model's tokens come one by one. With
+0 they come as fast as they can be written, several at once, and a chunk costs next to nothing beside its request.
 
     vendor    the scripted vendor alone: a chat stream
     proxy     ReverseProxy in front of it
@@ -13,7 +14,7 @@ Every server is a process with uvicorn, uvloop and httptools; the load is one mo
 server under test has a core to itself where there are two; vendor and load share the other. The rounds are interleaved,
 so that a noisy neighbour meets all alike.
 
-    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 16] [--calls 0 2] [--chunks 10 100]
+    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 192] [--calls 0 2] [--chunks 10 100] [--pace-ms 1]
 """
 
 import argparse
@@ -69,8 +70,8 @@ def request_body(calls: int) -> bytes:
     return json.dumps({"model": "m", "stream": True, "messages": messages, "tools": [tool]}).encode()
 
 
-def vendor(chunks: int) -> Any:
-    """An ASGI app that streams so many chunks one loop turn apart."""
+def vendor(chunks: int, pace_s: float) -> Any:
+    """An ASGI app that streams so many chunks, so many seconds apart, or one loop turn."""
     answer = stream(chunks)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -82,7 +83,7 @@ def vendor(chunks: int) -> Any:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for chunk in answer:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await asyncio.sleep(0)
+            await asyncio.sleep(pace_s)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     return app
@@ -93,9 +94,9 @@ def guard() -> Any:
     return getattr(import_module("callfuse"), "CallFuseMiddleware", None)
 
 
-def serve(kind: str, upstream: str, chunks: int) -> None:
+def serve(kind: str, upstream: str, chunks: int, pace_s: float) -> None:
     """Serve one of the three until terminated; the port is the first line of the output."""
-    app: Any = vendor(chunks) if kind == "vendor" else ReverseProxy(ServeSettings(upstream=upstream))
+    app: Any = vendor(chunks, pace_s) if kind == "vendor" else ReverseProxy(ServeSettings(upstream=upstream))
     if kind == "guarded":
         app = guard()(app)
     calm_collector()  # as `callfuse serve` does
@@ -152,10 +153,10 @@ class Server:
 
 
 @contextmanager
-def started(kind: str, upstream: str, chunks: int, core: int | None) -> Iterator[Server]:
+def started(kind: str, upstream: str, chunks: int, pace_s: float, core: int | None) -> Iterator[Server]:
     """A server process for the length of the block."""
     command = [sys.executable, __file__, "--serve", kind, "--upstream", upstream, *pin(core)]
-    command += ["--chunks", str(chunks)]
+    command += ["--chunks", str(chunks), "--pace-ms", str(1000 * pace_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -201,14 +202,16 @@ def measure(server: Server, clients: int, seconds: float, calls: int, core: int 
     return per_s, (cpu_s(server.pid) - began_s) / (result["answers"] * warm) * 1e6
 
 
-def compare(rounds: int, seconds: float, clients: int, calls: int, chunks: int) -> dict[str, list[tuple[float, float]]]:
+def compare(
+    rounds: int, seconds: float, clients: int, calls: int, chunks: int, pace_s: float
+) -> dict[str, list[tuple[float, float]]]:
     """The figures of each server, a pair a round."""
     tested, rest = cores()
     kinds = ["proxy", "guarded"] if guard() is not None else ["proxy"]
     with ExitStack() as running:
-        bare = running.enter_context(started("vendor", "", chunks, tested))
-        behind = running.enter_context(started("vendor", "", chunks, rest))
-        servers = [bare, *(running.enter_context(started(kind, behind.url, chunks, tested)) for kind in kinds)]
+        bare = running.enter_context(started("vendor", "", chunks, pace_s, tested))
+        behind = running.enter_context(started("vendor", "", chunks, pace_s, rest))
+        servers = [bare, *(running.enter_context(started(kind, behind.url, chunks, pace_s, tested)) for kind in kinds)]
         figures: dict[str, list[tuple[float, float]]] = {server.kind: [] for server in servers}
         for _ in range(rounds):
             for server in servers:
@@ -237,9 +240,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of load for each server in each round")
-    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--clients", type=int, default=192)
     parser.add_argument("--calls", type=int, nargs="+", default=[0, 2], help="earlier calls in each request")
     parser.add_argument("--chunks", type=int, nargs="+", default=[10, 100], help="in each answer")
+    parser.add_argument("--pace-ms", type=float, default=1.0, help="between two chunks")
     for internal in ("--serve", "--upstream", "--load"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
@@ -247,13 +251,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
     if options.serve:
-        serve(options.serve, options.upstream, options.chunks[0])
+        serve(options.serve, options.upstream, options.chunks[0], options.pace_ms / 1000)
     elif options.load:
         uvloop.run(load(options.load, options.clients, options.seconds, options.calls[0]))
     else:
         for chunks, calls in product(options.chunks, options.calls):
             print(f"requests with {calls} earlier calls, answers of {chunks} chunks")
-            report(compare(options.rounds, options.seconds, options.clients, calls, chunks))
+            report(compare(options.rounds, options.seconds, options.clients, calls, chunks, options.pace_ms / 1000))
     return 0
 
 

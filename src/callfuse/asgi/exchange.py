@@ -113,8 +113,9 @@ class Exchange:
             hold_all=self._host.on_loop is not None,
         )
 
-    async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
-        """Have the app answer."""
+    def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
+        """Have the app answer. Gives back the app's own awaitable, which each chunk then wakes without a way through
+        here."""
         content = self._with_texts()
         if self._holds:
             guarded = GuardedExchange(
@@ -130,12 +131,10 @@ class Exchange:
                 tell=self._tell,
                 unguarded=self._host.unguarded,
             )
-            await guarded.run(content)
-        elif content is None and not self._reads_all:
-            await self._app(scope, body.replay(), self._watched(send, body))
-        else:
-            changed = headers.for_body(scope, content, identity=self._reads_all)
-            await self._app(changed, body.replay(content), self._watched(send, body))
+            return guarded.run(content)
+        if content is not None or self._reads_all:
+            scope = headers.for_body(scope, content, identity=self._reads_all)
+        return self._app(scope, body.replay(content), self._watched(send, body))
 
     def _with_texts(self) -> bytes | None:
         """The request's body with warnings and notes in its results, and as a vendor that remembers can take it; None
