@@ -140,6 +140,8 @@ ADMIN = [
 AT_THE_TOP = [
     ("store", "localhost:6379", "'localhost:6379'", RIGHT_STORE),
     ("store", "reddis://me:s3cret@h", "'reddis://***@h'", "there is no such store; did you mean redis://?"),
+    ("store", "redis://h/x?password=p@s3cret", "'redis://***'", RIGHT_STORE),
+    ("store", "redis://me:p?x=1&s@s3cret", "'redis://***'", RIGHT_STORE),
     ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", RIGHT_STORE),
     ("store", 6379, "6379", "use text that is not empty"),
     ("store", False, "false", "use text that is not empty"),

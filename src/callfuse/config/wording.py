@@ -17,11 +17,15 @@ LONGEST_SHOWN = 120
 """Characters of a value in a message."""
 
 _USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
+_AT_IN_QUERY = re.compile(r"^(.*?://).*[?&][\w.-]+=.*@.*", re.DOTALL)
 _QUERY = re.compile(r"(://[^\s?#]*[?#])\S+")
 
 
 def without_credentials(text: str) -> str:
-    """The text with `***` for all from its scheme to its last @, and for the query of a URL."""
+    """The text with `***` for all from its scheme to its last @, and for the query of a URL; where that @ may be the
+    query's, for all that follows the scheme."""
+    if found := _AT_IN_QUERY.match(text):
+        return f"{found[1]}***"
     # Cut greedily: a password typed into a URL may hold slashes, spaces and @ of its own.
     hidden = _USER_INFO.sub(lambda found: f"{found[1] or ''}***@", text) if "@" in text else text
     return _QUERY.sub(r"\1***", hidden)
