@@ -53,6 +53,8 @@ def test_memory_is_no_address() -> None:
         ("redis://[::1", f"it is no URL; {RIGHT_STORE}"),
         ("redis://h h", f"it has white space or control characters in it; {RIGHT_STORE}"),
         ("redis+cluster://h/1", "a Cluster has the database 0 only; leave out the number"),
+        ("redis://h?decode_responses=True", "leave out the option decode_responses, which callfuse sets itself"),
+        ("redis+cluster://h?db=0&encoding=utf-16", "leave out the option encoding, which callfuse sets itself"),
         ("unix://", "name the socket's file, as in unix:///run/redis.sock"),
     ],
 )

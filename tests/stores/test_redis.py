@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
@@ -253,6 +254,10 @@ def test_a_url_wins_over_the_configuration_s() -> None:
         ("reddis://me:s3cret@h", "store = 'reddis://***@h' (keyword): there is no such store; did you mean redis://?"),
         ("redis://me:s3cret@h?odd=1", "store = 'redis://h:6379': redis-py does not take this URL: "),
         ("redis://me:s3cret@h?max_connections=x", "store = 'redis://h:6379': redis-py does not take this URL: "),
+        (
+            "redis+cluster://me:s3cret@h?startup_nodes=x",
+            "store = 'redis+cluster://h:6379': redis-py does not take this",
+        ),
         ("redis+cluster://me:s3cret@h?odd=1", "store = 'redis+cluster://h:6379': redis-py does not take this URL: "),
     ],
 )
@@ -270,3 +275,17 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^store = 'redis://h:6379': needs .* pip install 'callfuse\[redis\]'$"):
         CallFuseMiddleware(play(), {}, store="redis://me:s3cret@h")
     CallFuseMiddleware(play(), {}, store="memory://")
+
+
+def test_something_else_of_that_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A release from before asyncio's, or a folder of one's own that lies before it on Python's path."""
+    (tmp_path / "redis").mkdir()
+    (tmp_path / "redis" / "__init__.py").touch()
+    for name in [name for name in sys.modules if name.split(".")[0] == "redis" or name == "callfuse.stores.redis"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "callfuse.stores.server")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"^store = 'redis://h:6379': what is installed as redis has no redis.asyncio"
+    ):
+        CallFuseMiddleware(play(), {}, store="redis://me:s3cret@h")

@@ -29,6 +29,9 @@ RIGHT_STORE: Final = (
     "unix:///PATH, as in redis://localhost:6379/0"
 )
 
+_OURS: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "retry"})
+"""Options of redis-py of which any other value would break what is read and written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -74,7 +77,10 @@ def address_of(value: str) -> Address | None:
         shown = f"unix://{parts.path}"
     else:
         shown = f"{scheme}://{_place(parts, cluster=cluster)}"
-    given = [parts.password, *(text for name, text in parse_qsl(parts.query) if "password" in name)]
+    options = parse_qsl(parts.query)
+    if wrong := next((name for name, _ in options if name in _OURS), None):
+        raise ValueError(f"leave out the option {wrong}, which callfuse sets itself")
+    given = [parts.password, *(text for name, text in options if "password" in name)]
     secrets = {form for secret in given if secret for form in (secret, unquote(secret))}
     return Address(f"{SCHEMES[scheme]}://{rest}", cluster, shown, tuple(sorted(secrets, key=len, reverse=True)))
 

@@ -22,6 +22,13 @@ def opened(store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, counts
         return local
     if find_spec("redis") is None:
         raise ConfigError(f"store = {address.shown!r}: needs the package redis: pip install 'callfuse[redis]'")
-    from callfuse.stores.redis import RedisLedger
+    try:
+        from callfuse.stores.redis import RedisLedger
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "redis":
+            raise
+        raise ConfigError(
+            f"store = {address.shown!r}: what is installed as redis has no {error.name}: pip install 'callfuse[redis]'"
+        ) from None
 
     return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, counts=counts)

@@ -15,7 +15,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Broken
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from callfuse.errors import ConfigError
 from callfuse.stores.address import Address
@@ -56,7 +56,7 @@ class Server:
                 self._client = Redis.from_url(address.url, **options)
                 self._client.connection_pool.make_connection()  # only this looks at the options; it does no IO
                 most = min(most, self._client.connection_pool.max_connections)
-        except (TypeError, ValueError, RedisError) as error:
+        except Exception as error:  # noqa: BLE001 - an option may be the name of anything in there
             why = address.without_secrets(str(error))
             raise ConfigError(f"store = {address.shown!r}: redis-py does not take this URL: {why}") from None
         self._free = asyncio.Semaphore(most)
