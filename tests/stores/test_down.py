@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from callfuse import CallFuseMiddleware
 from callfuse.observe.counts import Counts
 from callfuse.sessions.ledger import LaneState, MemoryLedger
 from callfuse.stores.address import address_of
-from callfuse.stores.redis import RedisLedger, lane_key
+from callfuse.stores.redis import RedisLedger, lane_key, session_key
 from tests.asgi.test_lanes import CHAT, NOBODY, Client, searched
 from tests.stores.gate import Gate
 from tests.support.asgi import drive
@@ -174,6 +175,28 @@ async def test_the_server_s_word_counts_again(server: RedisServer) -> None:
         assert (found.rounds[0].position, kept) == (3, TTL)
 
 
+async def test_what_a_server_has_forgotten_it_is_told_again(server: RedisServer) -> None:
+    """As one without a disk that was started again: what a session has set goes on, and other processes find it."""
+    async with beside(server.url) as one, beside(server.url) as other:
+        await one.ledger.write_session(session(1), TTL, 0)
+        server.forget()
+        assert await set_by(one.ledger, session(1), 0) == TTL
+        await one.ledger.read(lane(2), 0)
+        await one.until(lambda: server.calls().get("set", 0) == 2)
+        assert await set_by(other.ledger, session(1), 0) == TTL
+        assert one.told() == other.told() == {}
+
+
+async def test_what_a_newer_version_has_set_is_left_alone(server: RedisServer) -> None:
+    """While processes of two versions share a store, neither writes over what it cannot read."""
+    async with beside(server.url) as one:
+        await one.ledger.write_session(session(1), TTL, 0)
+        server.ask("SET", session_key(session(1)), "[2]")
+        for _ in range(3):
+            assert await set_by(one.ledger, session(1), 0) == TTL
+        assert server.ask("GET", session_key(session(1))) == b"[2]"
+
+
 async def test_silence_is_waited_for_once(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever listens and never answers: many exchanges, one of which has waited, and no connection is made for any."""
     async with Gate(server.port).standing() as gate, beside(gate.url, 0.05) as one:
@@ -206,6 +229,23 @@ async def test_a_process_that_was_busy_blames_nobody(server: RedisServer, caplog
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 7
         assert one.told() == {"store_errors read": 1}
     assert lines(caplog) == []
+
+
+async def test_a_busy_process_loses_no_command(server: RedisServer) -> None:
+    """The user was told that it holds, though the server may never have heard of it."""
+    async with Gate(server.port).standing() as gate, beside(f"redis://127.0.0.1:{gate.port}", 0.05) as one:
+        await one.ledger.read(lane(1), 0)
+        gate.shut()
+        setting = asyncio.create_task(one.ledger.write_session(session(1), TTL, 0))
+        await asyncio.sleep(0)
+        time.sleep(0.2)  # noqa: ASYNC251 - that is the point
+        await setting
+        gate.open = True
+        one.ledger._timeout_s = PATIENCE_S
+        assert await set_by(one.ledger, session(1), 0) == TTL
+        await one.until(lambda: server.calls().get("set", 0) == 2)
+        async with beside(server.url) as other:
+            assert await set_by(other.ledger, session(1), 0) == TTL
 
 
 async def test_those_that_wait_already_wait_no_longer(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,6 +326,47 @@ def test_another_event_loop_gets_its_own_connections(server: RedisServer) -> Non
 
     assert [asyncio.run(turn(at)) for at in range(3)] == [0, 1, 3]
     assert one.told() == {}
+
+
+async def test_threads_with_a_loop_each(server: RedisServer) -> None:
+    """They share the circuit, and none takes the others' connections: of each thread one, which it keeps."""
+    threads, exchanges = 3, 30
+    async with Gate(server.port).standing() as gate:
+        one = Beside(f"redis://127.0.0.1:{gate.port}")
+        together = threading.Barrier(threads, timeout=PATIENCE_S)
+
+        async def turns(own: int) -> None:
+            for at in range(own, exchanges, threads):
+                await asyncio.to_thread(together.wait)
+                await one.ledger.write({lane(at): state(at)}, 0)
+                assert (await rounds_of(one.ledger, lane(at), 0))[0].position == at
+            await one.ledger.aclose()
+
+        await asyncio.gather(*(asyncio.to_thread(asyncio.run, turns(own)) for own in range(threads)))
+        assert gate.came == threads
+        assert one.told() == {}
+
+
+def test_a_probe_whose_loop_is_gone() -> None:
+    """It never ends; the next loop makes one of its own."""
+    one = Beside(f"redis://127.0.0.1:{free_port()}")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(one.ledger.read(lane(1), 0))
+    loop.run_until_complete(one.until(lambda: not one.ledger._closing))
+    one.now += 1
+    loop.run_until_complete(one.ledger.read(lane(1), 0))
+    probe = one.ledger._probing
+    assert probe is not None
+    assert not probe.done()
+    probe._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    one.now += 30
+
+    async def turn() -> None:
+        await one.ledger.read(lane(1), 0)
+        await one.until(lambda: one.counts.of("store_errors", "probe") == 1)
+
+    asyncio.run(turn())
 
 
 def test_under_trio_it_is_memory(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:

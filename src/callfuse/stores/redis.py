@@ -3,7 +3,7 @@
 Beside it stands this process's own memory, which has whatever was last read or written here. When the server fails, or
 does not answer in time, a circuit opens: exchanges go on from the requests' histories and that memory, and none of them
 touches the network, until a probe in the background has been answered. Then the server's word counts again. It is told
-first what sessions have set meanwhile; of lanes that it does not have, that memory still knows.
+first what sessions have set meanwhile. Of what it does not have, that memory still knows: it may have been emptied.
 
 Keys begin with `callfuse:{CREDENTIAL}:`, the hash of the client's credential: in a Cluster all that an exchange reads
 and writes is on one node, and clients are spread over the nodes.
@@ -29,7 +29,7 @@ PREFIX: Final = "callfuse:"
 PROBE_S: Final = 1.0
 """How long a probe may take at least; it waits for a new connection, and nobody waits for it."""
 MOST_UNSENT: Final = 1000
-"""Sessions whose commands are kept for a server that is down."""
+"""Sessions whose commands are kept for a server that does not have them."""
 
 READ: Final = Script("""
 local function get(key)
@@ -81,30 +81,32 @@ class RedisLedger:
         self._timeout_s = timeout_s
         self._counts = counts
         self._breaker = Breaker(clock)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._server = Server(address)
+        Server(address)  # raises ConfigError
+        self._servers: dict[asyncio.AbstractEventLoop, Server] = {}
         self._probing: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._unsent: dict[SessionKey, SessionState] = {}
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """The state of a lane, from this process's memory where the server has none, and what its session has set."""
+        """The state of a lane and what its session has set, from this process's memory where the server has nothing."""
         keys = lane_key(lane), session_key((lane.credential, lane.session))
         found = await self._ask("read", READ, keys, (lane.session, self._ttl_ms))
         if found is None:
             return await self._local.read(lane, now)
-        state = self._understood(values.lane_state, found[0])
-        if state is not None:
-            await self._local.write({lane: state}, now)
-        else:
-            state, known = await self._local.read(lane, now)
-            if state.session:  # the server was not asked for this one
-                return state, known
+        there = self._understood(values.lane_state, found[0])
+        if there is not None:
+            await self._local.write({lane: there}, now)
+        state, known = await self._local.read(lane, now)
+        if there is None and state.session:  # the server was not asked for this one
+            return state, known
+        session = lane.credential, state.session or lane.session
         kept = self._understood(values.session_state, found[1])
-        if kept is None:
-            return state, SessionState()
-        await self._local.write_session((lane.credential, state.session or lane.session), kept, now)
-        return state, kept
+        if kept is not None:
+            await self._local.write_session(session, kept, now)
+            return state, kept
+        if found[1] is None and known != SessionState():
+            self._keep_unsent(session, known)
+        return state, known
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
         """Keep the states of lanes."""
@@ -118,19 +120,25 @@ class RedisLedger:
         found = await self._ask("write", WRITE, *self._of_session(session, state))
         self._unsent.pop(session, None)
         if found is None:
-            self._unsent[session] = state
-            while len(self._unsent) > MOST_UNSENT:
-                del self._unsent[next(iter(self._unsent))]
+            self._keep_unsent(session, state)
 
     async def aclose(self) -> None:
         """Close the connections. Whoever asks again opens new ones."""
-        if self._loop is None or self._loop is not asyncio.get_running_loop():
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # under another library nothing has been opened
             return
-        if self._probing is not None:
+        if self._probing is not None and self._probing.get_loop() is loop:
             self._probing.cancel()
             await asyncio.wait([self._probing])
-        await asyncio.gather(*self._closing)
-        await self._close(self._server)
+        await asyncio.gather(*(closing for closing in self._closing if closing.get_loop() is loop))
+        if server := self._servers.pop(loop, None):
+            await self._close(server)
+
+    def _keep_unsent(self, session: SessionKey, state: SessionState) -> None:
+        self._unsent[session] = state
+        while len(self._unsent) > MOST_UNSENT:
+            del self._unsent[next(iter(self._unsent))]
 
     def _of_session(self, session: SessionKey, state: SessionState) -> tuple[list[str], list[bytes | int]]:
         return self._written({session_key(session): values.session_value(state)})
@@ -155,12 +163,13 @@ class RedisLedger:
         loop = self._running_loop()
         if loop is None:
             return None
+        server = self._servers.get(loop) or self._opened(loop)
+        if self._unsent or not self._breaker.closed:
+            self._probe_if_due(server)
         if not self._breaker.closed:
             self._counts.add("store_skipped", operation)
-            if (self._probing is None or self._probing.done()) and self._breaker.is_due():
-                self._probing = asyncio.create_task(self._probe())
             return None
-        server, began = self._server, loop.time()
+        began = loop.time()
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await server.run(script, keys, arguments)
@@ -168,29 +177,30 @@ class RedisLedger:
             self._counts.add("store_errors", operation)
             # A timeout that comes late says that this process was busy, and nothing of the server.
             if not (type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s):
-                self._failed(error, server)
+                self._failed(error, server, loop)
             return None
 
     def _running_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop of asyncio's, the server's from now on; that of before took its connections along. None under
-        another library."""
+        """asyncio's; None under another library."""
         try:
-            loop = asyncio.get_running_loop()
+            return asyncio.get_running_loop()
         except RuntimeError:
             if self._counts.add("store_errors", "loop") == 1:
                 log.store_without_asyncio(self._address.shown)
             return None
-        if loop is not self._loop:
-            if self._loop is not None:
-                self._server, self._probing = Server(self._address), None
-                self._closing.clear()
-            self._loop = loop
-        return loop
 
-    def _failed(self, error: Exception, server: Server) -> None:
-        if server is self._server and self._breaker.failed():
+    def _opened(self, loop: asyncio.AbstractEventLoop) -> Server:
+        """Connections for this loop. Threads may have a loop each; those that are closed took theirs along."""
+        for other in list(self._servers):
+            if other.is_closed():
+                self._servers.pop(other, None)
+        self._servers[loop] = server = Server(self._address)
+        return server
+
+    def _failed(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        if server is self._servers.get(loop) and self._breaker.failed():
             log.store_down(self._address.shown, self._why(error))
-            self._server = Server(self._address)
+            del self._servers[loop]
             closing = asyncio.create_task(self._close(server))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -200,9 +210,16 @@ class RedisLedger:
             return f"no answer within {self._timeout_s:g} s"
         return f"{type(error).__name__}: {self._address.without_secrets(str(error))}"
 
-    async def _probe(self) -> None:
-        """See whether the server does what it is for, and tell it what sessions have set meanwhile."""
-        server = self._server
+    def _probe_if_due(self, server: Server) -> None:
+        """Where the circuit is open, at the end of a pause; where it is closed, at once. One at a time."""
+        before = self._probing
+        if before is not None and not before.done() and not before.get_loop().is_closed():
+            return
+        if self._breaker.closed or self._breaker.is_due():
+            self._probing = asyncio.create_task(self._probe(server))
+
+    async def _probe(self, server: Server) -> None:
+        """See whether the server does what it is for, and tell it what sessions have set that it does not have."""
         try:
             async with asyncio.timeout(max(PROBE_S, self._timeout_s)):
                 await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, b""])
@@ -211,11 +228,13 @@ class RedisLedger:
                     await server.run(WRITE, *self._of_session(session, state))
                     if self._unsent.get(session) is state:
                         del self._unsent[session]
-        except Exception:  # noqa: BLE001 - as before, and the log has said why
+        except Exception as error:  # noqa: BLE001 - as before
             self._counts.add("store_errors", "probe")
+            self._failed(error, server, asyncio.get_running_loop())
             return
-        self._breaker.close()
-        log.store_up(self._address.shown)
+        if not self._breaker.closed:
+            self._breaker.close()
+            log.store_up(self._address.shown)
 
     async def _close(self, server: Server) -> None:
         with suppress(Exception):  # it is gone all the same
