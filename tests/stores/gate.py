@@ -1,15 +1,18 @@
 """A door in front of a server, which counts who comes, and can be shut."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 
 class Gate:
-    """Connections are forwarded to `port` while it is `open`; shut, they are taken, and nobody ever answers."""
+    """Connections are forwarded to `port` while it is `open`; shut, they are taken, and nobody ever answers. With `tls`
+    it is the end of their encryption."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._to = port
+        self._tls = tls
         self.port = 0
         self.open = True
         self.came = 0
@@ -44,7 +47,7 @@ class Gate:
     @asynccontextmanager
     async def standing(self) -> AsyncIterator["Gate"]:
         """For the length of a block."""
-        server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._take, "127.0.0.1", 0, ssl=self._tls)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self

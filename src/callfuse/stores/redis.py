@@ -28,6 +28,8 @@ from callfuse.stores.server import Script, Server
 PREFIX: Final = "callfuse:"
 PROBE_S: Final = 1.0
 """How long a probe may take at least; it waits for a new connection, and nobody waits for it."""
+FAREWELL_S: Final = 1.0
+"""How long connections may take to close: those of TLS wait for the other side's word, which may never come."""
 MOST_UNSENT: Final = 1000
 """Sessions whose commands are kept for a server that does not have them."""
 
@@ -238,7 +240,8 @@ class RedisLedger:
 
     async def _close(self, server: Server) -> None:
         with suppress(Exception):  # it is gone all the same
-            await server.aclose()
+            async with asyncio.timeout(FAREWELL_S):
+                await server.aclose()
 
 
 def lane_key(lane: Lane) -> str:

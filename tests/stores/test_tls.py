@@ -1,0 +1,48 @@
+"""A store behind TLS: it is used like any other, and one that falls silent does not keep a process from ending."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from callfuse.observe.counts import Counts
+from callfuse.stores.opening import opened
+from callfuse.stores.redis import RedisLedger
+from tests.stores.gate import Gate
+from tests.support.kept import lane, rounds_of, state
+from tests.support.redis import RedisServer
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 that signs itself, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("a certificate is made with the openssl command, which is not here")
+    folder = tmp_path_factory.mktemp("certificate")
+    making = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    making += ["-days", "2", "-subj", "/CN=cache.test", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*making, "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True)
+    both = folder / "both.pem"
+    both.write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())
+    return both
+
+
+async def test_the_end_waits_for_nobody(server: RedisServer, certificate: Path) -> None:
+    """A connection of TLS says goodbye and waits for the answer, half a minute where nobody gives it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    counts = Counts()
+    async with Gate(server.port, context).standing() as decrypting, Gate(decrypting.port).standing() as gate:
+        url = f"rediss://127.0.0.1:{gate.port}?ssl_ca_certs={certificate}"
+        ledger = opened(url, max_lanes=9, ttl_s=100, timeout_s=20, counts=counts)
+        assert isinstance(ledger, RedisLedger)
+        await ledger.write({lane(1): state(7)}, 0)
+        assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
+        assert counts.of("store_errors") == 0
+        gate.shut()
+        async with asyncio.timeout(10):
+            await ledger.aclose()
