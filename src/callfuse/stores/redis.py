@@ -98,7 +98,8 @@ class RedisLedger:
         there = self._understood(values.lane_state, found[0])
         if there is not None:
             await self._local.write({lane: there}, now)
-        state, known = await self._local.read(lane, now)
+        here, known = await self._local.read(lane, now)
+        state = here if there is None else there
         if there is None and state.session:  # the server was not asked for this one
             return state, known
         session = lane.credential, state.session or lane.session
