@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 
@@ -15,6 +15,8 @@ class Gate:
         self._tls = tls
         self.port = 0
         self.open = True
+        self.piece: Callable[[int], int] | None = None
+        """How many of so many bytes go on at once; the others follow a little later."""
         self.came = 0
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -40,8 +42,11 @@ class Gate:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65536):
-                if self.open:
-                    writer.write(data)
+                while self.open and data:
+                    size = self.piece(len(data)) if self.piece else len(data)
+                    writer.write(data[:size])
+                    data = data[size:]
+                    await asyncio.sleep(0.001 * len(data[:1]))
         writer.close()
 
     @asynccontextmanager
