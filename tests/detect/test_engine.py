@@ -10,7 +10,7 @@ from callfuse.detect import Engine
 from callfuse.detect.budget import ToolBudget
 from callfuse.detect.detector import ANY_TOOL
 from callfuse.detect.repeat import Repeat
-from callfuse.model import Kind, Result, Round, Timeline, ToolCall
+from callfuse.model import NOWHERE, Kind, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds, timeline
 from tests.detect.values import arguments
@@ -211,6 +211,25 @@ def test_calls_that_cannot_be_equal_have_other_signatures(one: Any, other: Any) 
     """The quick look at two calls never tells apart what is equal, in whatever form their arguments come."""
     mine, theirs = ToolCall("1", "a", one), ToolCall("2", "a", other)
     assert mine.may_equal(theirs) or mine.signature != theirs.signature
+
+
+def test_what_the_ledger_has_of_a_namespace() -> None:
+    """A call that goes by its bare name there is the same tool's, and its repetition is foreseen and found."""
+    pending = ToolCall("1", "a", "{}", namespace="one")
+    kept = [ToolCall("1", "a", "", signature=pending.signature, dropped=True, outcome=call("a=x").outcome)] * 2
+    engine = Engine(Timeline([Round((one,), NOWHERE) for one in kept]), LoopSettings())
+    assert engine.could_fire("a")
+    assert [finding.kind for _, finding in engine.judge_round([pending])] == [Kind.REPEAT]
+
+
+def test_what_a_round_has_said_is_kept_once_all_of_it_is_known() -> None:
+    """The result of one of two equal calls may come late, and be another."""
+    first, second = calls("a a")
+    round_ = Round((first, second), 1)
+    first.result = Result("x")
+    assert round_.said is None
+    second.result = Result("y")
+    assert round_.said not in (None, rounds("a=x")[0].said, rounds("a=y")[0].said)
 
 
 def test_equal_calls_of_a_round_are_one() -> None:

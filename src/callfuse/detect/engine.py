@@ -171,7 +171,8 @@ class Engine:
         """What is found in a call by the detectors for which one of its tool may come again, and those of any tool."""
         if not call.name:
             return []
-        may_find = {detector for detector, _ in self._recurring.get(call.full_name, ())}
+        # By its bare name: what the ledger has of a call does not tell its namespace.
+        may_find = {detector for detector, _ in self._recurring.get(call.name, ())}
         if self._could_fire.get(ANY_TOOL) is not False:  # known or not
             may_find.update(self._on.of_any_tool)
         return [hit for one in self._on.every if one in may_find and (hit := self.hit(one, call))]

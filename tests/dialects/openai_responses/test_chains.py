@@ -75,6 +75,19 @@ def test_a_loop_is_blocked_and_the_chain_goes_on(stream: bool) -> None:
     assert heard(following)["previous_response_id"] == "resp_3"
 
 
+def test_a_loop_in_a_namespace() -> None:
+    """Calls that only the ledger has go by the bare name, and are the same tool's."""
+    named = [function(f"call_{at}", namespace="crm") for at in range(4)]
+
+    async def talk(session: Session) -> None:
+        await session.exchange(request("Go.", store=True), answer(named[1], tag="1"))
+        await session.exchange(going_on(result(named[1]), after="resp_1"), answer(named[2], tag="2"))
+        await session.exchange(going_on(result(named[2]), after="resp_2"), answer(named[3], tag="3"))
+
+    *_, blocked = in_session(talk).meetings
+    assert b"call_3" not in blocked.body
+
+
 @ways
 def test_a_steer_goes_on_from_the_answer_just_stored(stream: bool) -> None:
     """The model is sent the results alone; the client keeps the first answer's id, the vendor the second's."""
