@@ -230,11 +230,10 @@ class Round:
     def said(self) -> object:
         """What it calls and what that brought, to be compared at a glance: None where not all of it is known."""
         if self._said is None:
-            found = []
-            for call in self.calls if len(self.calls) == 1 else self.distinct:
-                if call.withheld or (outcome := call.outcome) is None:
+            for call in self.calls:
+                if call.withheld or call.outcome is None:
                     return None
-                found.append((call.signature, outcome.digest))
+            found = [(call.signature, call.outcome.digest) for call in self.distinct if call.outcome]
             self._said = found[0] if len(found) == 1 else frozenset(found)
         return self._said
 

@@ -257,6 +257,21 @@ def test_a_result_may_come_late(is_recorded: bool) -> None:
     assert (one.check(A) is None) is is_recorded
 
 
+def test_what_one_of_two_equal_calls_brought_may_come_late() -> None:
+    """What their round has brought is then another than before, and the laps that looked alike are none."""
+    one = detector(mode="observe")
+    late = ToolCall("late", "a", {})
+    laps = [[ToolCall("0", "a", {}), late], [A], [ToolCall("1", "a", {}), ToolCall("2", "a", {})], [A]]
+    for calls in laps:
+        found = one.check_round(calls)
+        for call in calls:
+            if call is not late:
+                one.record("x", call)
+    assert [detection and detection.kind for detection in found] == [Kind.CYCLE]
+    one.record("y", late)
+    assert one.check_round(laps[2]) == [None, None]
+
+
 @pytest.mark.parametrize(("others", "content"), [(20, "first"), (40, None)])
 def test_results_are_kept_for_a_while(others: int, content: str | None) -> None:
     """Then newer ones have taken their place."""
