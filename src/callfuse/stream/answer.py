@@ -191,7 +191,8 @@ class Answer:
         """Move the machine of the event's choice."""
         call = event.call
         if event.what is What.OPENED and call is not None:
-            self._step(event.choice, Input.SUSPECT if self._judge.must_hold(call.name) else Input.FREE)
+            must_hold = self._judge.must_hold(call.name, call.namespace)
+            self._step(event.choice, Input.SUSPECT if must_hold else Input.FREE)
             if self._holds[event.choice].state.queues:
                 self.held.add(call)
         elif event.what is What.CLOSED and call is not None:

@@ -58,10 +58,15 @@ class Judge:
         """Take calls of an answer as this exchange's settings have it, before anything is asked of them."""
         ignoring(calls, self.settings)
 
-    def must_hold(self, name: str) -> bool:
-        """Whether a call of this tool could be a loop that would be withheld; a call without a name may be any."""
+    def must_hold(self, name: str, namespace: str = "") -> bool:
+        """Whether a call of this tool could be a loop that would be withheld; a call without a name may be any.
+
+        With its namespace, and without: what the ledger has of its calls goes by the bare name.
+        """
         if not name:
             return self.any_hold
+        if namespace and self.must_hold(f"{namespace}.{name}"):
+            return True
         known = self._withhold.get(name)
         if known is None:
             known = self._engine.could_fire(name) and (

@@ -1,6 +1,7 @@
 """Answers of every kind through the middleware: each way to call, each vendor's way to stream."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,23 @@ def test_a_namespace_is_part_of_a_calls_name() -> None:
     one, other = function(namespace="crm"), function(namespace="shop")
     assert meet(request(*spinning(one)), [reply(other)]).body == reply(other).body
     blocked(meet(request(*spinning(one)), [reply(one)]), one)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_calls_of_tool": 2},
+        {"per_tool": {"search": {"max_calls": 2}}},
+        {"per_tool": {"crm.*": {"max_calls": 2}}},
+        {"ladder": "warn", "per_tool": {"crm.*": {"mode": "block", "max_calls": 2}}},
+    ],
+)
+def test_a_tool_of_a_namespace_has_its_budget(settings: dict[str, Any]) -> None:
+    """Streamed and whole: its calls are counted under its full name."""
+    calls = [function(f"call_{at}", namespace="crm", arguments=f'{{"q":{at}}}') for at in range(3)]
+    past: list[Item | str] = ["Go.", *(item for call in calls[:2] for item in (call, result(call)))]
+    blocked(meet(request(*past), [reply(calls[2])], **settings), calls[2])
+    assert b"call_2" not in meet(request(*past, stream=False), [whole_reply(calls[2])], **settings).body
 
 
 @pytest.mark.parametrize(
