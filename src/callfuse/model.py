@@ -230,10 +230,11 @@ class Round:
     def said(self) -> object:
         """What it calls and what that brought, to be compared at a glance: None where not all of it is known."""
         if self._said is None:
+            found = []
             for call in self.calls:
-                if call.withheld or call.outcome is None:
+                if call.withheld or (outcome := call.outcome) is None:
                     return None
-            found = [(call.signature, call.outcome.digest) for call in self.distinct if call.outcome]
+                found.append((call.signature, outcome.digest))
             self._said = found[0] if len(found) == 1 else frozenset(found)
         return self._said
 
