@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Protocol
 
 from callfuse.calls.signature import Signature
@@ -96,7 +95,6 @@ def twice(soft: int) -> tuple[int, int]:
     return soft, 2 * soft
 
 
-@lru_cache(maxsize=1024)
 def any_call(name: str) -> ToolCall:
     """A call of a tool with arguments that no other call has."""
     return ToolCall("", name, "callfuse: any arguments", signature=b"any call of " + name.encode("utf-8", "replace"))
