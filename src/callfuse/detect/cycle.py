@@ -52,7 +52,7 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
     newest = [round_.signatures for round_ in islice(recent(timeline, settings), 1 + LENGTHS[-1])]
-    for length in LENGTHS if len({*newest}) > 1 else ():
+    for length in LENGTHS:
         # A cheap look first. The pending round is to end a lap: of the one before it only one round is needed.
         if len(newest) <= length or newest[0] != newest[length] or len(set(newest[:length])) < 2:
             continue

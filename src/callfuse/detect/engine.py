@@ -51,7 +51,6 @@ class Engine:
         self._could_fire: dict[str, bool] = {}
         self._hits: dict[tuple[Detector, Signature, bool], Hit | None] = {}
         self._awake: set[ToolCall] = set()
-        self._heard: set[str] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
 
     @property
@@ -211,7 +210,7 @@ class Engine:
         """Whether a call of the stretch waited for something outside; stretches share calls, and one that did
         not is asked only once."""
         new = set(stretch) - self._awake
-        if new and have_waited(new, self.settings, self._heard):
+        if new and have_waited(new, self.settings):
             return True
         self._awake |= new
         return False
@@ -221,7 +220,7 @@ class Engine:
         key = (call.signature, call.dropped)
         known = self._polling.get(key)
         if known is None:
-            known = self._polling[key] = polls(call, self.settings, self._heard)
+            known = self._polling[key] = polls(call, self.settings)
         return known
 
     def _hardest(self, found: Sequence[Hit]) -> Finding | None:

@@ -18,33 +18,22 @@ LONG: Final = 500
 """Characters of arguments beyond which nobody looks for such a word."""
 
 
-def polls(call: ToolCall, settings: LoopSettings, heard: Collection[str] = ()) -> bool:
-    """Whether a call waits for something, by its tool or its arguments: all that is known of one that is pending.
-
-    `heard` are texts of arguments that are known to say nothing of it.
-    """
-    if settings.for_tool(call.full_name).poller:
-        return True
-    arguments = call.arguments
-    return not (isinstance(arguments, str) and arguments in heard) and _says_so(arguments)
+def polls(call: ToolCall, settings: LoopSettings) -> bool:
+    """Whether a call waits for something, by its tool or its arguments: all that is known of one that is pending."""
+    return settings.for_tool(call.full_name).poller or _says_so(call.arguments)
 
 
-def have_waited(calls: Collection[ToolCall], settings: LoopSettings, heard: set[str]) -> bool:
-    """Whether a call of the past waited for something, by what it is or as its outcome tells. Where none did, the texts
-    of their arguments are added to those `heard`."""
+def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
+    """Whether a call of the past waited for something, by what it is or as its outcome tells."""
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
     if True in [settings.for_tool(name).poller for name in {call.full_name for call in calls}]:
         return True
     arguments = [call.arguments for call in calls]
-    texts = {one for one in arguments if isinstance(one, str)} - heard
+    texts = {one for one in arguments if isinstance(one, str) and len(one) <= LONG}
     values = [one for one in arguments if not isinstance(one, str)]
-    short = [one for one in texts if len(one) <= LONG]
-    if True in map(_says_so, chain(short if _has_word("\n".join(short)) else (), values)):
-        return True
-    heard |= texts
-    return False
+    return True in map(_says_so, chain(texts if _has_word("\n".join(texts)) else (), values))
 
 
 def _has_word(text: str) -> bool:
