@@ -72,6 +72,16 @@ def test_results_pair_with_calls(ids: list[str], results: list[Any], found: list
     assert outcomes(user(), calls(*ids), *tail) == [found, None]
 
 
+@pytest.mark.parametrize(
+    ("flag", "failed"), [(None, False), (False, False), (True, True), ("yes", True), ([], False), ({}, False)]
+)
+def test_a_flag_of_any_shape(flag: object, failed: bool) -> None:
+    """What the vendor would refuse is read all the same."""
+    round_ = next(request(user(), calls("a"), user(result("a", "1", is_error=flag))).rounds())
+    assert round_ is not None
+    assert round_.calls[0].failed is failed
+
+
 def test_a_user_who_types_beside_results() -> None:
     """What a person types while a tool runs stands beside its result: a new timeline, the round before it keeps it."""
     assert outcomes(user(), calls("a"), user(result("a", "1"), text("I fixed it, try again."))) == [None, ["1"], None]

@@ -73,7 +73,7 @@ class MessagesRequest:
                 content = message.get("content")
                 blocks = content if type(content) is list else ()
                 found = [
-                    (str(block.get("tool_use_id") or ""), Result(block.get("content"), block.get("is_error")))
+                    (str(block.get("tool_use_id") or ""), Result(block.get("content"), _flag(block)))
                     for block in blocks
                     if type(block) is dict and block.get("type") == "tool_result"
                 ]
@@ -222,6 +222,12 @@ class MessagesRequest:
                 if is_client_call(block)
             ]
         )
+
+
+def _flag(block: Payload) -> bool | None:
+    """Whether a result is an error, as the client has it."""
+    flag = block.get("is_error")
+    return None if flag is None else bool(flag)
 
 
 def _results(message: Any) -> Iterator[tuple[int, str, Payload]]:
