@@ -140,6 +140,7 @@ ADMIN = [
 AT_THE_TOP = [
     ("store", "localhost:6379", "'localhost:6379'", RIGHT_STORE),
     ("store", "reddis://me:s3cret@h", "'reddis://***@h'", "there is no such store; did you mean redis://?"),
+    ("store", "redis://h?password=p s3cret", "'redis://h?***'", "it has white space or control characters in it"),
     ("store", "redis://h/x?password=p@s3cret", "'redis://***'", RIGHT_STORE),
     ("store", "redis://me:p?x=1&s@s3cret", "'redis://***'", RIGHT_STORE),
     ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", RIGHT_STORE),

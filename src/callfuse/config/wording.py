@@ -18,7 +18,7 @@ LONGEST_SHOWN = 120
 
 _USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
 _AT_IN_QUERY = re.compile(r"^(.*?://).*[?&][\w.-]+=.*@.*", re.DOTALL)
-_QUERY = re.compile(r"(://[^\s?#]*[?#])\S+")
+_QUERY = re.compile(r"(^\S+://[^\s?#]*[?#]).+|(://[^\s?#]*[?#])\S+", re.DOTALL)
 
 
 def without_credentials(text: str) -> str:
@@ -28,7 +28,7 @@ def without_credentials(text: str) -> str:
         return f"{found[1]}***"
     # Cut greedily: a password typed into a URL may hold slashes, spaces and @ of its own.
     hidden = _USER_INFO.sub(lambda found: f"{found[1] or ''}***@", text) if "@" in text else text
-    return _QUERY.sub(r"\1***", hidden)
+    return _QUERY.sub(r"\1\2***", hidden)
 
 
 def shown(value: object) -> str:
