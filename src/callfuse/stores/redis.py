@@ -107,7 +107,7 @@ class RedisLedger:
         if kept is not None:
             await self._local.write_session(session, kept, now)
             return state, kept
-        if found[1] is None and known != SessionState():
+        if found[1] is None and (known.overrides or known.ran):
             self._keep_unsent(session, known)
         return state, known
 
