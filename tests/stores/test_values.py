@@ -97,9 +97,9 @@ def doctored(at: int, value: Any) -> bytes:
         doctored(4, ["?"]),
         doctored(5, [[1, 0.5, 9, []]]),
         doctored(5, [[1, 0.5, -1, []]]),
-        doctored(5, [[1, 0.5, 0, [["id", "f", "cw==", 8, 0, None]]]]),
+        doctored(5, [[1, 0.5, 0, [["id", "", "f", "cw==", 8, 0, None]]]]),
         doctored(5, [[1, 0.5, 0, [["id", 7, "cw==", 0, 0, None]]]]),
-        doctored(5, [[1, 0.5, 0, [["id", "f", "cw==", 0, 0, ["ZA==", "odd", "x", 0, ""]]]]]),
+        doctored(5, [[1, 0.5, 0, [["id", "", "f", "cw==", 0, 0, ["ZA==", "odd", "x", 0, ""]]]]]),
         doctored(7, [{}, ""]),
     ],
 )

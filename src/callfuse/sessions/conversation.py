@@ -284,6 +284,7 @@ def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: by
             withheld=call.withheld,
             blocked=call.blocked,
             place=call.place,
+            namespace=call.namespace,
         )
         for call in calls
     )

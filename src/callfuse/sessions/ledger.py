@@ -39,6 +39,7 @@ class KeptCall(NamedTuple):
     withheld: bool = False
     blocked: bool = False
     place: int = 0
+    namespace: str = ""
 
     def restored(self) -> ToolCall:
         """The call as detectors read it."""
@@ -51,6 +52,7 @@ class KeptCall(NamedTuple):
             withheld=self.withheld,
             blocked=self.blocked,
             place=self.place,
+            namespace=self.namespace,
             dropped=True,
         )
 

@@ -30,8 +30,8 @@ Version = Literal[1]
 Flags = Annotated[int, Field(ge=0, le=3)]
 OutcomeShape = tuple[Base64, OutcomeKind, Text, Flags, Base64]
 """Digest, kind, text, flags, error."""
-CallShape = tuple[Text, Text, Base64, Flags, int, OutcomeShape | None]
-"""Id, name, signature, flags, place, outcome."""
+CallShape = tuple[Text, Text, Text, Base64, Flags, int, OutcomeShape | None]
+"""Id, namespace, name, signature, flags, place, outcome."""
 RoundShape = tuple[int, float | None, Annotated[int, Field(ge=0)], list[CallShape]]
 """Position, time, which of the turns, calls."""
 NoteShape = tuple[Text, Base64, int, Text]
@@ -120,11 +120,11 @@ def _bytes(text: Base64) -> bytes:
 def _call(call: KeptCall) -> tuple[Any, ...]:
     flags = _WITHHELD * call.withheld | _BLOCKED * call.blocked
     outcome = None if call.outcome is None else _outcome(call.outcome)
-    return call.id, call.name, _text(call.signature), flags, call.place, outcome
+    return call.id, call.namespace, call.name, _text(call.signature), flags, call.place, outcome
 
 
 def _kept_call(
-    id_: str, name: str, signature: Base64, flags: int, place: int, outcome: OutcomeShape | None
+    id_: str, namespace: str, name: str, signature: Base64, flags: int, place: int, outcome: OutcomeShape | None
 ) -> KeptCall:
     return KeptCall(
         id_,
@@ -134,6 +134,7 @@ def _kept_call(
         withheld=bool(flags & _WITHHELD),
         blocked=bool(flags & _BLOCKED),
         place=place,
+        namespace=namespace,
     )
 
 

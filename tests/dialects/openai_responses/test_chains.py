@@ -75,8 +75,9 @@ def test_a_loop_is_blocked_and_the_chain_goes_on(stream: bool) -> None:
     assert heard(following)["previous_response_id"] == "resp_3"
 
 
-def test_a_loop_in_a_namespace() -> None:
-    """Calls that only the ledger has go by the bare name, and are the same tool's."""
+@pytest.mark.parametrize(("own", "last"), [({}, 3), ({"max_repeats": 2}, 2)])
+def test_a_loop_in_a_namespace(own: dict[str, int], last: int) -> None:
+    """Calls that only the ledger has are the same tool's, with what is set for it."""
     named = [function(f"call_{at}", namespace="crm") for at in range(4)]
 
     async def talk(session: Session) -> None:
@@ -84,8 +85,9 @@ def test_a_loop_in_a_namespace() -> None:
         await session.exchange(going_on(result(named[1]), after="resp_1"), answer(named[2], tag="2"))
         await session.exchange(going_on(result(named[2]), after="resp_2"), answer(named[3], tag="3"))
 
-    *_, blocked = in_session(talk).meetings
-    assert b"call_3" not in blocked.body
+    met = in_session(talk, per_tool={"crm.*": own}).meetings
+    assert b"call_%d" % last not in met[last - 1].body
+    assert b"call_%d" % (last - 1) in met[last - 2].body
 
 
 @ways
