@@ -14,7 +14,7 @@ Every server is a process with uvicorn, uvloop and httptools; the load is one mo
 server under test has a core to itself where there are two; vendor and load share the other. The rounds are interleaved,
 so that a noisy neighbour meets all alike.
 
-    python benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 192] [--calls 0 2] [--chunks 10 100] [--pace-ms 1]
+    benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 192] [--calls 0 2] [--chunks 10 20 100] [--pace-ms 1]
 """
 
 import argparse
@@ -242,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of load for each server in each round")
     parser.add_argument("--clients", type=int, default=192)
     parser.add_argument("--calls", type=int, nargs="+", default=[0, 2], help="earlier calls in each request")
-    parser.add_argument("--chunks", type=int, nargs="+", default=[10, 100], help="in each answer")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[10, 20, 100], help="in each answer")
     parser.add_argument("--pace-ms", type=float, default=1.0, help="between two chunks")
     for internal in ("--serve", "--upstream", "--load"):
         parser.add_argument(internal, help=argparse.SUPPRESS)

@@ -70,13 +70,15 @@ def main(arguments: list[str] | None = None) -> None:
         os.sched_setaffinity(0, cores[:1])
         serve(options.chunks)
         return
-    os.sched_setaffinity(0, cores[-1:])
     command = [sys.executable, "-m", "benchmarks.served", "--serve", "--chunks", str(options.chunks)]
     root = Path(__file__).parents[1]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as server:
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline())
+            os.sched_setaffinity(
+                0, cores[-1:]
+            )  # only now: a server that is started later would have to stay there, too
             times: dict[str, list[float]] = {"/bare": [], "": []}
             for _ in range(options.rounds):
                 for prefix, found in times.items():
