@@ -213,8 +213,8 @@ def test_calls_that_cannot_be_equal_have_other_signatures(one: Any, other: Any) 
     assert mine.may_equal(theirs) or mine.signature != theirs.signature
 
 
-def test_what_the_ledger_has_of_a_namespace() -> None:
-    """A call that goes by its bare name there is the same tool's, and its repetition is foreseen and found."""
+def test_what_a_round_has_without_its_namespace() -> None:
+    """A call that goes by its bare name there is the same tool's, if its signature is, and is foreseen and found."""
     pending = ToolCall("1", "a", "{}", namespace="one")
     kept = [ToolCall("1", "a", "", signature=pending.signature, dropped=True, outcome=call("a=x").outcome)] * 2
     engine = Engine(Timeline([Round((one,), NOWHERE) for one in kept]), LoopSettings())

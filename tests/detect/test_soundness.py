@@ -98,7 +98,7 @@ def test_looking_changes_nothing(
     past = made(texts, clock, complete)
     asked = Engine(past, chosen)
     asked.hindsight()
-    any(asked.suspects())
+    list(asked.suspects())
     assert [finding for _, finding in asked.judge_round(calls(drawn))] == [finding for _, finding in fresh]
     assert [finding for _, finding in Engine(past, chosen).judge_round(calls(drawn))] == [found for _, found in fresh]
 

@@ -170,7 +170,7 @@ class Engine:
         """What is found in a call by the detectors for which one of its tool may come again, and those of any tool."""
         if not call.name:
             return []
-        # By its bare name: what the ledger has of a call does not tell its namespace.
+        # By its bare name, under which those of all toolsets stand: the evidence goes by signatures.
         may_find = {detector for detector, _ in self._recurring.get(call.name, ())}
         if self._could_fire.get(ANY_TOOL) is not False:  # known or not
             may_find.update(self._on.of_any_tool)

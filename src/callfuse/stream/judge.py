@@ -61,7 +61,7 @@ class Judge:
     def must_hold(self, name: str, namespace: str = "") -> bool:
         """Whether a call of this tool could be a loop that would be withheld; a call without a name may be any.
 
-        With its namespace, and without: what the ledger has of its calls goes by the bare name.
+        With its namespace, under which its own settings hold, and without, as rounds without namespaces have it.
         """
         if not name:
             return self.any_hold
