@@ -50,7 +50,8 @@ def measured(folder: Path, settings: LoopSettings) -> dict[str, dict[str, Figure
     names = sorted(str(path) for path in folder.iterdir() if ".json" in path.name)
     rows = {"shipped": (engine.DETECTORS, Replay(settings, [str(kind) for kind in Kind]))}
     for kind in Kind:  # what is judged in hindsight has no detector, and runs whichever do
-        rows[str(kind)] = (tuple(one for one in engine.DETECTORS if one.kind is kind), Replay(settings, [str(kind)]))
+        alone = Replay(settings.model_copy(), [str(kind)])  # with settings go the limits of the detectors that run
+        rows[str(kind)] = (tuple(one for one in engine.DETECTORS if one.kind is kind), alone)
     for one in Reading(names):
         if isinstance(one, Fault):
             print(one, file=sys.stderr)

@@ -230,12 +230,13 @@ class Round:
     def said(self) -> object:
         """What it calls and what that brought, to be compared at a glance: None where not all of it is known."""
         if self._said is None:
-            found = []
-            for call in self.calls:
-                if call.withheld or (outcome := call.outcome) is None:
-                    return None
-                found.append((call.signature, outcome.digest))
-            self._said = found[0] if len(found) == 1 else frozenset(found)
+            calls = self.calls
+            if len(calls) == 1:
+                outcome = None if calls[0].withheld else calls[0].outcome
+                self._said = outcome and (calls[0].signature, outcome.digest)
+            else:
+                known = [(one.signature, came.digest) for one in calls if not one.withheld and (came := one.outcome)]
+                self._said = frozenset(known) if len(known) == len(calls) else None
         return self._said
 
     @property
@@ -348,8 +349,10 @@ class Replayed(Generic[T]):
 
     def _reads_to(self, index: int) -> bool:
         """Read up to the item at this place; False where there is none."""
+        if self._source is None:
+            return False
         read = self._read
-        read += islice(self._source or (), max(index + 1, READ_AT_ONCE) - len(read))
+        read += islice(self._source, max(index + 1, READ_AT_ONCE) - len(read))
         if len(read) > index:
             return True
         self._source = None
@@ -382,7 +385,17 @@ class Timeline:
     of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
     """
 
-    __slots__ = ("_declares", "_lacks", "_remembered", "_returns", "_rounds", "_window", "has_blocks", "now")
+    __slots__ = (
+        "_calls_at_most",
+        "_declares",
+        "_lacks",
+        "_remembered",
+        "_returns",
+        "_rounds",
+        "_window",
+        "has_blocks",
+        "now",
+    )
 
     def __init__(
         self,
@@ -395,6 +408,7 @@ class Timeline:
         self.now = now
         self.has_blocks = has_blocks
         self._declares = declares
+        self._calls_at_most: int | None = None
         self._lacks: dict[str, bool] = {}
         self._returns: tuple[int, bool] | None = None
         self._window: tuple[int, dict[Signature, ToolCall]] | None = None
@@ -412,6 +426,11 @@ class Timeline:
         """The newest rounds from one place up to another, as far as there are."""
         return self._rounds.slice(begin, end)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether all of its rounds are read at once."""
+        return self._rounds.at(READ_AT_ONCE - 1) is None
+
     def blocks(self) -> Iterator[list[Round]]:
         """The rounds in lists, newest first."""
         return self._rounds.blocks()
@@ -420,6 +439,13 @@ class Timeline:
         """The timeline one round on: these calls are its newest."""
         rounds = chain((Round(calls, NOWHERE, self.now),), self)
         return Timeline(rounds, self.now, has_blocks=self.has_blocks, declares=self._declares)
+
+    @property
+    def calls_at_most(self) -> int:
+        """Not fewer calls than there have been, for less than their number costs."""
+        if self._calls_at_most is None:
+            self._calls_at_most = sum([len(round_.calls) for round_ in self._rounds])
+        return self._calls_at_most
 
     def lacks(self, name: str) -> bool:
         """Whether it is certain that there is no such tool."""
@@ -432,11 +458,13 @@ class Timeline:
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
+        if self.is_short and not _has_nameless(self._rounds):
+            return self
         return Timeline(InBlocks(_named(self)), self.now, has_blocks=self.has_blocks, declares=self._declares)
 
     def remembered(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
         """What this function makes of the timeline under these settings, worked out once for what it is about."""
-        key = (work_out, id(settings), *about)
+        key = (work_out, id(settings), about)
         known = self._remembered.get(key)
         if known is None:
             known = self._remembered[key] = (settings, work_out(self, settings, *about))
@@ -505,7 +533,9 @@ class Timeline:
         A withheld call was not executed: it is known, but fills no window.
         """
         rounds = self._rounds.slice(before, before + size)
-        return iter(rounds) if len(rounds) < size else chain(rounds, self._rest_of_window(size, before, rounds))
+        if len(rounds) < size or self._rounds.at(before + size) is None:
+            return iter(rounds)
+        return chain(rounds, self._rest_of_window(size, before, rounds))
 
     def _rest_of_window(self, size: int, before: int, newest: Sequence[Round]) -> Iterator[Round]:
         """What of a window lies behind as many rounds as it must have."""
@@ -521,10 +551,14 @@ class Timeline:
 
 def _named(timeline: Timeline) -> Iterator[list[Round]]:
     for block in timeline.blocks():
-        if "" in [call.name for round_ in block for call in round_.calls]:
+        if _has_nameless(block):
             yield [named for round_ in block if (named := _with_names(round_)).calls]
         else:
             yield block
+
+
+def _has_nameless(rounds: Iterable[Round]) -> bool:
+    return "" in [call.name for round_ in rounds for call in round_.calls]
 
 
 def _with_names(round_: Round) -> Round:
@@ -532,9 +566,9 @@ def _with_names(round_: Round) -> Round:
     return round_ if len(named) == len(round_.calls) else Round(named, round_.position, round_.time)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finding:
-    """What a detector reports of a pending call.
+    """What a detector reports of a pending call. Nothing of it is ever changed.
 
     `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is the
     longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came back

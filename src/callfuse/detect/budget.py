@@ -29,7 +29,7 @@ class Budget:
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls there have been."""
-        return executed(timeline, settings) if at_most(timeline, settings) >= settings.max_calls else None
+        return executed(timeline, settings) if timeline.calls_at_most >= settings.max_calls else None
 
 
 class ToolBudget(Budget):
@@ -41,21 +41,12 @@ class ToolBudget(Budget):
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
-        if at_most(timeline, settings) < settings.max_calls_of_tool:
+        if timeline.calls_at_most < settings.max_calls_of_tool:
             return None
         tools = timeline.remembered(_by_tool, settings)
         if call.full_name == ANY_TOOL:
             return max(tools.values(), key=lambda one: one.count, default=None)
         return tools.get(call.full_name)
-
-
-def at_most(timeline: Timeline, settings: LoopSettings) -> int:
-    """Not fewer than the calls that there have been, for less than their number costs."""
-    return timeline.remembered(_counted, settings)
-
-
-def _counted(timeline: Timeline, settings: LoopSettings) -> int:
-    return sum([len(round_.calls) for round_ in timeline])
 
 
 def executed(timeline: Timeline, settings: LoopSettings) -> Evidence:

@@ -44,14 +44,18 @@ class Cycle:
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The laps that the pending round would complete, if it is just the round that is due."""
-        laps = timeline.remembered(_laps, settings)
-        return next((evidence for due, evidence in laps if call.signature in due.signatures), None)
+        for due, evidence in timeline.remembered(_laps, settings):
+            if call.signature in due.signatures:
+                return evidence
+        return None
 
 
 def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evidence]]:
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
     newest = [round_.signatures for round_ in islice(recent(timeline, settings), 1 + LENGTHS[-1])]
+    if len(set(newest)) < 2:
+        return laps
     for length in LENGTHS:
         # A cheap look first. The pending round is to end a lap: of the one before it only one round is needed.
         if len(newest) <= length or newest[0] != newest[length] or len(set(newest[:length])) < 2:
@@ -98,14 +102,14 @@ def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Rou
     """The newest rounds as far as they are laps of this length."""
     past = iter(recent(timeline, settings))
     rounds = [*islice(past, length)]
-    known: list[dict[Signature, Outcome | None]] = [{} for _ in rounds]
+    known: dict[int, dict[Signature, Outcome | None]] = {}
     says = [one.said for one in rounds]
     for index, earlier in enumerate(past):
         if length > settings.window and timeline.news(index, settings.window):
             break
         says_earlier = earlier.said
         if says_earlier is None or says_earlier != says[index]:
-            later, brought = rounds[index], known[index % length]
+            later, brought = rounds[index], known.setdefault(index % length, {})
             if later.signatures != earlier.signatures:
                 break
             if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):

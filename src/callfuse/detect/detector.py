@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol
 
 from callfuse.calls.signature import Signature
@@ -102,7 +103,6 @@ def any_call(name: str) -> ToolCall:
 
 def calls_of(newest_first: Iterable[Round]) -> tuple[ToolCall, ...]:
     """The distinct calls of some rounds, newest first."""
-    calls: list[ToolCall] = []
-    for round_ in newest_first:
-        calls += round_.calls if len(round_.calls) == 1 else round_.distinct[::-1]
-    return tuple(calls)
+    rounds = [*newest_first]
+    calls = tuple(chain.from_iterable([one.calls for one in rounds]))
+    return calls if len(calls) == len(rounds) else tuple([call for one in rounds for call in one.distinct[::-1]])

@@ -3,7 +3,7 @@
 A round with a new call is progress: findings that end on news are void in it, streamed or not.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.unknown_tool import UnknownTool
 from callfuse.detect.weighted_budget import WeightedBudget, weighed
 from callfuse.model import Finding, Kind, Timeline, ToolCall
-from callfuse.policy.settings import LoopSettings
+from callfuse.policy.settings import ForTool, LoopSettings
 
 DETECTORS: tuple[Detector, ...] = (
     Returning(),
@@ -39,26 +39,32 @@ DETECTORS: tuple[Detector, ...] = (
 """In the order in which they explain themselves best."""
 
 
+class Limits(NamedTuple):
+    """From which count a detector finds something in a tool, soft and hard, and the settings that hold for the tool."""
+
+    soft: int
+    hard: int
+    settings: LoopSettings
+
+
 class Engine:
     """The detectors over one timeline, for the pending round of one exchange."""
 
     def __init__(self, timeline: Timeline, settings: LoopSettings) -> None:
         self.timeline = timeline
         self.settings = _in_force(timeline, settings)
-        self._evidence: Timeline | None = None
-        self._that_are_on: _On | None = None
-        self._that_recur: dict[str, list[tuple[Detector, ToolCall]]] | None = None
+        self.past = timeline.evidence()
+        """What of the timeline is evidence."""
+        self._returns: bool | None = None
+        self._limits_of: dict[str, Mapping[Detector, Limits]] = {}
+        self._that_recur: dict[Detector, dict[str, list[ToolCall]]] = {}
         self._could_fire: dict[str, bool] = {}
-        self._hits: dict[tuple[Detector, Signature, bool], Hit | None] = {}
         self._awake: set[ToolCall] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
 
-    @property
-    def past(self) -> Timeline:
-        """What of the timeline is evidence."""
-        if self._evidence is None:
-            self._evidence = self.timeline.evidence()
-        return self._evidence
+    def is_healthy(self) -> bool:
+        """Whether no call could be found whatever it is. True is sure."""
+        return _is_healthy(self.timeline, self.settings)
 
     def suspects(self) -> Iterator[str]:
         """Every tool of which a call could be found to loop, worked out only as far as one looks; none in a healthy
@@ -66,39 +72,21 @@ class Engine:
 
         `ANY_TOOL` is among them where it may be a tool that the timeline does not name.
         """
-        if self.is_healthy():
-            return
+        if not self.is_healthy():
+            seen = set[str]()
+            for name in self._names():
+                if name not in seen and self.could_fire(name):
+                    yield name
+                seen.add(name)
+
+    def _names(self) -> Iterator[str]:
+        """The tools of the newest round, those of which a call may come again, and any."""
         newest = self.past.at(0)
-        names = dict.fromkeys([call.full_name for call in newest.calls] if newest else [])
-        for name in (*(names | dict.fromkeys(self._recurring)), ANY_TOOL):
-            if self.could_fire(name):
-                yield name
-
-    @property
-    def _on(self) -> "_On":
-        """The detectors of which a glance does not tell that they find nothing."""
-        if self._that_are_on is None:
-            self._that_are_on = _that_are_on(self.settings, returns=_returns(self.timeline, self.settings))
-        return self._that_are_on
-
-    @property
-    def _recurring(self) -> dict[str, list[tuple[Detector, ToolCall]]]:
-        """By their tools the calls that may come again in a loop, each for a detector; and by bare names, where tools
-        have namespaces."""
-        if self._that_recur is not None:
-            return self._that_recur
-        found: dict[str, list[tuple[Detector, ToolCall]]] = {}
-        for detector in self._on.of_one_tool:
-            for call in detector.recurring(self.past, self.settings):
-                found.setdefault(call.full_name, []).append((detector, call))
-                if call.namespace:
-                    found.setdefault(call.name, []).append((detector, call))
-        self._that_recur = found
-        return found
-
-    def is_healthy(self) -> bool:
-        """Whether no call could be found whatever it is. True is sure."""
-        return _is_healthy(self.timeline, self.settings)
+        for call in newest.calls if newest else ():
+            yield call.full_name
+        for detector in self._limits(ANY_TOOL):
+            yield from self._recurring(detector)
+        yield ANY_TOOL
 
     def could_fire(self, name: str) -> bool:
         """Whether anything could be found in a call of this tool, whatever its arguments."""
@@ -111,14 +99,25 @@ class Engine:
         """What could be found in a call of this tool, whatever its arguments; worked out only as far as one looks."""
         if not name:
             return
-        for detector, call in self._recurring.get(name, ()):
-            if hit := self.hit(detector, call):
-                yield hit
+        for detector in self._limits(ANY_TOOL):
+            for call in self._recurring(detector).get(name, ()):
+                own = self._limits(call.full_name).get(detector)
+                yield from self._hits(call, {detector: own} if own else {})
         if name == ANY_TOOL or self.could_fire(ANY_TOOL):
-            any_of_it = any_call(name)
-            for detector in self._on.of_any_tool:
-                if hit := self.hit(detector, any_of_it):
-                    yield hit
+            of_any = {one: own for one, own in self._limits(name).items() if one.of_any_tool}
+            yield from self._hits(any_call(name), of_any)
+
+    def _recurring(self, detector: Detector) -> dict[str, list[ToolCall]]:
+        """By their tools the calls that may come again in a loop of this kind; by bare names, too, where tools have
+        namespaces."""
+        known = self._that_recur.get(detector)
+        if known is None:
+            known = self._that_recur[detector] = {}
+            for call in detector.recurring(self.past, self.settings):
+                known.setdefault(call.full_name, []).append(call)
+                if call.namespace:
+                    known.setdefault(call.name, []).append(call)
+        return known
 
     def judge(self, call: ToolCall, *, news: bool = False) -> Finding | None:
         """The hardest finding for one pending call as if it came alone, or beside a new one; it names every kind that
@@ -136,8 +135,8 @@ class Engine:
         if not refused and self.is_healthy():
             return []
         hits = [(call, of_call) for call in calls if (of_call := self._hits_of(call))]
-        is_open = any(hit.detector.ends_on_news for _, of_call in hits for hit in of_call)
-        news = is_open and any(self.is_news(call) for call in calls)
+        is_open = True in [hit.detector.ends_on_news for _, of_call in hits for hit in of_call]
+        news = is_open and True in map(self.is_news, calls)
         signatures = {call.signature for call in calls if call.name}
         judged = []
         for call, of_call in hits:
@@ -166,57 +165,50 @@ class Engine:
                 soft = self.settings.for_tool(call.full_name).settings.detectors.same_error
                 yield self._finding(Kind.SAME_ERROR, call, evidence, soft)
 
-    def _hits_of(self, call: ToolCall) -> list[Hit]:
-        """What is found in a call by the detectors for which one of its tool may come again, and those of any tool."""
-        if not call.name:
-            return []
-        # By its bare name, under which those of all toolsets stand: the evidence goes by signatures.
-        may_find = {detector for detector, _ in self._recurring.get(call.name, ())}
-        if self._could_fire.get(ANY_TOOL) is not False:  # known or not
-            may_find.update(self._on.of_any_tool)
-        return [hit for one in self._on.every if one in may_find and (hit := self.hit(one, call))]
-
     def found(self, detector: Detector, call: ToolCall) -> Finding | None:
         """What one detector finds in a pending call, as if it came alone."""
-        hit = self.hit(detector, call)
-        return self._hardest([hit]) if hit else None
+        own = _limits_of(detector, self.settings.for_tool(call.full_name))
+        return self._hardest([*self._hits(call, {detector: own} if own else {})])
 
-    def hit(self, detector: Detector, call: ToolCall) -> Hit | None:
-        """As `found`, before it is told. Nothing that came of the call is looked at."""
+    def _hits_of(self, call: ToolCall) -> list[Hit]:
+        """What any detector finds in a call."""
+        if not call.name:
+            return []
+        limits = self._limits(call.full_name)
+        if self._could_fire.get(ANY_TOOL) is False:  # it may be true, or not known
+            limits = {one: own for one, own in limits.items() if not one.of_any_tool}
+        return [*self._hits(call, limits)]
+
+    def _hits(self, call: ToolCall, limits: Mapping[Detector, Limits]) -> Iterator[Hit]:
+        """What detectors find in a call from these limits on. Nothing that came of it is looked at."""
+        for detector, (soft, hard, settings) in limits.items():
+            evidence = detector.evidence(self.past, call, settings)
+            if evidence is None or (evidence.count < soft and not evidence.certain):
+                continue
+            if detector.spares_pollers and self._waits(call, evidence.calls):
+                soft, hard = soft * settings.poll_factor, hard * settings.poll_factor
+                if evidence.count < soft:
+                    continue
+            yield Hit(detector, call, evidence, soft, evidence.certain or 0 < hard <= evidence.count)
+
+    def _limits(self, name: str) -> Mapping[Detector, Limits]:
+        """Of each detector of which a glance does not tell that it finds nothing in a tool, its limits for that."""
+        known = self._limits_of.get(name)
+        if known is None:
+            if self._returns is None:
+                self._returns = _returns(self.timeline, self.settings)
+            known = self._limits_of[name] = _limits(self.settings, name, returns=self._returns)
+        return known
+
+    def _waits(self, call: ToolCall, stretch: Sequence[ToolCall]) -> bool:
+        """Whether a call waits for something by what it is, or one of the stretch before it has waited; stretches share
+        calls, and one that did not is asked only once."""
+        if not self._awake.issuperset(stretch):
+            new = [one for one in stretch if one not in self._awake]
+            if have_waited(new, self.settings):
+                return True
+            self._awake.update(new)
         # A call that the client has dropped does not tell whether it waits.
-        key = (detector, call.signature, call.dropped)
-        if key not in self._hits:
-            self._hits[key] = self._hit(detector, call)
-        return self._hits[key]
-
-    def _hit(self, detector: Detector, call: ToolCall) -> Hit | None:
-        tool = self.settings.for_tool(call.full_name)
-        limits = tool.limits.get(detector)
-        if limits is None:
-            limits = tool.limits[detector] = detector.limits(tool)
-        soft, hard = limits
-        if not soft or not tool.settings.enabled:
-            return None
-        evidence = detector.evidence(self.past, call, tool.settings)
-        if evidence is None or (evidence.count < soft and not evidence.certain):
-            return None
-        if detector.spares_pollers and (self._have_waited(evidence.calls) or self._polls(call)):
-            soft, hard = soft * tool.settings.poll_factor, hard * tool.settings.poll_factor
-            if evidence.count < soft:
-                return None
-        return Hit(detector, call, evidence, soft, evidence.certain or 0 < hard <= evidence.count)
-
-    def _have_waited(self, stretch: Sequence[ToolCall]) -> bool:
-        """Whether a call of the stretch waited for something outside; stretches share calls, and one that did
-        not is asked only once."""
-        new = set(stretch) - self._awake
-        if new and have_waited(new, self.settings):
-            return True
-        self._awake |= new
-        return False
-
-    def _polls(self, call: ToolCall) -> bool:
-        """Whether a call waits for something by what it is."""
         key = (call.signature, call.dropped)
         known = self._polling.get(key)
         if known is None:
@@ -227,7 +219,7 @@ class Engine:
         """The hardest of one call's hits as a finding that names all kinds."""
         if not found:
             return None
-        hit = max(found, key=lambda one: one.hard)
+        hit = ([one for one in found if one.hard] or found)[0]
         kinds = tuple(dict.fromkeys([one.detector.kind for one in found]))
         return self._finding(
             hit.kind,
@@ -281,26 +273,19 @@ class Engine:
         return next((outcome.text for outcome in outcomes if outcome), "")
 
 
-class _On(NamedTuple):
-    """Detectors that have a limit for some tool: all, and by whether it matters which tool is called."""
+def _limits(settings: LoopSettings, name: str, *, returns: bool) -> Mapping[Detector, Limits]:
+    """The limits of the detectors that may find something in a tool; `returns`: even of those that want a return."""
+    tool = settings.for_tool(name)
+    known = tool.limits.get(returns)
+    if known is None:
+        may_find = [one for one in DETECTORS if returns or not one.wants_return]
+        known = tool.limits[returns] = {one: own for one in may_find if (own := _limits_of(one, tool))}
+    return known
 
-    every: tuple[Detector, ...]
-    of_one_tool: tuple[Detector, ...]
-    of_any_tool: tuple[Detector, ...]
 
-
-def _that_are_on(settings: LoopSettings, *, returns: bool) -> _On:
-    """The detectors that may find something under these settings; `returns`: even those that want a return."""
-    known = settings.worked_out.detectors
-    key = (DETECTORS, returns)
-    if key not in known:
-        loosest = settings.for_tool(ANY_TOOL)
-        on = [one for one in DETECTORS if loosest.settings.enabled and one.limits(loosest)[0]]
-        every = [one for one in on if returns or not one.wants_return]
-        of_one, of_any = ([one for one in every if one.of_any_tool is which] for which in (False, True))
-        known[key] = _On(tuple(every), tuple(of_one), tuple(of_any))
-    found: _On = known[key]
-    return found
+def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
+    soft, hard = detector.limits(tool)
+    return Limits(soft, hard, tool.settings) if soft and tool.settings.enabled else None
 
 
 def is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:

@@ -28,11 +28,15 @@ class NoNews:
         return twice(tool.settings.detectors.no_news)
 
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
-        """Calls of the window, of each tool one that waits for something and one that does not: all are as these."""
+        """A call of each tool in the window: all are alike, but that those that wait for something may go on longer."""
         if timeline.at(0) is None or timeline.news(0, settings.window):
             return ()
-        calls = timeline.window(settings.window).values()
-        return {(call.full_name, polls(call, settings)): call for call in calls}.values()
+        calls: dict[str, ToolCall] = {}
+        for call in timeline.window(settings.window).values():
+            known = calls.get(call.full_name)
+            if known is None or polls(known, settings):
+                calls[call.full_name] = call
+        return calls.values()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The rounds without news before the pending one, if its call is known."""

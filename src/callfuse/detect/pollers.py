@@ -5,7 +5,6 @@ lies outside (429, 5xx, a denied permission).
 """
 
 from collections.abc import Collection
-from itertools import chain
 from typing import Any, Final
 
 from callfuse.jsontext import NotJSON, loads
@@ -28,12 +27,13 @@ def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
-    if True in [settings.for_tool(name).poller for name in {call.full_name for call in calls}]:
+    different = {call.signature: call for call in calls}.values()
+    if True in [settings.for_tool(name).poller for name in {call.full_name for call in different}]:
         return True
-    arguments = [call.arguments for call in calls]
-    texts = {one for one in arguments if isinstance(one, str) and len(one) <= LONG}
+    arguments = [call.arguments for call in different]
+    texts = [one for one in arguments if isinstance(one, str) and len(one) <= LONG]
     values = [one for one in arguments if not isinstance(one, str)]
-    return True in map(_says_so, chain(texts if _has_word("\n".join(texts)) else (), values))
+    return any(map(_says_so, texts + values if _has_word("\n".join(texts)) else values))
 
 
 def _has_word(text: str) -> bool:

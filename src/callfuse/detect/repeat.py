@@ -40,19 +40,22 @@ class RepeatChanging:
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The same calls before this one, whatever came of them."""
         streak = timeline.remembered(_streak, settings, call.name, call.signature)
-        return Evidence(1 + len(streak), streak)
+        return Evidence(1 + len(streak), streak) if streak else None
 
 
 def _streak(timeline: Timeline, settings: LoopSettings, name: str, signature: Signature) -> tuple[ToolCall, ...]:
     """The same calls before the pending one, newest first."""
     streak: list[ToolCall] = []
     for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
+        if len(round_.calls) == 1:
+            (one,) = round_.calls
+            if one.name != name or one.signature != signature:
+                break
+            streak.append(one)
+            continue
         mine = round_.find(name, signature)
         if mine is None:
             break
-        if len(round_.calls) == 1:
-            streak.append(mine)
-            continue
         news = timeline.news(index, settings.window)
         if not news or signature in news:
             streak.append(mine)
@@ -73,7 +76,7 @@ class Repeat(RepeatChanging):
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The same calls before this one as far as their outcomes are equal."""
         streak = _with_equal_outcomes(timeline.remembered(_streak, settings, call.name, call.signature))
-        return Evidence(1 + len(streak), streak)
+        return Evidence(1 + len(streak), streak) if streak else None
 
 
 def _with_equal_outcomes(streak: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

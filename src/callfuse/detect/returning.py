@@ -28,10 +28,14 @@ class Returning:
 
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The blocked calls."""
+        if not timeline.has_blocks:
+            return ()
         return [call for _, call in timeline.remembered(_blocked, settings).values()]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
+        if not timeline.has_blocks:
+            return None
         at, _ = timeline.remembered(_blocked, settings).get(call.signature, (None, None))
         if at is None:
             return None
@@ -51,7 +55,7 @@ class Returning:
 def _blocked(timeline: Timeline, settings: LoopSettings) -> dict[Signature, tuple[int, ToolCall]]:
     """The blocked calls of the timeline, each where it was blocked last."""
     found: dict[Signature, tuple[int, ToolCall]] = {}
-    for index, round_ in enumerate(timeline if timeline.has_blocks else ()):
+    for index, round_ in enumerate(timeline):
         for call in round_.calls:
             if call.blocked:
                 found.setdefault(call.signature, (index, call))

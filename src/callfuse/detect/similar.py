@@ -44,7 +44,7 @@ class Similar:
         """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""
         first = timeline.remembered(_before, settings, call)
         if first is None:
-            return Evidence(1)
+            return None
         likeness, one = first
         streak, least = timeline.remembered(_streak, settings, one)
         return Evidence(1 + len(streak), streak, confidence=min(likeness, least))
@@ -88,13 +88,13 @@ def _most_like(
     timeline: Timeline, later: ToolCall, round_: Round, settings: LoopSettings
 ) -> tuple[float, ToolCall] | None:
     """How alike the call of a round is to a later one, of several the one most like it, whatever their order."""
+    if len(round_.calls) == 1:
+        (one,) = round_.calls
+        return (_alike(timeline, settings, later, one), one) if one.full_name == later.full_name else None
     if len(round_.calls) > MOST and len(round_.signatures) > MOST:
         return None
     if same := round_.find(later.name, later.signature):
         return 1.0, same
-    if len(round_.calls) == 1:
-        (one,) = round_.calls
-        return (_alike(timeline, settings, later, one), one) if one.full_name == later.full_name else None
     calls = [one for one in round_.distinct if one.full_name == later.full_name]
     if not calls:
         return None
@@ -106,6 +106,8 @@ def _most_like(
 
 def _alike(timeline: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
     """How alike two calls are. Streaks from several calls of the newest round meet: what they share is kept."""
+    if one.signature == other.signature:
+        return 1.0
     newest = timeline.at(0)
     if newest is None or len(newest.calls) == 1:
         return alike(one, other, settings)

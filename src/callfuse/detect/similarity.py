@@ -64,7 +64,7 @@ def outcomes_alike(one: Outcome, other: Outcome, settings: LoopSettings) -> floa
         return 1.0
     if not settings.similarity_threshold or one.kind is not other.kind:
         return 0.0
-    if not 0 < min(len(one.text), len(other.text)) <= max(len(one.text), len(other.text)) < SHORT_TEXT:
+    if not (0 < len(one.text) < SHORT_TEXT and 0 < len(other.text) < SHORT_TEXT):
         return 0.0
     return _texts(one.text, other.text, settings.similarity)
 

@@ -3,9 +3,8 @@
 Where `similarity_threshold` is set, outcomes that are so much alike count as the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
@@ -35,50 +34,40 @@ class Stagnation:
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The different calls before this one whose outcomes are known and equal."""
-        streak = timeline.remembered(_streak, settings)
-        return timeline.remembered(_evidence, settings, streak.places.get(call.signature, len(streak.rounds)))
+        streak, before, likeness = timeline.remembered(_streak, settings)
+        different = streak[: before.get(call.signature)]
+        return Evidence(1 + len(different), different, confidence=likeness)
 
 
-class _Streak(NamedTuple):
-    """The executed calls of rounds with different calls and the same outcome, newest first, and by their signatures the
-    rounds' places; `likeness` is the least among the outcomes."""
-
-    rounds: list[list[ToolCall]]
-    places: dict[Signature, int]
-    likeness: float
-
-
-def _evidence(timeline: Timeline, settings: LoopSettings, rounds: int) -> Evidence:
-    """What so many of the rounds add up to."""
-    streak = timeline.remembered(_streak, settings)
-    calls = tuple([one for executed in streak.rounds[:rounds] for one in executed])
-    return Evidence(1 + len(calls), calls, confidence=streak.likeness)
-
-
-def _streak(timeline: Timeline, settings: LoopSettings) -> _Streak:
-    rounds: list[list[ToolCall]] = []
-    places: dict[Signature, int] = {}
+def _streak(timeline: Timeline, settings: LoopSettings) -> tuple[tuple[ToolCall, ...], dict[Signature, int], float]:
+    """The executed calls of rounds with different calls and the same outcome, newest first, by their signatures how
+    many of them are of newer rounds, and the least likeness among the outcomes."""
+    streak: list[ToolCall] = []
+    before: dict[Signature, int] = {}
     first: Outcome | None = None
     least = 1.0
     for round_ in recent(timeline, settings):
         calls = round_.calls if len(round_.calls) == 1 else round_.distinct[::-1]
-        executed = [one for one in calls if not one.withheld]
+        newer = len(streak)
         likeness = least
-        for one in executed:
+        for one in calls:
+            if one.withheld:
+                continue
             outcome = one.outcome
-            if outcome is None or one.signature in places:
-                return _Streak(rounds, places, least)
-            first = first or _first(executed)
-            if first and first is not outcome and first.digest != outcome.digest:
+            if outcome is None or one.signature in before:
+                return tuple(streak[:newer]), before, least
+            first = first or _first(calls)
+            if first is not outcome and first.digest != outcome.digest:
                 likeness = min(likeness, outcomes_alike(first, outcome, settings))
                 if likeness < (settings.similarity_threshold or 1):
-                    return _Streak(rounds, places, least)
-            places[one.signature] = len(rounds)
-        rounds.append(executed)
+                    return tuple(streak[:newer]), before, least
+            before[one.signature] = newer
+            streak.append(one)
         least = likeness
-    return _Streak(rounds, places, least)
+    return tuple(streak), before, least
 
 
-def _first(executed: Iterable[ToolCall]) -> Outcome | None:
-    """One of a round's outcomes, whatever the order of its calls."""
-    return min([outcome for one in executed if (outcome := one.outcome)], key=attrgetter("digest"), default=None)
+def _first(calls: Sequence[ToolCall]) -> Outcome:
+    """One of a round's outcomes, whatever the order of its calls; one at least is known."""
+    outcomes = [outcome for one in calls if not one.withheld and (outcome := one.outcome)]
+    return outcomes[0] if len(outcomes) == 1 else min(outcomes, key=attrgetter("digest"))

@@ -1,9 +1,9 @@
 """What ends a streak, whatever it is of: a pause, a successful change of state, an outcome that is another."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from callfuse.calls.outcomes import OutcomeKind
-from callfuse.model import InBlocks, Replayed, Round, Timeline, ToolCall
+from callfuse.model import InBlocks, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
 Own = Callable[[ToolCall], bool]
@@ -22,25 +22,34 @@ def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -
     return _unchanged(timeline, settings, rounds, own) if settings.has_state_changing else rounds
 
 
-def _unbroken(timeline: Timeline, settings: LoopSettings) -> Replayed[Round]:
+def _unbroken(timeline: Timeline, settings: LoopSettings) -> Iterable[Round]:
+    if timeline.is_short:
+        rounds = [*timeline]
+        return rounds[: _before_pause(rounds, timeline.now, settings)]
     return InBlocks(_without_pause(timeline, settings))
 
 
 def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[list[Round]]:
-    limit_s = settings.ttl_seconds
     later: float | None = timeline.now
     left = max(COUNTED, settings.highest_limit)
     for block in timeline.blocks():
-        for at, round_ in enumerate(block[:left]):
-            time = round_.time
-            if time is not None and is_pause(time, later, limit_s):
-                yield block[:at]
-                return
-            later = time
-        yield block[:left]
+        count = _before_pause(block[:left], later, settings)
+        yield block[:count]
         left -= len(block)
-        if left <= 0:
+        later = block[-1].time
+        if count < len(block):
             return
+
+
+def _before_pause(rounds: Sequence[Round], later: float | None, settings: LoopSettings) -> int:
+    """How many of the rounds, newest first, come before a pause; `later` is the time of the round after them."""
+    limit_s = settings.ttl_seconds
+    for index, round_ in enumerate(rounds):
+        time = round_.time
+        if time is not None and is_pause(time, later, limit_s):
+            return index
+        later = time
+    return len(rounds)
 
 
 def _unchanged(timeline: Timeline, settings: LoopSettings, rounds: Iterable[Round], own: Own | None) -> Iterator[Round]:

@@ -5,7 +5,7 @@ Length alone hardly tells good runs from bad ones; in good ones of almost any le
 
 from typing import Final
 
-from callfuse.detect.budget import Budget, at_most, executed
+from callfuse.detect.budget import Budget, executed
 from callfuse.detect.detector import Evidence
 from callfuse.model import Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
@@ -23,7 +23,7 @@ class WeightedBudget(Budget):
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """What all calls weigh."""
-        if STALE * at_most(timeline, settings) < settings.max_weighted_calls:
+        if STALE * timeline.calls_at_most < settings.max_weighted_calls:
             return None
         return Evidence(weighed(timeline, settings), executed(timeline, settings).calls)
 

@@ -65,8 +65,8 @@ class ForTool(NamedTuple):
     poller: bool
     changes_state: bool
     ignore: frozenset[str]
-    limits: dict[object, tuple[int, int]]
-    """Of detectors their limits, soft and hard; kept by the engine, which knows them."""
+    limits: dict[bool, Any]
+    """Those of the detectors; kept by the engine, which knows them."""
 
 
 @dataclass(slots=True)
@@ -77,8 +77,6 @@ class WorkedOut:
     tools: dict[str, ForTool] = field(default_factory=dict)
     models: "dict[str, LoopSettings]" = field(default_factory=dict)
     late: "LoopSettings | None" = None
-    detectors: dict[tuple[object, ...], Any] = field(default_factory=dict)
-    """Which of the detectors are on for some tool; kept by the engine, which knows them."""
 
 
 class LoopSettings(Strict):
