@@ -1,10 +1,13 @@
-"""Time of one decision: an engine over a timeline, whether anything is suspect, and the verdict on a pending round.
+"""Time of one decision of an engine over a timeline that nobody has looked at before.
 
     python -m benchmarks.decisions [--rounds 7]
 
-All detectors are on. Timelines are of one call a round: `healthy` ones all different, `repeat` the same call over and
-over, `cycle` three in turn, `similar` ones nearly the same. Outcomes are known; signatures are (`known`), or are worked
-out (`fresh`: a request that has just been read). `glance` is what healthy requests pay under the default settings.
+An exchange has two: whether a call must be held (`hold`, before the answer: could any call be found to loop?), and what
+is found in a pending round (`verdict`). `both` is one after the other on one engine, where the second finds some of its
+work done; it has no goal. All detectors are on. Timelines are of one call a round: `healthy` ones all different,
+`repeat` the same call over and over, `cycle` three in turn, `similar` ones nearly the same. Outcomes are known;
+signatures are (`known`), or are worked out (`fresh`: a request that has just been read). `glance` is what healthy
+requests pay under the default settings.
 CPU time, the best of the rounds, which are interleaved, of the median of some decisions.
 """
 
@@ -12,7 +15,8 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import count, islice, pairwise
 from typing import Final, NamedTuple
 
@@ -82,11 +86,26 @@ def histories(calls: list[ToolCall], *, fresh: bool) -> Iterator[tuple[list[Roun
         yield [Round((one,), 2 * at) for at, one in enumerate(own[:-1])][::-1], own[-1]
 
 
-def decide(rounds: list[Round], pending: ToolCall) -> None:
-    """One decision."""
-    engine = Engine(Timeline(rounds, declares=TOOLS.__contains__), ALL)
+def hold(rounds: list[Round], _pending: ToolCall) -> None:
+    """Whether any call is suspect."""
+    next(engine_of(rounds).suspects(), None)
+
+
+def verdict(rounds: list[Round], pending: ToolCall) -> None:
+    """What is found in a round."""
+    engine_of(rounds).judge_round([pending])
+
+
+def both(rounds: list[Round], pending: ToolCall) -> None:
+    """The decisions of an exchange."""
+    engine = engine_of(rounds)
     next(engine.suspects(), None)
     engine.judge_round([pending])
+
+
+def engine_of(rounds: list[Round]) -> Engine:
+    """All detectors over a timeline."""
+    return Engine(Timeline(rounds, declares=TOOLS.__contains__), ALL)
 
 
 def glance(rounds: list[Round], _pending: ToolCall) -> None:
@@ -121,20 +140,26 @@ def likeness(size: int) -> Callable[[], float]:
     return once
 
 
-def measurements() -> dict[str, tuple[float, Callable[[], float]]]:
-    """By name: the goal, and how to measure once."""
-    found: dict[str, tuple[float, Callable[[], float]]] = {}
+Row = tuple[float, Mapping[str, Callable[[], float]]]
+"""The goal of each decision, and by name how to measure once."""
+
+
+def measurements() -> dict[str, Row]:
+    """The rows of the table by name."""
+    found: dict[str, Row] = {}
     for name, kind in KINDS.items():
         for rounds, goal in GOALS_US.items():
             calls = calls_of(kind, rounds)
             _ = [one.signature for one in calls]
             for form in ("known", "fresh"):
                 source = histories(calls, fresh=form == "fresh")
-                found[f"{name}, {rounds} rounds, {form}"] = goal, lambda source=source: timed(decide, source)  # type: ignore[misc]
+                works = (hold, verdict, both)
+                measures = {work.__name__: partial(timed, work, source) for work in works}
+                found[f"{name}, {rounds} rounds, {form}"] = goal, measures
     for rounds in (2, 12):
         source = histories(calls_of(KINDS["healthy"], rounds), fresh=True)
-        found[f"glance, {rounds} rounds"] = GLANCE_US * rounds / 2, lambda source=source: timed(glance, source)  # type: ignore[misc]
-    found["likeness of 8 KB"] = ALIKE_US, likeness(8192)
+        found[f"glance, {rounds} rounds"] = GLANCE_US * rounds / 2, {"glance": partial(timed, glance, source)}
+    found["likeness of 8 KB"] = ALIKE_US, {"likeness": likeness(8192)}
     return found
 
 
@@ -143,15 +168,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
-    found = measurements()
-    best = dict.fromkeys(found, float("inf"))
+    rows = measurements()
+    best = {name: dict.fromkeys(works, float("inf")) for name, (_, works) in rows.items()}
     for _ in range(options.rounds):
-        for name, (_, once) in found.items():
-            best[name] = min(best[name], once())
-    print(f"{'':<34}{'us':>9}{'goal':>9}")
-    for name, us in best.items():
-        goal = found[name][0]
-        print(f"{name:<34}{us:>9.1f}{goal:>9.0f}{'' if us <= goal else '  missed'}")
+        for name, (_, works) in rows.items():
+            for work, once in works.items():
+                best[name][work] = min(best[name][work], once())
+    print(f"{'us':<28}{'hold':>9}{'verdict':>9}{'both':>9}{'goal':>7}")
+    for name, found in best.items():
+        goal = rows[name][0]
+        decisions = [us for work, us in found.items() if work != "both"]
+        line = "".join(f"{us:>9.1f}" for us in found.values())
+        print(f"{name:<28}{line:<27}{goal:>7.0f}{'' if max(decisions) <= goal else '  missed'}")
 
 
 if __name__ == "__main__":
