@@ -39,14 +39,18 @@ def may_end(rounds: Timeline | Replayed[Round], settings: LoopSettings) -> bool:
     return _may_be(rounds, 0, tool, settings.for_tool(tool).settings)
 
 
-def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:
-    """Whether a streak may be among these rounds of one timeline: False is sure.
-
-    One round in `same_error` is looked at; no streak is so short that it fits between two of them.
-    """
+def shortest_streak(settings: LoopSettings) -> int:
+    """The fewest rounds that are found whatever their tool; 0 where none are."""
     loosest = settings.for_tool(ANY_TOOL).settings
-    limit = loosest.detectors.same_error
-    return bool(limit and loosest.enabled) and any(_may_have_failed(round_) for round_ in rounds[limit - 1 :: limit])
+    return loosest.detectors.same_error if loosest.enabled else 0
+
+
+def may_be_among(rounds: Sequence[Round], shortest: int) -> bool:
+    """Whether a streak as long as the `shortest` may be among these rounds of one timeline: False is sure.
+
+    One round in so many is looked at; no streak is so short that it fits between two of them.
+    """
+    return any(map(_may_have_failed, rounds[shortest - 1 :: shortest]))
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from typing import Final, cast
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
-from callfuse.detect.same_error import may_be_among, may_end
+from callfuse.detect.same_error import may_be_among, may_end, shortest_streak
 from callfuse.dialects.base import Continuation, Request, continuing
 from callfuse.model import NOWHERE, Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignoring
@@ -38,6 +38,7 @@ class Conversation:
 
     `named`: the client gave the session its id. `chained`: the vendor has the conversation, the request what is new.
     `brings_results`: those of the newest round have not come with a request before.
+    `notes`: the texts that results carry by what is kept of their calls; an empty one says that they carry no warning.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Conversation:
         self.request = request
         self.settings = settings
         self.brings_results = True
+        self.notes: Mapping[CallKey, str] = state.notes
         self._state = state
         self._named = named
         follower = continuing(request)
@@ -69,11 +71,6 @@ class Conversation:
         if self._kept:
             rounds = Replayed(_merged(rounds, [*self._kept], self._shift, self._seen, with_all=self._has_dropped))
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares)
-
-    @property
-    def notes(self) -> Mapping[CallKey, str]:
-        """The texts that results carry by what is kept of their calls; an empty one says that they carry no warning."""
-        return self._state.notes
 
     @property
     def continuation(self) -> Continuation:
@@ -113,16 +110,24 @@ class Conversation:
         Of a history that has been looked at before, and showed nothing, only the newest round is new.
         """
         if self._hindsight is None:
+            self._hindsight = self._looked_back()
+        return self._hindsight
+
+    def _looked_back(self) -> list[tuple[Round, Finding]]:
+        if self.chained or self._examined:
             newest = self._rounds.at(0)
             if newest is not None and (self.chained or newest.position <= self._examined):
                 finding = self._found_in_newest()
-                self._hindsight = [(newest, finding)] if finding else []
-            elif newest is None and not self.chained and self._earlier.at(0) is None:
-                self._hindsight = []
-            else:
-                suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
-                self._hindsight = [found for rounds in suspect for found in self._found_among(rounds)]
-        return self._hindsight
+                return [(newest, finding)] if finding else []
+        shortest = shortest_streak(self.settings)
+        if not shortest:
+            return []
+        is_short = not self.chained and self._rounds.at(shortest - 1) is None
+        found: list[tuple[Round, Finding]] = []
+        for rounds in self._earlier if is_short else self.timelines():
+            if may_be_among(rounds, shortest):
+                found += self._found_among(rounds)
+        return found
 
     def _found_among(self, rounds: Sequence[Round]) -> Iterator[tuple[Round, Finding]]:
         findings = Engine(self.as_of(rounds), self.settings).hindsights()
