@@ -87,19 +87,27 @@ class Exchange:
         self._lane = lane
         self._conversation = conversation
         self._signed = signed
-        self._session = conversation.session or lane.session
-        self._continuing = continuing(request)
-        stored = self._continuing is not None and (self._continuing.stored or self._continuing.chained)
-        self._app = Mending(host.app, self._mended) if stored and not signed else host.app
-        self._reads_all = self._continuing is not None and (self._continuing.chained or self._continuing.begins_chain)
-        if signed and conversation.chained:
-            host.unguarded("signed chain")
-        self._may_withhold = not (signed and stored)
-        self._notes: list[tuple[ToolCall, str]] = []
+        self._app = host.app
+        self._may_withhold = True
+        self._reads_all = False
+        self._notes: tuple[tuple[ToolCall, str], ...] = ()
+        self._continuing = follower = continuing(request)
+        if follower is not None:
+            self._reads_all = follower.chained or follower.begins_chain
+            if follower.stored or follower.chained:
+                self._may_withhold = not signed
+                self._app = host.app if signed else Mending(host.app, self._mended)
+            if signed and conversation.chained:
+                host.unguarded("signed chain")
         timeline, settings = conversation.timeline, host.settings
         self._holds = not is_healthy(timeline, settings) and self._judge.any_hold
         looks_back = conversation.brings_results and may_end(timeline, settings)
         self._hindsight = self._judge.hindsight() if looks_back else None
+
+    @property
+    def _session(self) -> str:
+        """What logs call the session."""
+        return self._conversation.session or self._lane.session
 
     @cached_property
     def _judge(self) -> Judge:
@@ -262,7 +270,7 @@ class Exchange:
         warns = verdict.rung is Rung.WARN
         if verdict.withholds or warns == warned(verdict.finding, self._judge.ladder(verdict.call.full_name)):
             return
-        self._notes.append((verdict.call, self._judge.warning(verdict) if warns else ""))
+        self._notes += ((verdict.call, self._judge.warning(verdict) if warns else ""),)
 
     def _event(self, verdict: Verdict) -> LoopEvent:
         return LoopEvent(

@@ -13,7 +13,7 @@ from callfuse.asgi import headers
 from callfuse.asgi.address import addressed
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.call import AppCall
-from callfuse.asgi.shape import Shape, is_success, shape_of
+from callfuse.asgi.shape import WHOLE, Shape, is_success, shape_of
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.dialects.base import Dialect, Request
@@ -70,7 +70,7 @@ class GuardedExchange:
         self._guard: Guard | None = None
         self._client = ClientStream(send)
         self._ask: Ask | None = None
-        self._shape = Shape()
+        self._shape = WHOLE
         self._beating = False
         self._held_since: float | None = None
         self._beat_scope: anyio.CancelScope | None = None

@@ -26,11 +26,6 @@ def is_signed(headers: Mapping[bytes, bytes]) -> bool:
     return any(headers[name] != b"UNSIGNED-PAYLOAD" for name in SIGNATURES & headers.keys())
 
 
-def is_readable(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether an answer comes in its plain bytes."""
-    return headers.get(b"content-encoding", b"identity").strip().lower() in (b"", b"identity")
-
-
 def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> Headers:
     """The headers but for these names."""
     return [(name, value) for name, value in headers if name.lower() not in names]
