@@ -55,9 +55,9 @@ class Conversation:
         if follower is not None and state.rounds:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
-        history = self._history()
-        self._rounds = Replayed(cast(Iterator[Round], takewhile(_IS_ROUND, history)))
-        self._earlier = Replayed(_timelines(history))
+        self._unread = self._history()
+        self._rounds = Replayed(cast(Iterator[Round], takewhile(_IS_ROUND, self._unread)))
+        self._parted: list[list[Round]] | None = None
         self._turn_at = NOWHERE
         self._turn: bytes | None = None
         self._shift = 0
@@ -89,7 +89,13 @@ class Conversation:
             return
         if newest := list(self._rounds):
             yield [Round(one.calls, one.position) for one in newest] if self._kept else newest
-        yield from self._earlier
+        yield from self._earlier()
+
+    def _earlier(self) -> list[list[Round]]:
+        """The timelines before the newest, once that has been read to its end."""
+        if self._parted is None:
+            self._parted = list(_timelines(self._unread))
+        return self._parted
 
     def as_of(self, rounds: Iterable[Round]) -> Timeline:
         """The timeline that these rounds are, newest first, by themselves."""
@@ -124,7 +130,7 @@ class Conversation:
             return []
         is_short = not self.chained and self._rounds.at(shortest - 1) is None
         found: list[tuple[Round, Finding]] = []
-        for rounds in self._earlier if is_short else self.timelines():
+        for rounds in self._earlier() if is_short else self.timelines():
             if may_be_among(rounds, shortest):
                 found += self._found_among(rounds)
         return found
