@@ -126,6 +126,17 @@ def test_earlier_timelines_keep_theirs() -> None:
     """At their places, whatever came after."""
     before = told(fresh(HELLO, *failing(5)))
     assert told(fresh(HELLO, *failing(5), "user: On.", "b=fine", *failing(4))) == before | {20: 4}
+    assert told(fresh(HELLO, *failing(5), "user: On.", "b=fine")) == before
+    assert told(fresh(HELLO, *failing(5), "user: On.")) == before
+
+
+def test_looking_back_takes_nothing_of_the_timeline() -> None:
+    """Also where nothing can be found, so that no round need be read for it."""
+    for limit in (False, {"rounds": 4}):
+        conversation = fresh(HELLO, *failing(2), "user: On.", "b=fine", detectors={"same_error": limit})
+        assert conversation.hindsight == []
+        assert [round_.calls[0].name for round_ in conversation.timeline] == ["b"]
+        assert [len(rounds) for rounds in conversation.timelines()] == [1, 2]
 
 
 words = st.sampled_from(["a{}=err", "a{}=err", "a{}=err", "a{}=fine", "b{}=err", "a{}=err a9=err", "user: On."])

@@ -45,12 +45,13 @@ def shortest_streak(settings: LoopSettings) -> int:
     return loosest.detectors.same_error if loosest.enabled else 0
 
 
-def may_be_among(rounds: Sequence[Round], shortest: int) -> bool:
-    """Whether a streak as long as the `shortest` may be among these rounds of one timeline: False is sure.
+def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:
+    """Whether a streak may be among these rounds of one timeline: False is sure.
 
-    One round in so many is looked at; no streak is so short that it fits between two of them.
+    One round in `same_error` is looked at; no streak is so short that it fits between two of them.
     """
-    return any(map(_may_have_failed, rounds[shortest - 1 :: shortest]))
+    shortest = shortest_streak(settings)
+    return shortest > 0 and any(map(_may_have_failed, rounds[shortest - 1 :: shortest]))
 
 
 @dataclass(slots=True)

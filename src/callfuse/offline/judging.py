@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from callfuse.detect import Engine
-from callfuse.detect.same_error import may_be_among, shortest_streak
+from callfuse.detect.same_error import may_be_among
 from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.offline.run import Run
 from callfuse.policy.ladder import Verdict, decide, would_withhold
@@ -52,8 +52,7 @@ def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
 def _hindsights(run: Run, turn: int, settings: LoopSettings) -> Sequence[Finding | None]:
     """What the results of each round of a turn show, oldest first: all of them in one look back."""
     rounds = run.turns[turn]
-    shortest = shortest_streak(settings)
-    if not (shortest and may_be_among(rounds, shortest)):
+    if not may_be_among(rounds, settings):
         return [None] * len(rounds)
     return [*Engine(_timeline(run, turn, len(rounds)), settings).hindsights()][::-1]
 

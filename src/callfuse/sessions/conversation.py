@@ -36,7 +36,8 @@ _IS_ROUND: Final = partial(is_not, None)
 class Conversation:
     """One request's timeline, and the lane's state as the exchange will leave it.
 
-    `named`: the client gave the session its id. `chained`: the vendor has the conversation, the request what is new.
+    `named`: the client gave the session its id. `follower`: the request, if it is one to a vendor that remembers.
+    `chained`: the vendor has the conversation, the request what is new.
     `brings_results`: those of the newest round have not come with a request before.
     `notes`: the texts that results carry by what is kept of their calls; an empty one says that they carry no warning.
     """
@@ -50,7 +51,7 @@ class Conversation:
         self.notes: Mapping[CallKey, str] = state.notes
         self._state = state
         self._named = named
-        follower = continuing(request)
+        self.follower = follower = continuing(request)
         self.chained = follower is not None and follower.chained
         if follower is not None and state.rounds:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
@@ -58,6 +59,7 @@ class Conversation:
         self._unread = self._history()
         self._rounds = Replayed(cast(Iterator[Round], takewhile(_IS_ROUND, self._unread)))
         self._parted: list[list[Round]] | None = None
+        self._has_length: bool | None = None
         self._turn_at = NOWHERE
         self._turn: bytes | None = None
         self._shift = 0
@@ -110,6 +112,14 @@ class Conversation:
                     yield round_.position, call
 
     @property
+    def has_length(self) -> bool:
+        """Whether the timeline, read as far, is as long as the shortest streak that is found in hindsight."""
+        if self._has_length is None:
+            shortest = shortest_streak(self.settings)
+            self._has_length = not shortest or self.timeline.at(shortest - 1) is not None
+        return self._has_length
+
+    @property
     def hindsight(self) -> list[tuple[Round, Finding]]:
         """The rounds of the history whose results show a loop, each with what was found once its results were known.
 
@@ -125,13 +135,9 @@ class Conversation:
             if newest is not None and (self.chained or newest.position <= self._examined):
                 finding = self._found_in_newest()
                 return [(newest, finding)] if finding else []
-        shortest = shortest_streak(self.settings)
-        if not shortest:
-            return []
-        is_short = not self.chained and self._rounds.at(shortest - 1) is None
         found: list[tuple[Round, Finding]] = []
-        for rounds in self._earlier() if is_short else self.timelines():
-            if may_be_among(rounds, shortest):
+        for rounds in self.timelines() if self.has_length or self.chained else self._earlier():
+            if may_be_among(rounds, self.settings):
                 found += self._found_among(rounds)
         return found
 
