@@ -125,6 +125,8 @@ def test_one_warning_is_enough() -> None:
 def test_earlier_timelines_keep_theirs() -> None:
     """At their places, whatever came after."""
     before = told(fresh(HELLO, *failing(5)))
+    for later in (["user: On."], ["user: On.", "b=fine"], ["user: On.", "b=fine", "b1=fine", "user: On."]):
+        assert told(fresh(HELLO, *failing(5), *later)) == before
     assert told(fresh(HELLO, *failing(5), "user: On.", "b=fine", *failing(4))) == before | {20: 4}
     assert told(fresh(HELLO, *failing(5), "user: On.", "b=fine")) == before
     assert told(fresh(HELLO, *failing(5), "user: On.")) == before

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.dialects import DIALECTS
-from callfuse.dialects.base import Request, continuing
+from callfuse.dialects.base import Request
 from callfuse.dialects.session_ids import CACHE_KEY, CHAIN
-from callfuse.sessions.identity import CODEX_HEADERS, FINGERPRINT, Lane, lane_at, lane_of
+from callfuse.sessions.identity import CODEX_HEADERS, FINGERPRINT, Lane, are_ordinary, lane_at, lane_of
 from tests.sessions.talks import request
 
 HELLO = request("user: Find it.")
@@ -381,7 +381,7 @@ def test_a_chain_goes_on_where_it_was_left(rung: Rung) -> None:
     """The next request's lane is the one under which the answer was kept, however the session is named."""
     body = {"model": "m", "tools": [{"type": "function"}], "input": "Go.", "store": True} | rung.body
     first = read("openai-responses", body)
-    follower = continuing(first)
+    follower = first.continuing
     assert follower is not None
     kept = lane_at(lane(rung.headers, body, first), follower.after("resp_1"))
     body[CHAIN] = "resp_1"
@@ -453,13 +453,16 @@ FIELDS = sorted({key for rung in LADDER for key in rung.body} | {"user"})
 METADATA = st.dictionaries(st.sampled_from(["callfuse_session_id", "session_id", "user_id"]), ODD_JSON)
 BODIES = st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, ODD_JSON) | {"metadata": METADATA | ODD_JSON})
 NAMES = sorted({name for rung in LADDER for name in rung.headers} | {name for headers, _ in AGENTS for name in headers})
-HEADERS = st.dictionaries(st.sampled_from(NAMES) | st.binary(max_size=40), st.binary(max_size=300))
+ORDINARY = [b"user-agent", b"authorization", b"content-type"]
+HEADER_NAMES = st.sampled_from(ORDINARY) | st.sampled_from(NAMES) | st.binary(max_size=40)
+HEADERS = st.dictionaries(HEADER_NAMES, st.binary(max_size=300))
 
 
 @given(headers=HEADERS, body=BODIES)
 def test_any_values_make_a_lane(headers: dict[bytes, bytes], body: dict[str, Any]) -> None:
     """Whatever stands in headers and body: no error, always the same lane, and only plain characters for logs."""
     found = lane_of(headers, HELLO, b"", body)
+    assert found == lane_of(headers, HELLO, b"", body, ordinary=are_ordinary(headers))
     assert found == lane_of(dict(reversed(headers.items())), HELLO, b"", dict(reversed(body.items())))
     assert re.fullmatch(r"[A-Za-z0-9._:-]{8,233}", found.session)
     assert re.fullmatch(r"[A-Za-z0-9._:-]{32,640}", found.tag)

@@ -82,7 +82,7 @@ async def test_what_somebody_else_has_written(
             else:
                 client.set(key, b"\n[0]" if kind == "version" else b"\xff\xfe")
     found, kept = await ledger.read(lane(1), 0)
-    assert (found.rounds, kept) == ([], SessionState())
+    assert (found.rounds, kept) == ((), SessionState())
     assert counts.of("store_errors", "value") == 2
     await ledger.write({lane(1): state(7)}, 0)
     await ledger.write_session(session(1), TTL, 0)

@@ -28,7 +28,7 @@ continuations = st.just(AS_ONE) | st.builds(
 )
 states = st.builds(
     LaneState,
-    st.lists(rounds, max_size=4),
+    st.lists(rounds, max_size=4).map(tuple),
     st.dictionaries(st.tuples(texts, digests, small), texts, max_size=3),
     small,
     small,
@@ -71,7 +71,7 @@ def test_a_lane_begins_with_its_session(state: LaneState) -> None:
     assert lane_value(state).startswith(f"{state.session}\n".encode())
 
 
-STATE = LaneState([KeptRound(1, 0.5, b"t", (KeptCall("id", "f", b"s", Outcome(b"d", OutcomeKind.OK, "x")),))])
+STATE = LaneState((KeptRound(1, 0.5, b"t", (KeptCall("id", "f", b"s", Outcome(b"d", OutcomeKind.OK, "x")),)),))
 RIGHT = json.loads(lane_value(STATE).partition(b"\n")[2])
 
 

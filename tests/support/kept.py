@@ -15,7 +15,7 @@ def lane(number: int) -> Lane:
 
 def state(position: int = 1) -> LaneState:
     """A state that can be told from others."""
-    return LaneState([KeptRound(position, 0.0, b"", ())])
+    return LaneState((KeptRound(position, 0.0, b"", ()),))
 
 
 def session(number: int) -> SessionKey:
@@ -23,7 +23,7 @@ def session(number: int) -> SessionKey:
     return b"credential", f"session-{number}"
 
 
-async def rounds_of(ledger: Ledger, lane: Lane, now: float) -> list[KeptRound]:
+async def rounds_of(ledger: Ledger, lane: Lane, now: float) -> tuple[KeptRound, ...]:
     """What is kept of a lane."""
     return (await ledger.read(lane, now))[0].rounds
 

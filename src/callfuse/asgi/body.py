@@ -4,7 +4,7 @@ A disconnect that any call of the app has seen is repeated to every later one.
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 
 from callfuse.asgi.types import Message, Receive
@@ -15,6 +15,8 @@ _ZSTD_STEP = 256
 
 class RequestBody:
     """One request's messages. `content` is None where the body was not read whole: it is replayed as far as read."""
+
+    __slots__ = ("_messages", "_receive", "content", "gone")
 
     def __init__(self, receive: Receive) -> None:
         self.content: bytes | None = None
@@ -31,12 +33,13 @@ class RequestBody:
             if message["type"] != "http.request":
                 self.gone = message["type"] == "http.disconnect"
                 return
-            size += len(message.get("body", b""))
+            part = message.get("body", b"")
+            size += len(part)
             if size > limit:
                 return
-            if not message.get("more_body", False):
-                parts = [one.get("body", b"") for one in self._messages]
-                self.content = parts[0] if len(parts) == 1 else b"".join(parts)
+            if not message.get("more_body"):
+                whole = len(part) == size
+                self.content = part if whole else b"".join([one.get("body", b"") for one in self._messages])
                 return
 
     def replay(self, content: bytes | None = None) -> Receive:
@@ -45,8 +48,8 @@ class RequestBody:
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
 
-        async def receive() -> Message:
-            return messages.pop() if messages else await self._next()
+        def receive() -> Awaitable[Message]:
+            return _given(messages.pop()) if messages else self._next()
 
         return receive
 
@@ -57,6 +60,10 @@ class RequestBody:
         if message["type"] == "http.disconnect":
             self.gone = True
         return message
+
+
+async def _given(message: Message) -> Message:
+    return message
 
 
 class UnreadableBodyError(ValueError):

@@ -12,7 +12,7 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import Found, Mark, find, run
 from callfuse.commands.run import KEYS, pinned
-from callfuse.dialects.base import Request, continuing
+from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.dialects.typed import OwnAnswer
 from callfuse.observe.counts import Counts
@@ -58,7 +58,7 @@ class ChatCommands:
     def find(self, request: Request, headers_: Headers) -> Found:
         """The commands of a request, and the edits without which a vendor would see them. What a sub-agent is asked
         has been written by a model."""
-        body, follower = request.body, continuing(request)
+        body, follower = request.body, request.continuing
         found = NOTHING
         if self._enabled and self._mark.stands_in(body) and not is_sub_agent(headers_):
             found = find(request, self._prefix)
@@ -98,7 +98,7 @@ class ChatCommands:
 
     async def _keep_place(self, request: Request, session: Session) -> None:
         """Have a chain that begins with callfuse's own answer find its session."""
-        follower = continuing(request)
+        follower = request.continuing
         if follower is not None and follower.begins_chain and (opening := follower.after_aside()):
             state = LaneState(session=session.name)
             await self._ledger.write({lane_at(session.lane, opening): state}, session.now)

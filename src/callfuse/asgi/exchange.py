@@ -91,7 +91,7 @@ class Exchange:
         self._may_withhold = True
         self._reads_all = False
         self._notes: tuple[tuple[ToolCall, str], ...] = ()
-        self._continuing = follower = conversation.follower
+        self._continuing = follower = request.continuing
         if follower is not None:
             self._reads_all = follower.chained or follower.begins_chain
             if follower.stored or follower.chained:
@@ -101,7 +101,7 @@ class Exchange:
                 host.unguarded("signed chain")
         timeline, settings = conversation.timeline, host.settings
         self._holds = not is_healthy(timeline, settings) and self._judge.any_hold
-        looks_back = conversation.brings_results and conversation.has_length and may_end(timeline, settings)
+        looks_back = conversation.brings_results and may_end(timeline, settings)
         self._hindsight = self._judge.hindsight() if looks_back else None
 
     @property

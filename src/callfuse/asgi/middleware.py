@@ -14,14 +14,14 @@ from callfuse.asgi.exchange import Exchange, Host, OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
 from callfuse.dialects import Dialect, dialect_of, unread_api
-from callfuse.dialects.base import continuing
+from callfuse.dialects.base import Request
 from callfuse.jsontext import NotJSON, apply, loads
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
-from callfuse.policy.settings import NO_OVERRIDES
+from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.sessions.conversation import Conversation
-from callfuse.sessions.identity import lane_of
+from callfuse.sessions.identity import are_ordinary, lane_of
 from callfuse.sessions.ledger import Connected, Ledger
 from callfuse.stores.opening import opened
 
@@ -73,7 +73,8 @@ class CallFuseMiddleware:
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         self._may_judge = self.settings.may_judge
-        self._backend_of = self.resolved.config.serve.backend_of
+        serve = self.resolved.config.serve
+        self._backend_of = serve.backend_of if serve.routes else None
         self._host = replace(self._host, settings=self.settings)
         self._commands = ChatCommands(self.settings.commands, self.ledger, self.counts)
 
@@ -138,19 +139,19 @@ class CallFuseMiddleware:
             typed = self._commands.find(request, found) if request is not None else NOTHING
             if request is None or (request.probe and not typed.any):
                 return None
-            backend = self._backend_of(scope["path"]) or ""
-            model = f"{backend or dialect.backend}:{request.model}"
-            own = self._from_headers(host, found)
-            lane = lane_of(found, request, query, payload)
+            ordinary = are_ordinary(found)
+            own = NO_OVERRIDES if ordinary else self._from_headers(host.settings, found)
+            lane = lane_of(found, request, query, payload, ordinary=ordinary)
             now = host.clock()
             state, kept = await self.ledger.read(lane, now)
             kept = self._commands.holding(kept)
-            signed = headers.is_signed(found)
-            if typed.any and signed:
+            signed = not ordinary and headers.is_signed(found)
+            backend = (self._backend_of and self._backend_of(scope["path"])) or ""
+            if signed and typed.any:
                 host.unguarded("signed command")
             elif typed.any:
-                name = state.session or lane.session
-                session, status = Session(lane, name, now), Status(host.settings, model, own)
+                session = Session(lane, state.session or lane.session, now)
+                status = Status(host.settings, _model(backend, dialect, request), own)
                 kept, answer = await self._commands.carry_out(typed, request, session, kept, status)
                 if answer is not None:
                     return Aside(answer)
@@ -158,8 +159,12 @@ class CallFuseMiddleware:
                 request = dialect.read_request(body_left, loads(body_left), target)
                 if request is None:  # no edit changes what a body is
                     return None
-            host = self._for_exchange(host, backend, model, merged(own, kept.overrides))
-            follows = bool(kept.overrides) and continuing(request) is not None
+            follows = False
+            set_ = kept.overrides if ordinary else merged(own, kept.overrides)
+            if set_ or backend or host.settings.models:
+                settings = host.settings.for_exchange(_model(backend, dialect, request), set_)
+                host = replace(host, settings=settings, backend=backend)
+                follows = bool(kept.overrides) and request.continuing is not None
             if request.probe or not (host.settings.enabled or follows):
                 return Unjudged(host.app, request.body) if request.body != content else None
             conversation = Conversation(request, state, now, host.settings, named=lane.named)
@@ -172,22 +177,20 @@ class CallFuseMiddleware:
             self._host.failed_open(f"{type(error).__name__} in a request: {error}", "-")
         return None
 
-    def _from_headers(self, host: Host, found: dict[bytes, bytes]) -> Overrides:
+    def _from_headers(self, settings: LoopSettings, found: dict[bytes, bytes]) -> Overrides:
         """What the headers of a request set."""
         for name, problem in overrides.unknown(found).items():
             if self.counts.add("ignored_headers", "unknown") == 1:  # any name may come from outside
                 log.header(name, problem)
-        if not host.settings.header_overrides:
+        if not settings.header_overrides:
             return NO_OVERRIDES
-        own, wrong = overrides.given(found, has_other_model=host.settings.has_other_model)
+        own, wrong = overrides.given(found, has_other_model=settings.has_other_model)
         for name, problem in wrong.items():
             if self.counts.add("ignored_headers", name) == 1:
                 log.header(name, problem)
         return own
 
-    def _for_exchange(self, host: Host, backend: str, model: str, own: Overrides) -> Host:
-        """The host with what holds for one exchange; `model` is backend and model as one text."""
-        settings = host.settings.for_exchange(model, own)
-        if settings is host.settings and not backend:
-            return host
-        return replace(host, settings=settings, backend=backend)
+
+def _model(backend: str, dialect: Dialect, request: Request) -> str:
+    """Backend and model as one text, as settings know models."""
+    return f"{backend or dialect.backend}:{request.model}"

@@ -249,8 +249,16 @@ class Request(Protocol):
     """Messages in the history: the position of the answer."""
     probe: bool
     """No tools, or an answer of one token: such an exchange neither counts nor is judged."""
-    structured: bool
-    """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
+
+    @property
+    def continuing(self) -> "Continuing | None":
+        """The request itself, if it is one to a vendor that remembers."""
+        ...
+
+    @property
+    def structured(self) -> bool:
+        """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
+        ...
 
     def opening(self) -> Iterable[bytes]:
         """What tells this conversation from others: the system prompt and the first user message."""
@@ -455,11 +463,6 @@ class Dialect(Protocol):
     def error_body(self, status: int, message: str) -> bytes:
         """An error in the vendor's own envelope."""
         ...
-
-
-def continuing(request: Request) -> Continuing | None:
-    """The request, if it is one to a vendor that remembers. (Python's own check of a protocol costs 10 us.)"""
-    return cast(Continuing, request) if hasattr(request, "recall") else None
 
 
 def remembering(dialect: Dialect) -> Remembering | None:

@@ -5,7 +5,7 @@ Never read: `user`, `safety_identifier`. They name a person, who has many sessio
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from callfuse.jsontext import NotJSON, loads
@@ -26,8 +26,9 @@ MAX_USER_ID: Final = 4096
 _IN_USER_ID: Final = re.compile(r"user_.*_session_([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 """Claude Code before 2.1.78: `user_<digest>_account_<uuid or nothing>_session_<uuid>`."""
 
-_BILLING: Final = b"x-anthropic-billing-header:"
-_BILLING_LINE: Final = re.compile(rb"(\A|\x00)" + _BILLING + rb"[^\n\x00]*")
+BILLING: Final = b"x-anthropic-billing-header:"
+"""In the first 64 bytes of an opening where Claude Code asks, from 2.1.36 on."""
+_BILLING_LINE: Final = re.compile(rb"(\A|\x00)" + BILLING + rb"[^\n\x00]*")
 
 
 def own(payload: Payload) -> Source:
@@ -52,13 +53,10 @@ def weak(payload: Payload) -> Source:
     return CACHE_KEY, payload.get(CACHE_KEY)
 
 
-def lasting(opening: Iterable[bytes]) -> bytes:
-    """The texts that a conversation opens with, each apart from the next, without the line that each request has anew.
-
-    Claude Code from 2.1.36 puts one with a digest of the whole request in front of its system prompt.
-    """
-    text = b"\x00".join(opening)
-    return _BILLING_LINE.sub(rb"\1", text, count=1) if _BILLING in text[:64] else text
+def without_billing(opening: bytes) -> bytes:
+    """An opening (texts parted by NUL) without the line in front of the system prompt that each request has anew: it
+    holds a digest of the whole request."""
+    return _BILLING_LINE.sub(rb"\1", opening, count=1)
 
 
 def _metadata(payload: Payload) -> Payload:

@@ -16,21 +16,15 @@ retry or a restarted guard neither adds nor erases evidence:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import takewhile
-from operator import is_not
-from typing import Final, cast
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
 from callfuse.detect.same_error import may_be_among, may_end, shortest_streak
-from callfuse.dialects.base import Continuation, Request, continuing
+from callfuse.dialects.base import Continuation, Request
 from callfuse.model import NOWHERE, Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
-
-_IS_ROUND: Final = partial(is_not, None)
 
 
 class Conversation:
@@ -51,15 +45,14 @@ class Conversation:
         self.notes: Mapping[CallKey, str] = state.notes
         self._state = state
         self._named = named
-        self.follower = follower = continuing(request)
+        follower = request.continuing
         self.chained = follower is not None and follower.chained
         if follower is not None and state.rounds:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
         self._unread = self._history()
-        self._rounds = Replayed(cast(Iterator[Round], takewhile(_IS_ROUND, self._unread)))
-        self._parted: list[list[Round]] | None = None
-        self._has_length: bool | None = None
+        self._rounds = Replayed(iter(self._unread.__next__, None))
+        self._earlier: list[list[Round]] | None = None
         self._turn_at = NOWHERE
         self._turn: bytes | None = None
         self._shift = 0
@@ -67,11 +60,12 @@ class Conversation:
         self._examined = 0
         self._hindsight: list[tuple[Round, Finding]] | None = None
         self._seen: dict[int, Round] = {}
-        self._kept = self._still_valid() if state.rounds else []
-        has_blocks = True in [round_.blocked for round_ in self._kept]
-        rounds = self._rounds
-        if self._kept:
-            rounds = Replayed(_merged(rounds, [*self._kept], self._shift, self._seen, with_all=self._has_dropped))
+        self._kept: list[KeptRound] = []
+        rounds, has_blocks = self._rounds, False
+        if state.rounds and (kept := self._still_valid()):
+            self._kept = kept
+            has_blocks = True in [round_.blocked for round_ in kept]
+            rounds = Replayed(_merged(rounds, [*kept], self._shift, self._seen, with_all=self._has_dropped))
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares)
 
     @property
@@ -91,13 +85,9 @@ class Conversation:
             return
         if newest := list(self._rounds):
             yield [Round(one.calls, one.position) for one in newest] if self._kept else newest
-        yield from self._earlier()
-
-    def _earlier(self) -> list[list[Round]]:
-        """The timelines before the newest, once that has been read to its end."""
-        if self._parted is None:
-            self._parted = list(_timelines(self._unread))
-        return self._parted
+        if self._earlier is None:
+            self._earlier = list(_timelines(self._unread))
+        yield from self._earlier
 
     def as_of(self, rounds: Iterable[Round]) -> Timeline:
         """The timeline that these rounds are, newest first, by themselves."""
@@ -112,34 +102,28 @@ class Conversation:
                     yield round_.position, call
 
     @property
-    def has_length(self) -> bool:
-        """Whether the timeline, read as far, is as long as the shortest streak that is found in hindsight."""
-        if self._has_length is None:
-            shortest = shortest_streak(self.settings)
-            self._has_length = not shortest or self.timeline.at(shortest - 1) is not None
-        return self._has_length
-
-    @property
     def hindsight(self) -> list[tuple[Round, Finding]]:
         """The rounds of the history whose results show a loop, each with what was found once its results were known.
 
         Of a history that has been looked at before, and showed nothing, only the newest round is new.
         """
         if self._hindsight is None:
-            self._hindsight = self._looked_back()
+            self._hindsight = self._look_back()
         return self._hindsight
 
-    def _looked_back(self) -> list[tuple[Round, Finding]]:
-        if self.chained or self._examined:
-            newest = self._rounds.at(0)
-            if newest is not None and (self.chained or newest.position <= self._examined):
-                finding = self._found_in_newest()
-                return [(newest, finding)] if finding else []
-        found: list[tuple[Round, Finding]] = []
-        for rounds in self.timelines() if self.has_length or self.chained else self._earlier():
-            if may_be_among(rounds, self.settings):
-                found += self._found_among(rounds)
-        return found
+    def _look_back(self) -> list[tuple[Round, Finding]]:
+        shortest = shortest_streak(self.settings)
+        if not shortest:
+            return []
+        rounds = self._rounds.slice(0, shortest)
+        before = rounds[-1].position if rounds else self.request.length
+        if max(len(rounds), before) < shortest and not self.chained:  # nor can there be a streak in earlier timelines
+            return []
+        if rounds and (self.chained or rounds[0].position <= self._examined):
+            finding = self._found_in_newest()
+            return [(rounds[0], finding)] if finding else []
+        suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
+        return [found for rounds in suspect for found in self._found_among(rounds)]
 
     def _found_among(self, rounds: Sequence[Round]) -> Iterator[tuple[Round, Finding]]:
         findings = Engine(self.as_of(rounds), self.settings).hindsights()
@@ -226,7 +210,9 @@ class Conversation:
                 texts[key] = f"{before}\n\n{text}" if before else text
         length = self.request.length
         examined = length if self._hindsight == [] else 0
-        return LaneState(kept[-max_rounds:], dict(list(texts.items())[-max_rounds:]), length, self._turn_at, examined)
+        return LaneState(
+            tuple(kept[-max_rounds:]), dict(list(texts.items())[-max_rounds:]), length, self._turn_at, examined
+        )
 
     def _moved(self, kept: KeptRound) -> KeptRound:
         """A kept round at its place in this request's history, with the outcomes that have been read since."""
@@ -261,10 +247,12 @@ def _merged(
         if at is None:
             yield round_
             continue
-        yield from (one.restored() for one in reversed(kept[at + 1 :]) if not one.delivered)
-        seen[id(kept[at])] = round_
-        yield _joined(round_, kept[at])
+        if at + 1 < len(kept):
+            yield from [one.restored() for one in reversed(kept[at + 1 :]) if not one.delivered]
+        known = kept[at]
         del kept[at:]
+        seen[id(known)] = round_
+        yield _joined(round_, known)
     yield from (one.restored() for one in reversed(kept) if with_all or not one.delivered)
 
 
@@ -273,8 +261,10 @@ def _joined(round_: Round, kept: KeptRound) -> Round:
     round_.time = kept.time
     for call, known in zip(round_.calls, kept.delivered, strict=True):
         call.place = known.place
+    if len(kept.calls) == len(kept.delivered):
+        return round_
     gone = tuple(call.restored() for call in kept.calls if call.withheld)
-    return Round(gone + round_.calls, round_.position, kept.time) if gone else round_
+    return Round(gone + round_.calls, round_.position, kept.time)
 
 
 def _timelines(history: Iterator[Round | None]) -> Iterator[list[Round]]:

@@ -66,7 +66,7 @@ _TELLING: Final = frozenset(
     {OWN_HEADER, *VENDOR_HEADERS, *CODEX_HEADERS, *SHARED_HEADERS, *AGENT_HEADERS, *CODEX_AGENT_HEADERS, _BAGGAGE}
 )
 
-_SILENT: Final = frozenset(
+_ORDINARY: Final = frozenset(
     b"host user-agent accept accept-encoding accept-language connection content-type content-length content-encoding "
     b"transfer-encoding authorization x-api-key api-key x-goog-api-key x-goog-api-client openai-organization "
     b"openai-project openai-beta anthropic-version anthropic-beta anthropic-dangerous-direct-browser-access x-app "
@@ -75,7 +75,7 @@ _SILENT: Final = frozenset(
     b"x-stainless-runtime-version x-stainless-timeout x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip "
     b"x-request-id traceparent tracestate".split()
 )
-"""What clients, SDKs and proxies mostly send. It saves a look at each name; one that is not here costs half a us."""
+"""What clients, SDKs and proxies mostly send. It saves several looks at each name."""
 
 FINGERPRINT: Final = "fingerprint"
 WEAK: Final = frozenset({session_ids.CHAIN, session_ids.CACHE_KEY, FINGERPRINT})
@@ -114,13 +114,27 @@ class Lane(NamedTuple):
         return f"{self.agent}.{fingerprint}" if self.agent else fingerprint
 
 
+def are_ordinary(headers: Headers) -> bool:
+    """Whether nothing but what nearly all clients send is among them: then none of them names a session or an agent,
+    none is callfuse's own, and none signs the body."""
+    return _ORDINARY.issuperset(headers) and not headers.get(b"authorization", b"").startswith(_AWS)
+
+
 def lane_of(
-    headers: Headers, request: Request, query: bytes = b"", payload: session_ids.Payload = session_ids.NOTHING
+    headers: Headers,
+    request: Request,
+    query: bytes = b"",
+    payload: session_ids.Payload = session_ids.NOTHING,
+    *,
+    ordinary: bool = False,
 ) -> Lane:
-    """The lane of a request with these headers, this query and this parsed body."""
-    credential = blake2b(_credentials(headers, query), digest_size=DIGEST_SIZE).digest()
-    fingerprint = blake2b(session_ids.lasting(request.opening()), digest_size=DIGEST_SIZE).digest()
-    told = not _SILENT.issuperset(headers) and _may_tell(headers)
+    """The lane of a request with these headers (`ordinary`: see `are_ordinary`), this query and this parsed body."""
+    key = headers.get(b"authorization", b"")
+    if query or key.startswith(_AWS) or not _MORE_CREDENTIALS.isdisjoint(headers):
+        key = _credentials(headers, query)
+    credential = blake2b(key, digest_size=DIGEST_SIZE).digest()
+    fingerprint = _fingerprint(request.opening())
+    told = not ordinary and _may_tell(headers)
     if not told and session_ids.FIELDS.isdisjoint(payload):
         return Lane(credential, fingerprint.hex(), fingerprint, FINGERPRINT)
     source, session = _session(headers if told else {}, payload)
@@ -136,18 +150,23 @@ def is_sub_agent(headers: Headers) -> bool:
 
 def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
     """The lane of a request of the same session that goes on in a chain, and opens with this."""
-    fingerprint = blake2b(session_ids.lasting(opening), digest_size=DIGEST_SIZE).digest()
+    fingerprint = _fingerprint(opening)
     if lane.source not in _BELOW_CHAIN:
         return lane._replace(fingerprint=fingerprint)
     return lane._replace(fingerprint=fingerprint, session=fingerprint.hex(), source=session_ids.CHAIN)
 
 
+def _fingerprint(opening: Iterable[bytes]) -> bytes:
+    """A digest of the texts that a conversation opens with, each apart from the next."""
+    text = b"\x00".join(opening)
+    if session_ids.BILLING in text[:64]:
+        text = session_ids.without_billing(text)
+    return blake2b(text, digest_size=DIGEST_SIZE).digest()
+
+
 def _credentials(headers: Headers, query: bytes) -> bytes:
     """By what the vendor, or a gateway, knows the client; each apart from the next."""
-    if _MORE_CREDENTIALS.isdisjoint(headers):
-        keys = [headers[b"authorization"]] if b"authorization" in headers else []
-    else:
-        keys = [headers[name] for name in CREDENTIAL_HEADERS if name in headers]
+    keys = [headers[name] for name in CREDENTIAL_HEADERS if name in headers]
     if keys and keys[0].startswith(_AWS) and (signed := _AWS_KEY.search(keys[0])):
         keys[0] = signed[1]
     if query:

@@ -8,7 +8,7 @@ user has set for all of its lanes.
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
@@ -17,6 +17,9 @@ from callfuse.model import NOWHERE, Round, ToolCall
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 from callfuse.sessions.identity import Lane
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 SessionKey = tuple[bytes, str]
 """A session: the credential's hash, and what logs call the session."""
@@ -85,18 +88,16 @@ class KeptRound:
 
 @dataclass(slots=True)
 class LaneState:
-    """All that is kept of one lane; rounds oldest first."""
+    """All that is kept of one lane; rounds oldest first. Never changed, as `KeptRound`."""
 
-    rounds: list[KeptRound] = field(default_factory=list)
-    notes: dict[CallKey, str] = field(default_factory=dict)
+    rounds: tuple[KeptRound, ...] = ()
+    notes: Mapping[CallKey, str] = field(default_factory=dict)
     length: int = 0
     """Messages in the last request."""
     turn_at: int = NOWHERE
     """Where in it the last real user message stood."""
     examined: int = 0
     """As many of them, where their results were looked at and showed no loop in hindsight."""
-    used: float = 0.0
-    """When the lane was last used, in seconds."""
     continuation: Continuation = AS_ONE
     """What the vendor's memory of this conversation lacks, or has beyond the client's."""
     session: str = ""
@@ -161,7 +162,7 @@ class MemoryLedger:
     def __init__(self, *, max_lanes: int, ttl_s: float) -> None:
         self._max_lanes = max_lanes
         self._ttl_s = ttl_s
-        self._lanes: OrderedDict[Lane, LaneState] = OrderedDict()
+        self._lanes: OrderedDict[Lane, tuple[float, LaneState]] = OrderedDict()
         self._sessions: OrderedDict[SessionKey, tuple[float, SessionState]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -169,9 +170,9 @@ class MemoryLedger:
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """The state of a lane and what its session has set; nothing of either that has not been used for too long."""
-        state = self._lanes.get(lane)
-        if state is None or now - state.used > self._ttl_s:
-            state = LaneState()
+        used, state = self._lanes.get(lane, (now, _NOTHING_KEPT))
+        if now - used > self._ttl_s:
+            state = _NOTHING_KEPT
         if not self._sessions:  # in most processes nobody ever sets anything
             return state, _NOTHING_SET
         return state, self._session((lane.credential, state.session or lane.session), now)
@@ -187,18 +188,11 @@ class MemoryLedger:
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
         """Keep the states of lanes; lanes out of time, and the longest unused beyond the limit, go."""
         for lane, state in lanes.items():
-            state.used = now
-            self._lanes[lane] = state
-            self._lanes.move_to_end(lane)
-        while self._lanes and self._is_over(len(self._lanes), next(iter(self._lanes.values())).used, now):
-            self._lanes.popitem(last=False)
+            self._keep(self._lanes, lane, state, now)
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
         """Keep what a session has set; sessions go as lanes do."""
-        self._sessions[session] = now, state
-        self._sessions.move_to_end(session)
-        while self._sessions and self._is_over(len(self._sessions), next(iter(self._sessions.values()))[0], now):
-            self._sessions.popitem(last=False)
+        self._keep(self._sessions, session, state, now)
 
     async def sessions(self, now: float) -> list[KeptSession]:
         """Those that have set something, the last used one first."""
@@ -209,9 +203,12 @@ class MemoryLedger:
             if state.overrides and now - used <= self._ttl_s
         ]
 
-    def _is_over(self, count: int, used: float, now: float) -> bool:
-        """Whether the longest unused of so many has to go."""
-        return count > self._max_lanes or now - used > self._ttl_s
+    def _keep(self, all_: OrderedDict[K, tuple[float, V]], key: K, value: V, now: float) -> None:
+        all_[key] = now, value
+        all_.move_to_end(key)
+        while len(all_) > self._max_lanes or now - next(iter(all_.values()))[0] > self._ttl_s:
+            all_.popitem(last=False)
 
 
+_NOTHING_KEPT: Final = LaneState()
 _NOTHING_SET: Final = SessionState()

@@ -73,11 +73,12 @@ def lane_state(value: bytes) -> LaneState:
     try:
         _, length, turn_at, examined, turns, rounds, notes, known = _LANE.validate_python(loads(text))
         of_turn = [_bytes(turn) for turn in turns]
+        kept = [
+            KeptRound(position, time, of_turn[turn], tuple([_kept_call(*call) for call in calls]))
+            for position, time, turn, calls in rounds
+        ]
         return LaneState(
-            [
-                KeptRound(position, time, of_turn[turn], tuple([_kept_call(*call) for call in calls]))
-                for position, time, turn, calls in rounds
-            ],
+            tuple(kept),
             {(id_, _bytes(signature), before): text for id_, signature, before, text in notes},
             length,
             turn_at,

@@ -1,7 +1,7 @@
 """Requests of Anthropic messages: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from callfuse.dialects.anthropic.read import is_client_call
 from callfuse.dialects.anthropic.reasoning import not_thinking, thinks
@@ -20,6 +20,8 @@ class MessagesRequest:
     """A parsed body and the bytes it came from."""
 
     __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+
+    continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload) -> None:
         self.body = body

@@ -1,7 +1,7 @@
 """Requests of Bedrock's Converse: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from callfuse.dialects.base import AskError, Attempt, Block, Manner, Note, Writer
 from callfuse.dialects.bedrock.events import CONTENT_TYPE, encoded
@@ -35,6 +35,8 @@ class ConverseRequest:
         "stream",
         "structured",
     )
+
+    continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         self.body = body

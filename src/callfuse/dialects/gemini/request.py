@@ -48,6 +48,8 @@ class GeminiRequest:
         "structured",
     )
 
+    continuing: Final = None
+
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         self.body = body
         self._payload = payload

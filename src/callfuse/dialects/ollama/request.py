@@ -4,7 +4,7 @@ Results name their call by id in newer clients, by the tool's name in others, in
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from callfuse.dialects.base import Attempt, Block, Manner, Note
 from callfuse.dialects.declared import entries, is_declared, name_of
@@ -22,6 +22,8 @@ class ChatRequest:
     """A parsed body and the bytes it came from."""
 
     __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+
+    continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload) -> None:
         self.body = body

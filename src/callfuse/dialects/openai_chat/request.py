@@ -1,6 +1,7 @@
 """Requests of OpenAI chat completions: the rounds with their results, and changes that leave the rest alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
@@ -25,15 +26,15 @@ class ChatRequest:
     __slots__ = (
         "_messages",
         "_payload",
-        "_wants_usage",
         "body",
         "choices",
         "length",
         "model",
         "probe",
         "stream",
-        "structured",
     )
+
+    continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload) -> None:
         self.body = body
@@ -46,10 +47,12 @@ class ChatRequest:
         self.choices = choices if isinstance(choices, int) else 1
         limit = payload.get("max_completion_tokens") or payload.get("max_tokens")
         self.probe = limit == 1 or not (payload.get("tools") or payload.get("functions"))
-        options = payload.get("stream_options")
-        self._wants_usage = isinstance(options, dict) and options.get("include_usage") is True
-        form = payload.get("response_format")
-        self.structured = isinstance(form, dict) and form.get("type") in ("json_schema", "json_object")
+
+    @property
+    def structured(self) -> bool:
+        """Whether the answer must fit a schema."""
+        form = self._payload.get("response_format")
+        return isinstance(form, dict) and form.get("type") in ("json_schema", "json_object")
 
     def opening(self) -> list[bytes]:
         """System and developer texts up to and with the first user message."""
@@ -57,7 +60,8 @@ class ChatRequest:
         for message in self._messages:
             role = message.get("role") if isinstance(message, dict) else None
             if role in ("system", "developer", "user"):
-                found += (role.encode(), *texts(message.get("content")))
+                found.append(role.encode())
+                found += texts(message.get("content"))
             if role == "user":
                 break
         return found
@@ -95,34 +99,27 @@ class ChatRequest:
             elif role == "user" and self._is_real_user(position, message):
                 yield None
                 results = []
-            elif role == "user" and self._is_attachment(position, message):
+            elif role == "user" and self._is_attachment(position, message.get("content")):
                 attached = message["content"]
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
         """Whether a person speaks in a user message: not callfuse, no harness's reminder, not the images of a tool."""
-        return not (is_own_or_reminder(message.get("content")) or self._is_attachment(position, message))
-
-    def _is_attachment(self, position: int, message: Payload) -> bool:
-        """Whether a user message carries images for the tool message before it, which cannot hold them."""
         content = message.get("content")
+        return not (is_own_or_reminder(content) or self._is_attachment(position, content))
+
+    def _is_attachment(self, position: int, content: Any) -> bool:
+        """Whether a user message carries images for the tool message before it, which cannot hold them."""
+        if not isinstance(content, list):
+            return False
         before = self._messages[position - 1] if position else None
-        if not isinstance(content, list) or not isinstance(before, dict) or before.get("role") != "tool":
+        if not isinstance(before, dict) or before.get("role") != "tool":
             return False
         return not any(isinstance(part, dict) and part.get("type") == "text" for part in content)
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""
-        return is_declared(name, self._tool_names())
-
-    def _tool_names(self) -> Iterator[Any]:
-        """The tools, then the functions of the legacy form."""
-        for tool in entries(self._payload.get("tools")):
-            try:
-                yield tool["function"]["name"]
-            except (KeyError, TypeError):
-                yield name_of(tool.get("custom") or tool) if isinstance(tool, dict) else None
-        for function in entries(self._payload.get("functions")):
-            yield name_of(function)
+        tools, functions = entries(self._payload.get("tools")), entries(self._payload.get("functions"))
+        return is_declared(name, chain(map(_name_of_tool, tools), map(name_of, functions)))
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the content of each named call's tool message."""
@@ -167,7 +164,9 @@ class ChatRequest:
 
     def writer(self, *, usage: str) -> Writer:
         """A writer for the stream that answers this request."""
-        return ChatWriter(structured=self.structured, wants_usage=self._wants_usage, summed=usage == "sum")
+        options = self._payload.get("stream_options")
+        wants_usage = isinstance(options, dict) and options.get("include_usage") is True
+        return ChatWriter(structured=self.structured, wants_usage=wants_usage, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
         """A completion that says this text."""
@@ -228,6 +227,14 @@ class ChatRequest:
             if named or (choice == "required" and len(self._payload.get(tools) or ()) < 2):
                 edits.append(Edit((key,), b'"auto"'))
         return edits
+
+
+def _name_of_tool(tool: Any) -> Any:
+    """The name of an entry of the tools; None where it has none."""
+    try:
+        return tool["function"]["name"]
+    except (KeyError, TypeError):
+        return name_of(tool.get("custom") or tool) if isinstance(tool, dict) else None
 
 
 def _told(turn: bytes, replies: Sequence[Reply]) -> Iterator[bytes]:

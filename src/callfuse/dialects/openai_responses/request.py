@@ -81,6 +81,11 @@ class ResponsesRequest:
         self._known_turn = b""
         self.trail = Trail(stored=self.stored)
 
+    @property
+    def continuing(self) -> "ResponsesRequest":
+        """OpenAI remembers."""
+        return self
+
     def opening(self) -> Iterator[bytes]:
         """Instructions and the messages up to the first of the user; of a chain where it stands."""
         if self.chained:
