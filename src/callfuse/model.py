@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 import orjson
@@ -41,6 +42,7 @@ _FIRST_BLOCK: Final = 16
 """Items that have been read are walked through by so many at once, then by twice as many, and so on: most look at few.
 """
 _NOTHING: Final[frozenset[str]] = frozenset()
+_NAME: Final = attrgetter("name")
 _NOT_READ: Final = object()
 
 
@@ -509,7 +511,7 @@ class Timeline:
         if not (first := self._rounds.slice(0, size + 1)):  # read at once
             return False
         mine = first[0].calls
-        if len(mine) > MIN_WINDOW_CALLS or "" in [call.name for call in mine]:
+        if len(mine) > MIN_WINDOW_CALLS or not all(map(_NAME, mine)):
             return True  # comparing each with each would cost more than it could save; calls without name do not count
         rounds = calls = 0
         for round_ in islice(self._rounds, 1, None):

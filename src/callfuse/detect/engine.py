@@ -5,7 +5,8 @@ A round with a new call is progress: findings that end on news are void in it, s
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from callfuse.calls.signature import Signature
 from callfuse.detect.budget import Budget, ToolBudget
@@ -22,6 +23,8 @@ from callfuse.detect.unknown_tool import UnknownTool
 from callfuse.detect.weighted_budget import WeightedBudget, weighed
 from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
+
+_NAME: Final = attrgetter("name")
 
 DETECTORS: tuple[Detector, ...] = (
     Returning(),
@@ -300,7 +303,7 @@ def _is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
         return True
     if not settings.wants_returns or _returns(timeline, settings):
         return False
-    return True not in [timeline.lacks(call.name) for call in newest.calls]
+    return not any(map(timeline.lacks, map(_NAME, newest.calls)))
 
 
 def _returns(timeline: Timeline, settings: LoopSettings) -> bool:
