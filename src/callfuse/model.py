@@ -159,13 +159,13 @@ class ToolCall:
             if mine == theirs:
                 return True
             if isinstance(mine, str):
-                return bool(self._read_value() == other._read_value())
+                return bool(self._read_value() == orjson.loads(theirs))
             return isinstance(theirs, str) or loads(dumps(mine)) != mine  # a NaN equals nothing, itself included
         except (orjson.JSONDecodeError, RecursionError):
             return True
 
     def _read_value(self) -> Any:
-        """The value of arguments that are a text, read once."""
+        """The value of arguments that are a text, read once: what comes last is compared with each that came before."""
         if self._value is _NOT_READ:
             self._value = orjson.loads(self.arguments)
         return self._value

@@ -48,18 +48,27 @@ class RequestBody:
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
 
-        def receive() -> Awaitable[Message]:
-            return _given(messages.pop()) if messages else self._next()
+        return _Replay(self, messages).receive
 
-        return receive
-
-    async def _next(self) -> Message:
+    async def next(self) -> Message:
+        """What the client does after its request."""
         if self.gone:
             return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self.gone = True
         return message
+
+
+class _Replay:
+    __slots__ = ("_body", "_messages")
+
+    def __init__(self, body: RequestBody, last_first: list[Message]) -> None:
+        self._body = body
+        self._messages = last_first
+
+    def receive(self) -> Awaitable[Message]:
+        return _given(self._messages.pop()) if self._messages else self._body.next()
 
 
 async def _given(message: Message) -> Message:

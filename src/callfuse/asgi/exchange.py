@@ -67,6 +67,9 @@ class Exchange:
     """One request that callfuse has read, and its answer. `came`: the body as the client has sent it, which may have
     lost commands since. `keeps_place`: the session has set something that must be found wherever a chain goes on."""
 
+    _send: Send
+    _body: RequestBody
+
     def __init__(
         self,
         host: Host,
@@ -91,6 +94,11 @@ class Exchange:
         self._may_withhold = True
         self._reads_all = False
         self._notes: tuple[tuple[ToolCall, str], ...] = ()
+        self._mark = dialect.call_mark
+        self._shape: Shape | None = None
+        self._tap: StreamTap | WholeTap | None = None
+        self._idle = False
+        self._end: bytes | tuple[bytes, ...] = b""
         self._continuing = follower = request.continuing
         if follower is not None:
             self._reads_all = follower.chained or follower.begins_chain
@@ -142,7 +150,9 @@ class Exchange:
             return guarded.run(content)
         if content is not None or self._reads_all:
             scope = headers.for_body(scope, content, identity=self._reads_all)
-        return self._app(scope, body.replay(content), self._watched(send, body))
+        self._request.drop_parsed()  # while a healthy answer comes, hardly anything asks for it
+        self._send, self._body = send, body
+        return self._app(scope, body.replay(content), self._watched)
 
     def _with_texts(self) -> bytes | None:
         """The request's body with warnings and notes in its results, and as a vendor that remembers can take it; None
@@ -169,47 +179,36 @@ class Exchange:
             self._failed_open(f"{type(error_).__name__} while mending: {error_}")
             return None
 
-    def _watched(self, send: Send, body: RequestBody) -> Send:
+    def _watched(self, message: Message) -> Awaitable[None]:
         """A `send` that lets every message go, and looks at it.
 
-        A plain function that gives back the server's own awaitable: this is the way of every chunk of a healthy stream.
+        It gives back the server's own awaitable: this is the way of every chunk of a healthy stream.
         """
-        shape: Shape | None = None
-        tap: StreamTap | WholeTap | None = None
-        idle = False
-        nothing_to_tell = self._hindsight is None
-        mark = self._dialect.call_mark
-        end: bytes | tuple[bytes, ...] = b""
+        if self._idle:  # nothing has spoken of a call yet: does this chunk?
+            chunk = message.get("body", b"")
+            if self._mark not in chunk and (chunk.endswith(self._end) or not chunk):
+                return self._send(message)
+        try:
+            if self._tap is None:
+                if message["type"] == "http.response.start":
+                    self._shape = shape = self._shape_of(message)
+                    if shape and shape.stream:
+                        self._idle, self._end = self._hindsight is None, shape.stream.frame_end
+                elif message["type"] == "http.response.body" and self._shape:
+                    self._tap = self._tap_for(self._shape)
+            if (tap := self._tap) is not None:
+                if message.get("more_body"):
+                    tap.feed(message.get("body", b""))
+                    self._idle = tap.idle and self._hindsight is None
+                elif message["type"] == "http.response.body":
+                    self._shape, self._tap, self._idle = None, None, False
+                    return self._send_last(tap, message)
+        except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
+            self._shape, self._tap, self._idle = None, None, False
+            self._failed_open(f"{type(error).__name__} while watching: {error}")
+        return self._send(message)
 
-        def watched(message: Message) -> Awaitable[None]:
-            nonlocal shape, tap, idle, end
-            if idle:  # nothing has spoken of a call yet: does this chunk?
-                chunk = message.get("body", b"")
-                if mark not in chunk and (chunk.endswith(end) or not chunk):
-                    return send(message)
-            try:
-                if tap is None:
-                    if message["type"] == "http.response.start":
-                        shape = self._shape(message)
-                        if shape and shape.stream:
-                            idle, end = nothing_to_tell, shape.stream.frame_end
-                    elif message["type"] == "http.response.body" and shape:
-                        tap = self._tap(shape)
-                if tap is not None:
-                    if message.get("more_body"):
-                        tap.feed(message.get("body", b""))
-                        idle = tap.idle and nothing_to_tell
-                    elif message["type"] == "http.response.body":
-                        watching, shape, tap, idle = tap, None, None, False
-                        return self._send_last(watching, message, send, body)
-            except Exception as error:  # noqa: BLE001 - the client gets its bytes; only the ledger misses them
-                shape, tap, idle = None, None, False
-                self._failed_open(f"{type(error).__name__} while watching: {error}")
-            return send(message)
-
-        return watched
-
-    def _shape(self, message: Message) -> Shape | None:
+    def _shape_of(self, message: Message) -> Shape | None:
         """How an answer comes that begins like this, if it is to be watched."""
         if not is_success(message):
             return None
@@ -219,13 +218,13 @@ class Exchange:
         self._host.counts.add("not_watched", shape.unreadable)
         return None
 
-    def _tap(self, shape: Shape) -> StreamTap | WholeTap:
+    def _tap_for(self, shape: Shape) -> StreamTap | WholeTap:
         """The watcher for an answer that comes so; of a stream that never speaks of a call it takes none."""
         if shape.stream:
             return StreamTap(self._dialect, self._request, self._judge, shape.stream)
         return WholeTap(self._dialect, self._request, self._judge)
 
-    async def _send_last(self, tap: StreamTap | WholeTap, message: Message, send: Send, body: RequestBody) -> None:
+    async def _send_last(self, tap: StreamTap | WholeTap, message: Message) -> None:
         """The last message of an answer: what it has brought is kept before the client can come back."""
         try:
             if last := message.get("body", b""):
@@ -234,9 +233,9 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - see `_watched`
             self._failed_open(f"{type(error).__name__} while watching: {error}")
         else:
-            if not body.gone:
+            if not self._body.gone:
                 await self._settle(record)
-        await send(message)
+        await self._send(message)
 
     async def _review(self, verdicts: list[Verdict]) -> list[Verdict]:
         """The verdicts as the callback leaves them."""

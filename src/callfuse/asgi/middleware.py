@@ -101,6 +101,7 @@ class CallFuseMiddleware:
             return
         body = RequestBody(receive)
         exchange = await self._read(scope, found, body, dialect)
+        del found  # an answer may come for long, and there may be thousands
         if exchange is None:
             await self.app(scope, body.replay(), send)
         else:

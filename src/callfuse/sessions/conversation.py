@@ -36,6 +36,28 @@ class Conversation:
     `notes`: the texts that results carry by what is kept of their calls; an empty one says that they carry no warning.
     """
 
+    __slots__ = (
+        "_earlier",
+        "_examined",
+        "_has_dropped",
+        "_hindsight",
+        "_kept",
+        "_named",
+        "_rounds",
+        "_seen",
+        "_shift",
+        "_state",
+        "_turn",
+        "_turn_at",
+        "_unread",
+        "brings_results",
+        "chained",
+        "notes",
+        "request",
+        "settings",
+        "timeline",
+    )
+
     def __init__(
         self, request: Request, state: LaneState, now: float, settings: LoopSettings, *, named: bool = False
     ) -> None:

@@ -10,29 +10,37 @@ from callfuse.dialects.anthropic.write import MessagesWriter, event
 from callfuse.dialects.base import Attempt, Block, Manner, Note
 from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts, without_parts
+from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
 
 
-class MessagesRequest:
+class MessagesRequest(ParsedBody):
     """A parsed body and the bytes it came from."""
 
-    __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+    __slots__ = ("_messages", "_payload", "choices", "length", "model", "probe", "stream", "structured")
 
     continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload) -> None:
-        self.body = body
-        self._payload = payload
-        self._messages: list[Any] = payload["messages"]
+        self.body = self._came = body
+        self._take(payload)
         self.length = len(self._messages)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is True
         self.choices = 1
         self.probe = payload.get("max_tokens") == 1 or not payload.get("tools")
         self.structured = False
+
+    def _take(self, payload: Payload) -> None:
+        self._payload = payload
+        self._messages: list[Any] = payload["messages"]
+
+    def drop_parsed(self) -> None:
+        """Let go of the payload."""
+        del self._payload, self._messages
 
     def opening(self) -> Iterator[bytes]:
         """The system prompt and the first user message."""

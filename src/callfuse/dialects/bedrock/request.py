@@ -9,6 +9,7 @@ from callfuse.dialects.bedrock.read import call_of, calls_in
 from callfuse.dialects.bedrock.whole import reasons, splice_whole, thin_whole
 from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts, without_parts
+from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
@@ -19,7 +20,7 @@ class UnreadStreamError(TypeError):
     """A stream of a format that callfuse does not read was to be read."""
 
 
-class ConverseRequest:
+class ConverseRequest(ParsedBody):
     """A parsed body and the bytes it came from; the model stands in the path."""
 
     __slots__ = (
@@ -27,7 +28,6 @@ class ConverseRequest:
         "_more",
         "_system",
         "_tools",
-        "body",
         "choices",
         "length",
         "model",
@@ -39,22 +39,29 @@ class ConverseRequest:
     continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
-        self.body = body
-        self._messages: list[Any] = payload["messages"]
-        self._system = payload.get("system")
+        self.body = self._came = body
+        self._take(payload)
         self.length = len(self._messages)
         path = target.partition("?")[0]
         self.model = path.rpartition("/")[0].partition("/model/")[2]
         self.stream = path.endswith("-stream")
         self.choices = 1
-        config = payload.get("toolConfig")
-        self._tools: Payload = config if isinstance(config, dict) else {}
-        more = payload.get("additionalModelRequestFields")
-        self._more: Payload = more if isinstance(more, dict) else {}
         limits = payload.get("inferenceConfig")
         limit = limits.get("maxTokens") if isinstance(limits, dict) else None
         self.probe = limit == 1 or not self._tools.get("tools")
         self.structured = False
+
+    def _take(self, payload: Payload) -> None:
+        self._messages: list[Any] = payload["messages"]
+        self._system = payload.get("system")
+        config = payload.get("toolConfig")
+        self._tools: Payload = config if isinstance(config, dict) else {}
+        more = payload.get("additionalModelRequestFields")
+        self._more: Payload = more if isinstance(more, dict) else {}
+
+    def drop_parsed(self) -> None:
+        """Let go of the payload."""
+        del self._messages, self._more, self._system, self._tools
 
     def opening(self) -> Iterator[bytes]:
         """The system prompt and the first user message."""

@@ -16,6 +16,7 @@ from callfuse.dialects.gemini.reasoning import without_thoughts
 from callfuse.dialects.gemini.whole import splice_whole, thin_whole
 from callfuse.dialects.gemini.write import GeminiWriter
 from callfuse.dialects.history import digest_of, result_at, texts
+from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, dumps, loads
@@ -31,14 +32,13 @@ _HOSTED: Final = frozenset({
 """Tools that Google runs itself, in one spelling. `computerUse` brings functions for the client, and names none."""
 
 
-class GeminiRequest:
+class GeminiRequest(ParsedBody):
     """A parsed body, the bytes it came from, and the path it went to."""
 
     __slots__ = (
         "_contents",
         "_payload",
         "_wants_events",
-        "body",
         "choices",
         "is_array",
         "length",
@@ -51,9 +51,8 @@ class GeminiRequest:
     continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
-        self.body = body
-        self._payload = payload
-        self._contents = Contents(payload["contents"], body)
+        self.body = self._came = body
+        self._take(payload)
         self.length = len(self._contents)
         where = _TARGET.search(target)
         self.model = where[1] if where else ""
@@ -71,6 +70,14 @@ class GeminiRequest:
             or get(config, "responseSchema")
             or get(config, "responseJsonSchema")
         )
+
+    def _take(self, payload: Payload) -> None:
+        self._payload = payload
+        self._contents = Contents(payload["contents"], self._came)
+
+    def drop_parsed(self) -> None:
+        """Let go of the payload."""
+        del self._contents, self._payload
 
     def opening(self) -> Iterator[bytes]:
         """The system instruction and the first user message."""

@@ -12,23 +12,23 @@ from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair
 from callfuse.dialects.ollama.read import calls_of
 from callfuse.dialects.ollama.whole import splice_whole, thin_whole
 from callfuse.dialects.ollama.write import NO_TIME, ChatWriter
+from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
 
 
-class ChatRequest:
+class ChatRequest(ParsedBody):
     """A parsed body and the bytes it came from."""
 
-    __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+    __slots__ = ("_messages", "_payload", "choices", "length", "model", "probe", "stream", "structured")
 
     continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload) -> None:
-        self.body = body
-        self._payload = payload
-        self._messages: list[Any] = payload["messages"]
+        self.body = self._came = body
+        self._take(payload)
         self.length = len(self._messages)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is not False
@@ -37,6 +37,14 @@ class ChatRequest:
         limit = options.get("num_predict") if isinstance(options, dict) else None
         self.probe = limit == 1 or not payload.get("tools")
         self.structured = bool(payload.get("format"))
+
+    def _take(self, payload: Payload) -> None:
+        self._payload = payload
+        self._messages: list[Any] = payload["messages"]
+
+    def drop_parsed(self) -> None:
+        """Let go of the payload."""
+        del self._payload, self._messages
 
     def opening(self) -> Iterator[bytes]:
         """System texts up to and with the first user message."""

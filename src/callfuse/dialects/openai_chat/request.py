@@ -11,6 +11,7 @@ from callfuse.dialects.openai_chat.read import calls_of
 from callfuse.dialects.openai_chat.reasoning import without_reasoning
 from callfuse.dialects.openai_chat.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_chat.write import ChatWriter
+from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, dumps, loads
@@ -20,13 +21,12 @@ _NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens":
 _MOST_CHOICES: Final = 128
 
 
-class ChatRequest:
+class ChatRequest(ParsedBody):
     """A parsed body and the bytes it came from."""
 
     __slots__ = (
         "_messages",
         "_payload",
-        "body",
         "choices",
         "length",
         "model",
@@ -37,9 +37,8 @@ class ChatRequest:
     continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload) -> None:
-        self.body = body
-        self._payload = payload
-        self._messages: list[Any] = payload["messages"]
+        self.body = self._came = body
+        self._take(payload)
         self.length = len(self._messages)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is True
@@ -53,6 +52,14 @@ class ChatRequest:
         """Whether the answer must fit a schema."""
         form = self._payload.get("response_format")
         return isinstance(form, dict) and form.get("type") in ("json_schema", "json_object")
+
+    def _take(self, payload: Payload) -> None:
+        self._payload = payload
+        self._messages: list[Any] = payload["messages"]
+
+    def drop_parsed(self) -> None:
+        """Let go of the payload."""
+        del self._payload, self._messages
 
     def opening(self) -> list[bytes]:
         """System and developer texts up to and with the first user message."""

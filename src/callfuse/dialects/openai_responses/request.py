@@ -26,6 +26,7 @@ from callfuse.dialects.openai_responses.trail import Trail
 from callfuse.dialects.openai_responses.turn import id_of, items_of
 from callfuse.dialects.openai_responses.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_responses.write import ResponsesWriter
+from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload, sse
 from callfuse.jsontext import END, Edit, apply, dumps
@@ -37,7 +38,7 @@ MAX_ITEMS: Final = 512
 _SCHEMAS: Final = frozenset({"json_schema", "json_object"})
 
 
-class ResponsesRequest:
+class ResponsesRequest(ParsedBody):
     """A parsed body and the bytes it came from."""
 
     __slots__ = (
@@ -47,7 +48,6 @@ class ResponsesRequest:
         "_payload",
         "_place",
         "begins_chain",
-        "body",
         "chained",
         "choices",
         "length",
@@ -60,10 +60,8 @@ class ResponsesRequest:
     )
 
     def __init__(self, body: bytes, payload: Payload) -> None:
-        self.body = body
-        self._payload = payload
-        spoken = payload.get("input")
-        self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
+        self.body = self._came = body
+        self._take(payload)
         self.length = len(self._items)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is True
@@ -80,6 +78,15 @@ class ResponsesRequest:
         self._known: Recall = {}
         self._known_turn = b""
         self.trail = Trail(stored=self.stored)
+
+    def _take(self, payload: Payload) -> None:
+        self._payload = payload
+        spoken = payload.get("input")
+        self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
+
+    def drop_parsed(self) -> None:
+        """Let go of the payload."""
+        del self._items, self._payload
 
     @property
     def continuing(self) -> "ResponsesRequest":

@@ -1,0 +1,34 @@
+"""What a request has of its parsed body, which may be dropped while the answer comes.
+
+An answer streams for seconds or minutes, thousands of them at once, and hardly any asks its request for anything. What
+is asked for all the same is parsed again.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from callfuse.framing import Payload
+from callfuse.jsontext import loads
+
+
+class ParsedBody(ABC):
+    """A body's bytes as they came, and attributes that can be taken from what it says once more."""
+
+    __slots__ = ("_came", "body")
+
+    _came: bytes
+    body: bytes
+
+    @abstractmethod
+    def _take(self, payload: Payload) -> None:
+        """Set what `drop_parsed` deletes."""
+
+    @abstractmethod
+    def drop_parsed(self) -> None:
+        """Keep the bytes, and what else is small."""
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> object:
+            self._take(loads(self._came))
+            return object.__getattribute__(self, name)
