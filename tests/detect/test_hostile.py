@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from callfuse import model
 from callfuse.calls.outcomes import Outcome
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine, pollers, similar
 from callfuse.detect.detector import NAMED
 from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.model import calls as model_calls
 from callfuse.policy.settings import LoopSettings
 
 ALL = LoopSettings.model_validate(
@@ -43,8 +43,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(home, what, count)
 
-    counted("signatures", model, "signature_of")
-    counted("outcomes", model, "outcome_of")
+    counted("signatures", model_calls, "signature_of")
+    counted("outcomes", model_calls, "outcome_of")
     counted("likenesses", similar, "alike")
     counted("waiting", pollers, "_says_so")
     return done
