@@ -1,5 +1,6 @@
 """The request's body: read within a limit, replayed message by message, and decoded without trusting it."""
 
+import asyncio
 import gzip
 import json
 import zlib
@@ -52,6 +53,20 @@ async def test_another_body_in_its_place() -> None:
     again = body.replay(b"new")
     assert await again() == part(b"new")
     assert await again() == part(b"late")
+
+
+async def test_a_call_that_is_given_up_takes_no_message() -> None:
+    """An app may ask in a task and cancel it before it runs, or ask twice before it waits."""
+    receive, _ = given(part(b"ab"), GONE)
+    body = RequestBody(receive)
+    await body.read(100)
+    again = body.replay()
+    task = asyncio.ensure_future(again())
+    task.cancel()
+    await asyncio.wait([task])
+    first, second = again(), again()
+    assert await second == part(b"ab")
+    assert await first == GONE
 
 
 async def test_a_disconnect_is_repeated() -> None:

@@ -47,7 +47,6 @@ class RequestBody:
         messages = self._messages[::-1]
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
-
         return _Replay(self, messages).receive
 
     async def next(self) -> Message:
@@ -68,11 +67,11 @@ class _Replay:
         self._messages = last_first
 
     def receive(self) -> Awaitable[Message]:
-        return _given(self._messages.pop()) if self._messages else self._body.next()
+        return self._pop() if self._messages else self._body.next()
 
-
-async def _given(message: Message) -> Message:
-    return message
+    async def _pop(self) -> Message:
+        """The next message once it is waited for: a call that is given up before that takes none."""
+        return self._messages.pop() if self._messages else await self._body.next()
 
 
 class UnreadableBodyError(ValueError):
