@@ -63,6 +63,18 @@ def test_what_is_dropped_is_found_again(kit: DialectKit, data: st.DataObject) ->
         _ = dropped.nothing_like_it  # type: ignore[attr-defined]
 
 
+def test_a_chain_may_bring_nothing() -> None:
+    """A request that only names the response before it has no items, before and after."""
+    body = b'{"model":"m","previous_response_id":"resp_1"}'
+    dialect = dialect_of("/v1/responses")
+    assert dialect
+    request = dialect.read_request(body, loads(body))
+    assert request
+    assert list(request.rounds()) == []
+    request.drop_parsed()
+    assert list(request.rounds()) == []
+
+
 def payloads() -> list[dict[str, Any]]:
     """The parsed requests that are in memory."""
     keys = {"messages", "input", "contents"}

@@ -28,7 +28,7 @@ class OpenAIResponses:
         if not isinstance(payload, dict) or payload.get("background") is True:
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
-        return ResponsesRequest(body, payload | {"input": spoken}) if isinstance(spoken, str | list) else None
+        return ResponsesRequest(body, payload) if isinstance(spoken, str | list) else None
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
         """Server-sent events."""

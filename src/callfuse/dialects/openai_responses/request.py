@@ -80,8 +80,8 @@ class ResponsesRequest(ParsedBody):
         self.trail = Trail(stored=self.stored)
 
     def _take(self, payload: Payload) -> None:
-        self._payload = payload
-        spoken = payload.get("input")
+        spoken = payload.get("input", [])  # in a chain there need be none
+        self._payload = payload | {"input": spoken}
         self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
 
     def drop_parsed(self) -> None:
