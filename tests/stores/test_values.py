@@ -33,6 +33,7 @@ states = st.builds(
     small,
     small,
     small,
+    small,
     continuation=continuations,
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
 )
@@ -94,13 +95,13 @@ def doctored(at: int, value: Any) -> bytes:
         doctored(0, 0),
         doctored(0, 2),
         doctored(1, "many"),
-        doctored(4, ["?"]),
-        doctored(5, [[1, 0.5, 9, []]]),
-        doctored(5, [[1, 0.5, -1, []]]),
-        doctored(5, [[1, 0.5, 0, [["id", "", "f", "cw==", 8, 0, None]]]]),
-        doctored(5, [[1, 0.5, 0, [["id", 7, "cw==", 0, 0, None]]]]),
-        doctored(5, [[1, 0.5, 0, [["id", "", "f", "cw==", 0, 0, ["ZA==", "odd", "x", 0, ""]]]]]),
-        doctored(7, [{}, ""]),
+        doctored(5, ["?"]),
+        doctored(6, [[1, 0.5, 9, []]]),
+        doctored(6, [[1, 0.5, -1, []]]),
+        doctored(6, [[1, 0.5, 0, [["id", "", "f", "cw==", 8, 0, None]]]]),
+        doctored(6, [[1, 0.5, 0, [["id", 7, "cw==", 0, 0, None]]]]),
+        doctored(6, [[1, 0.5, 0, [["id", "", "f", "cw==", 0, 0, ["ZA==", "odd", "x", 0, ""]]]]]),
+        doctored(8, [{}, ""]),
     ],
 )
 def test_what_is_no_lane(value: bytes) -> None:

@@ -15,7 +15,7 @@ from tests.support.wire import bytewise, frames
 def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> Record:
     """What a tap has found in a streamed answer."""
     made = scene(kit, request, ladder)
-    tap = StreamTap(made.dialect, made.request, made.judge)
+    tap = StreamTap(made.dialect, made.request, made.judge.settings, made.judge)
     for one in chunks:
         tap.feed(one)
     return tap.settle()
@@ -37,7 +37,7 @@ def test_the_calls_of_a_stream_are_kept(kit: DialectKit) -> None:
 def test_text_is_not_even_read(kit: DialectKit) -> None:
     """A whole frame without a call leaves the tap idle; a frame cut in two does not, until it is complete."""
     made = scene(kit, ladder="warn")
-    tap = StreamTap(made.dialect, made.request, made.judge)
+    tap = StreamTap(made.dialect, made.request, made.judge.settings, made.judge)
     chunks = frames(stream_of(kit, saying("Much", " text.")))
     for one in chunks:
         tap.feed(one)
@@ -121,7 +121,7 @@ def test_whole_answers(kit: DialectKit) -> None:
         ([kit.whole(saying("Done."))], 0),
         ([kit.whole(elsewhere())], 1),
     ):
-        tap = WholeTap(made.dialect, made.request, made.judge)
+        tap = WholeTap(made.dialect, made.request, made.judge.settings, made.judge)
         for one in chunks:
             tap.feed(one)
         record = tap.settle()

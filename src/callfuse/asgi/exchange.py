@@ -7,7 +7,6 @@ Where a call could be withheld the answer goes through a guard.
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import anyio
@@ -20,7 +19,6 @@ from callfuse.asgi.mending import Mending
 from callfuse.asgi.shape import Shape, is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.detect import is_healthy
-from callfuse.detect.same_error import may_end
 from callfuse.dialects.base import Continuation, Continuing, Dialect, Request
 from callfuse.model import ToolCall
 from callfuse.observe import log
@@ -108,8 +106,10 @@ class Exchange:
             if signed and conversation.chained:
                 host.unguarded("signed chain")
         timeline, settings = conversation.timeline, host.settings
-        self._holds = not is_healthy(timeline, settings) and self._judge.any_hold
-        looks_back = conversation.brings_results and may_end(timeline, settings)
+        self._made: Judge | None = None
+        self._is_healthy = is_healthy(timeline, settings)
+        self._holds = not self._is_healthy and self._judge.any_hold
+        looks_back = conversation.brings_results and conversation.may_fail_again()
         self._hindsight = self._judge.hindsight() if looks_back else None
 
     @property
@@ -117,17 +117,20 @@ class Exchange:
         """What logs call the session."""
         return self._conversation.session or self._lane.session
 
-    @cached_property
+    @property
     def _judge(self) -> Judge:
-        return Judge(
-            self._conversation.timeline,
-            self._host.settings,
-            model=self._request.model,
-            may_change=not self._signed,
-            may_ask=self._request.choices == 1,
-            may_withhold=self._may_withhold,
-            hold_all=self._host.on_loop is not None,
-        )
+        """Most exchanges need none."""
+        if self._made is None:
+            self._made = Judge(
+                self._conversation.timeline,
+                self._host.settings,
+                model=self._request.model,
+                may_change=not self._signed,
+                may_ask=self._request.choices == 1,
+                may_withhold=self._may_withhold,
+                hold_all=self._host.on_loop is not None,
+            )
+        return self._made
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Have the app answer. Gives back the app's own awaitable, which each chunk then wakes without a way through
@@ -220,9 +223,10 @@ class Exchange:
 
     def _tap_for(self, shape: Shape) -> StreamTap | WholeTap:
         """The watcher for an answer that comes so; of a stream that never speaks of a call it takes none."""
+        judge = None if self._is_healthy else self._judge
         if shape.stream:
-            return StreamTap(self._dialect, self._request, self._judge, shape.stream)
-        return WholeTap(self._dialect, self._request, self._judge)
+            return StreamTap(self._dialect, self._request, self._host.settings, judge, shape.stream)
+        return WholeTap(self._dialect, self._request, self._host.settings, judge)
 
     async def _send_last(self, tap: StreamTap | WholeTap, message: Message) -> None:
         """The last message of an answer: what it has brought is kept before the client can come back."""

@@ -269,9 +269,9 @@ class Engine:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
         earlier: Iterable[ToolCall | None] = ()
-        reach = _reach(self.settings)
-        if self.past.knows(call.signature, reach):
-            earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(reach))
+        size = reach(self.settings)
+        if self.past.knows(call.signature, size):
+            earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(size))
         outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
         return next((outcome.text for outcome in outcomes if outcome), "")
 
@@ -309,11 +309,11 @@ def _is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
 def _returns(timeline: Timeline, settings: LoopSettings) -> bool:
     """Whether a call of the newest round may be one of those before: False is sure, and then it takes more than one
     equal call to make a finding."""
-    return timeline.has_blocks or settings.has_twos or timeline.may_return(_reach(settings))
+    return timeline.has_blocks or settings.has_twos or timeline.may_return(reach(settings))
 
 
-def _reach(settings: LoopSettings) -> int:
-    """The rounds of which a call may come again in a loop."""
+def reach(settings: LoopSettings) -> int:
+    """The size of the window of which a call may come again in a loop."""
     return max(settings.window, LENGTHS[-1])
 
 

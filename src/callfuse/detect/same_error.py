@@ -103,14 +103,18 @@ def _may_be(past: Timeline | Replayed[Round], at: int, tool: str, settings: Loop
     if not (tool and settings.enabled and settings.detectors.same_error):
         return False
     limit = settings.detectors.same_error
+    if not _call_only(tool, past.slice(at, at + 2)) or not _may_have_failed(past.slice(at, at + 1)[0]):
+        return False  # what most timelines show: no more rounds are read for it
     rounds = past.slice(at, at + limit)
-    if len(rounds) < limit:
-        return False
+    return len(rounds) == limit and _call_only(tool, rounds) and all(map(_may_have_failed, rounds))
+
+
+def _call_only(tool: str, rounds: Sequence[Round]) -> bool:
     for round_ in rounds:
         for one in round_.calls:
             if one.full_name != tool:
                 return False
-    return all(map(_may_have_failed, rounds))
+    return True
 
 
 def _may_have_failed(round_: Round) -> bool:

@@ -6,14 +6,16 @@ to know, a call's signature or its outcome, is worked out when first asked for a
 
 from callfuse.model.calls import ANY_TOOL, MARKER, Result, ToolCall
 from callfuse.model.finding import Finding, Kind
-from callfuse.model.replayed import InBlocks, Replayed
+from callfuse.model.replayed import READ_AT_ONCE, InBlocks, Replayed
 from callfuse.model.rounds import NOWHERE, Round
-from callfuse.model.timeline import Timeline
+from callfuse.model.timeline import MIN_WINDOW_CALLS, Timeline
 
 __all__ = [
     "ANY_TOOL",
     "MARKER",
+    "MIN_WINDOW_CALLS",
     "NOWHERE",
+    "READ_AT_ONCE",
     "Finding",
     "InBlocks",
     "Kind",

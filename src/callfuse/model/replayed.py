@@ -7,7 +7,8 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 READ_AT_ONCE: Final = 11
-"""So many items at least: the rounds of a window of the default size, and the newest."""
+"""Of so many items the first are read, where one of them is asked for: those of a window of the default size, and the
+newest."""
 
 _FIRST_BLOCK: Final = 16
 """Items that have been read are walked through by so many at once, then by twice as many, and so on: most look at few.
@@ -16,12 +17,13 @@ _FIRST_BLOCK: Final = 16
 
 class Replayed(Generic[T]):
     """An iterable that can be walked any number of times, and is read from its source only as far as one walks, but
-    for the first few; a list has been read."""
+    for the first few (`at_once`); a list has been read."""
 
-    __slots__ = ("_read", "_source")
+    __slots__ = ("_at_once", "_read", "_source")
 
-    def __init__(self, source: Iterable[T]) -> None:
+    def __init__(self, source: Iterable[T], at_once: int = READ_AT_ONCE) -> None:
         is_read = isinstance(source, list)
+        self._at_once = at_once
         self._read: list[T] = [*source] if is_read else []
         self._source: Iterator[Any] | None = None if is_read else iter(source)
         """None once it is at its end."""
@@ -63,7 +65,7 @@ class Replayed(Generic[T]):
         if self._source is None:
             return False
         read = self._read
-        read += islice(self._source, max(index + 1, READ_AT_ONCE) - len(read))
+        read += islice(self._source, max(index + 1, self._at_once) - len(read))
         if len(read) > index:
             return True
         self._source = None

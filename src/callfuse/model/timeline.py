@@ -24,7 +24,8 @@ class Timeline:
     """The rounds since the last real user message, newest first, read from their source only as far as one looks.
 
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
-    of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
+    of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete;
+    `new_to`: no call of the newest round is one of the window of so many rounds before, as far as somebody knows.
     """
 
     __slots__ = (
@@ -46,13 +47,14 @@ class Timeline:
         *,
         has_blocks: bool = False,
         declares: Callable[[str], bool] | None = None,
+        new_to: int = 0,
     ) -> None:
         self.now = now
         self.has_blocks = has_blocks
         self._declares = declares
         self._calls_at_most: int | None = None
         self._lacks: dict[str, bool] = {}
-        self._returns: tuple[int, bool] | None = None
+        self._returns: tuple[int, bool] | None = (new_to, False) if new_to else None
         self._window: tuple[int, dict[Signature, ToolCall]] | None = None
         self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)

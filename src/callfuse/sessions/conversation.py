@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from callfuse.calls.signature import Signature
-from callfuse.detect import Engine
+from callfuse.detect import Engine, reach
 from callfuse.detect.same_error import may_be_among, may_end, shortest_streak
 from callfuse.dialects.base import Continuation, Request
-from callfuse.model import NOWHERE, Finding, Replayed, Round, Timeline, ToolCall
+from callfuse.model import MIN_WINDOW_CALLS, NOWHERE, READ_AT_ONCE, Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
@@ -37,12 +37,14 @@ class Conversation:
     """
 
     __slots__ = (
+        "_at",
         "_earlier",
         "_examined",
         "_has_dropped",
         "_hindsight",
         "_kept",
         "_named",
+        "_new_to",
         "_rounds",
         "_seen",
         "_shift",
@@ -73,7 +75,7 @@ class Conversation:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
         self._unread = self._history()
-        self._rounds = Replayed(iter(self._unread.__next__, None))
+        self._rounds = Replayed(iter(self._unread.__next__, None), READ_AT_ONCE if not state.rounds else 1)
         self._earlier: list[list[Round]] | None = None
         self._turn_at = NOWHERE
         self._turn: bytes | None = None
@@ -83,12 +85,15 @@ class Conversation:
         self._hindsight: list[tuple[Round, Finding]] | None = None
         self._seen: dict[int, Round] = {}
         self._kept: list[KeptRound] = []
+        self._at: int | None = None
+        self._new_to = 0
         rounds, has_blocks = self._rounds, False
         if state.rounds and (kept := self._still_valid()):
             self._kept = kept
             has_blocks = True in [round_.blocked for round_ in kept]
-            rounds = Replayed(_merged(rounds, [*kept], self._shift, self._seen, with_all=self._has_dropped))
-        self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares)
+            merged = _merged(rounds, [*kept], self._at, self._shift, self._seen, with_all=self._has_dropped)
+            rounds, self._new_to = Replayed(merged, 1), self._known_to_be_new()
+        self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares, new_to=self._new_to)
 
     @property
     def continuation(self) -> Continuation:
@@ -137,13 +142,14 @@ class Conversation:
         shortest = shortest_streak(self.settings)
         if not shortest:
             return []
+        newest = self._rounds.at(0)
+        if newest is not None and (self.chained or newest.position <= self._examined):
+            finding = self._found_in_newest()
+            return [(newest, finding)] if finding else []
         rounds = self._rounds.slice(0, shortest)
         before = rounds[-1].position if rounds else self.request.length
         if max(len(rounds), before) < shortest and not self.chained:  # nor can there be a streak in earlier timelines
             return []
-        if rounds and (self.chained or rounds[0].position <= self._examined):
-            finding = self._found_in_newest()
-            return [(rounds[0], finding)] if finding else []
         suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
         return [found for rounds in suspect for found in self._found_among(rounds)]
 
@@ -154,7 +160,7 @@ class Conversation:
     def _found_in_newest(self) -> Finding | None:
         if self.chained:
             return Engine(self.timeline, self.settings).hindsight()
-        if not may_end(self._rounds, self.settings):
+        if not self.may_fail_again(self._rounds):
             return None
         rounds = (Round(one.calls, one.position) for one in self._rounds)  # times would be the ledger's
         return Engine(self.as_of(rounds), self.settings).hindsight()
@@ -178,12 +184,43 @@ class Conversation:
             kept, at = self._of_turn(newest)
         if at is None:
             return []
-        self._shift = kept[at].position - newest.position
+        self._at, self._shift = at, kept[at].position - newest.position
         self._has_dropped = self.chained or self._shift != 0
         self._examined = 0 if self._shift else self._state.examined
         self.brings_results = all(call.outcome is None for call in kept[at].delivered)
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
+
+    def may_fail_again(self, rounds: Timeline | Replayed[Round] | None = None) -> bool:
+        """Whether a streak of one error may end with the newest round of the timeline, or of these: False is sure."""
+        if self._new_to:  # then all these rounds are kept
+            shortest = shortest_streak(self.settings)
+            kept = self._kept[-min(shortest, MIN_WINDOW_CALLS) :]
+            if len({call.name for one in kept for call in one.delivered}) > 1:
+                return False
+            if len(self._kept) < shortest and not self._state.complete_from:
+                return False
+        return may_end(rounds or self.timeline, self.settings)
+
+    def _known_to_be_new(self) -> int:
+        """In a window of so many rounds, those that are kept show that no call of the newest round has come before.
+
+        Most rounds of most histories need then not be read. 0 where nobody knows: where not all goes on as it was.
+        """
+        newest, last, size = self._rounds.at(0), self._state.rounds[-1], reach(self.settings)
+        if newest is None or self._shift or self.chained or self._at is None or self._kept[self._at] is not last:
+            return 0
+        most = max(size, MIN_WINDOW_CALLS)
+        before = self._kept[-1 - most : -1]
+        if len(before) < most:
+            is_whole = self._state.complete_from == 0
+        else:
+            is_whole = before[0].position >= self._state.complete_from and () not in [one.delivered for one in before]
+        calls = [call for one in before for call in one.calls]
+        ids = {"", *[call.id for call in calls]}
+        if not is_whole or any(not call.name or call.id in ids for call in newest.calls):
+            return 0
+        return size if newest.signatures.isdisjoint([call.signature for call in calls]) else 0
 
     def _of_turn(self, newest: Round, end: int | None = None) -> tuple[list[KeptRound], int | None]:
         """The kept rounds since the last real user message before `end`, and which of them is the request's newest."""
@@ -219,11 +256,18 @@ class Conversation:
         if newest is not None and self.chained:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
         seen, kept = self._seen, self._kept[-max_rounds:]
+        complete_from = max(0, self._state.complete_from - self._shift) if kept else 0
+        if self.chained:
+            complete_from = self.request.length + 1  # nobody knows what the vendor has
         if seen or self._shift:
             kept = [self._moved(round_) if self._shift or id(round_) in seen else round_ for round_ in kept]
         if newest is not None and not kept:
             kept.append(_kept(newest.calls, newest.position, None, self._turn))
+            complete_from = newest.position
         kept += [_kept(calls, self.request.length, now, self._turn) for calls in rounds]
+        if len(kept) >= max_rounds:
+            kept = kept[-max_rounds:]
+            complete_from = max(complete_from, kept[0].position)
         texts = dict(self._state.notes)
         for call, text in notes:
             key = (call.id, call.signature, sum(1 for _ in self.calls_alike(call.id, call.signature)))
@@ -231,9 +275,13 @@ class Conversation:
             if key not in texts or text not in before:  # a client that tries again without ids
                 texts[key] = f"{before}\n\n{text}" if before else text
         length = self.request.length
-        examined = length if self._hindsight == [] else 0
         return LaneState(
-            tuple(kept[-max_rounds:]), dict(list(texts.items())[-max_rounds:]), length, self._turn_at, examined
+            tuple(kept),
+            dict(list(texts.items())[-max_rounds:]),
+            length,
+            self._turn_at,
+            examined=length if self._hindsight == [] else 0,
+            complete_from=complete_from,
         )
 
     def _moved(self, kept: KeptRound) -> KeptRound:
@@ -258,14 +306,22 @@ def _ignoring(rounds: Iterable[Round | None], settings: LoopSettings) -> Iterato
 
 
 def _merged(
-    rounds: Iterable[Round], kept: list[KeptRound], shift: int, seen: dict[int, Round], *, with_all: bool
+    rounds: Iterable[Round],
+    kept: list[KeptRound],
+    at: int | None,
+    shift: int,
+    seen: dict[int, Round],
+    *,
+    with_all: bool,
 ) -> Iterator[Round]:
-    """The rounds of request and ledger, newest first; those that are both stand in `seen`.
+    """The rounds of request and ledger, newest first; those that are both stand in `seen`. `at`: which of those kept
+    the first is.
 
     No method, as a generator of an object that holds it would keep a request's body until the collector comes.
     """
     for round_ in rounds:
-        at = _find(round_, kept, shift) if kept else None
+        if at is None and kept:
+            at = _find(round_, kept, shift)
         if at is None:
             yield round_
             continue
@@ -273,6 +329,7 @@ def _merged(
             yield from [one.restored() for one in reversed(kept[at + 1 :]) if not one.delivered]
         known = kept[at]
         del kept[at:]
+        at = None
         seen[id(known)] = round_
         yield _joined(round_, known)
     yield from (one.restored() for one in reversed(kept) if with_all or not one.delivered)

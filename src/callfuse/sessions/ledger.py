@@ -98,6 +98,8 @@ class LaneState:
     """Where in it the last real user message stood."""
     examined: int = 0
     """As many of them, where their results were looked at and showed no loop in hindsight."""
+    complete_from: int = 0
+    """From which of them on `rounds` lacks no round since the last real user message."""
     continuation: Continuation = AS_ONE
     """What the vendor's memory of this conversation lacks, or has beyond the client's."""
     session: str = ""

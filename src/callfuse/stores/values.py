@@ -37,8 +37,10 @@ RoundShape = tuple[int, float | None, Annotated[int, Field(ge=0)], list[CallShap
 NoteShape = tuple[Text, Base64, int, Text]
 """Id, signature, how many of these stand before it, text."""
 ContinuationShape = tuple[dict[Text, Text], Text, list[Text]]
-LaneShape = tuple[Version, int, int, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None]
-"""Version, length, turn_at, examined, turns, rounds, notes, continuation."""
+LaneShape = tuple[
+    Version, int, int, int, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None
+]
+"""Version, length, turn_at, examined, complete_from, turns, rounds, notes, continuation."""
 SessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 """Version, overrides, those of single tools, the turns whose commands have been run."""
 
@@ -59,6 +61,7 @@ def lane_value(state: LaneState) -> bytes:
         state.length,
         state.turn_at,
         state.examined,
+        state.complete_from,
         [_text(turn) for turn in places],
         [(one.position, one.time, places[one.turn], [_call(call) for call in one.calls]) for one in state.rounds],
         [(id_, _text(signature), before, text) for (id_, signature, before), text in state.notes.items()],
@@ -71,7 +74,7 @@ def lane_state(value: bytes) -> LaneState:
     """The state of a lane. Raises UnreadableError."""
     session, _, text = value.partition(b"\n")
     try:
-        _, length, turn_at, examined, turns, rounds, notes, known = _LANE.validate_python(loads(text))
+        _, length, turn_at, examined, complete_from, turns, rounds, notes, known = _LANE.validate_python(loads(text))
         of_turn = [_bytes(turn) for turn in turns]
         kept = [
             KeptRound(position, time, of_turn[turn], tuple([_kept_call(*call) for call in calls]))
@@ -83,6 +86,7 @@ def lane_state(value: bytes) -> LaneState:
             length,
             turn_at,
             examined,
+            complete_from,
             continuation=AS_ONE if known is None else _kept_continuation(*known),
             session=session.decode(),
         )

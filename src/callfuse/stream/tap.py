@@ -1,6 +1,7 @@
 """The watcher of an answer of which no call needs holding: it looks at bytes that pass whatever it sees.
 
-It assembles calls for the ledger, and gives the verdicts of rungs that leave the answer alone.
+It assembles calls for the ledger, and gives the verdicts of rungs that leave the answer alone; without a judge there
+are none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,8 @@ from callfuse.dialects.base import Dialect, OpenCall, Remembered, Request, What,
 from callfuse.framing import EVENTS, Format
 from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
+from callfuse.policy.ignored import ignoring
+from callfuse.policy.settings import LoopSettings
 from callfuse.stream.judge import Judge
 from callfuse.stream.record import Record
 
@@ -37,12 +40,16 @@ class StreamTap:
         "_payload",
         "_reader",
         "_remembering",
+        "_settings",
         "frame_end",
         "idle",
     )
 
-    def __init__(self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS) -> None:
+    def __init__(
+        self, dialect: Dialect, request: Request, settings: LoopSettings, judge: Judge | None, form: Format = EVENTS
+    ) -> None:
         self._choices = request.choices
+        self._settings = settings
         self._judge = judge
         self._payload = form.payload
         self._framer = form.framer()
@@ -56,7 +63,7 @@ class StreamTap:
         self._remembering = remembering(dialect)
         self._answer = ""
         self.idle = self._framer.empty
-        self._left = judge.settings.max_response_bytes
+        self._left = settings.max_response_bytes
         self._cut: set[OpenCall] = set()
         self._finished = False
         self._broke = False
@@ -105,7 +112,8 @@ class StreamTap:
             record.answers.append(Remembered(self._answer))
         whole = [call for call in self._calls if call.closed and call.name and call not in self._cut]
         for choice in sorted({call.choice for call in whole}):
-            settle(record, self._judge, [call.complete() for call in whole if call.choice == choice])
+            calls = [call.complete() for call in whole if call.choice == choice]
+            _settle(record, calls, self._settings, self._judge)
         return record
 
 
@@ -114,14 +122,15 @@ class WholeTap:
 
     idle = False
 
-    __slots__ = ("_choices", "_chunks", "_dialect", "_judge", "_left")
+    __slots__ = ("_choices", "_chunks", "_dialect", "_judge", "_left", "_settings")
 
-    def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
+    def __init__(self, dialect: Dialect, request: Request, settings: LoopSettings, judge: Judge | None) -> None:
         self._choices = request.choices
         self._dialect = dialect
+        self._settings = settings
         self._judge = judge
         self._chunks: list[bytes] = []
-        self._left = judge.settings.max_response_bytes
+        self._left = settings.max_response_bytes
 
     def feed(self, chunk: bytes) -> None:
         """Look at a chunk."""
@@ -143,12 +152,12 @@ class WholeTap:
         if follower is not None and isinstance(payload, dict):
             record.answers.append(Remembered(follower.answer_id(payload)))
         for choice in self._dialect.read_whole(payload) if isinstance(payload, dict) else ():
-            settle(record, self._judge, choice.complete())
+            _settle(record, choice.complete(), self._settings, self._judge)
         return record
 
 
-def settle(record: Record, judge: Judge, calls: Sequence[ToolCall]) -> None:
+def _settle(record: Record, calls: Sequence[ToolCall], settings: LoopSettings, judge: Judge | None) -> None:
     """Keep a delivered round with the verdicts over it, none of which withholds."""
     if calls:
-        judge.own(calls)
-        record.keep(calls, judge.verdicts(calls) if judge.any_finding else ())
+        ignoring(calls, settings)
+        record.keep(calls, judge.verdicts(calls) if judge and judge.any_finding else ())

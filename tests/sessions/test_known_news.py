@@ -1,0 +1,108 @@
+"""What is kept of a lane shows that a round is new, so that most of a history need not be read: never wrongly."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse.detect import reach
+from callfuse.dialects.openai_chat.request import ChatRequest
+from callfuse.model import Round, Timeline
+from callfuse.policy.settings import LoopSettings
+from callfuse.sessions.ledger import LaneState
+from tests.detect.timelines import call
+from tests.sessions.talks import Ids, Lane, by_name, request, talk, without
+
+HELLO = "user: Hello."
+TOOLS = "abcdefghijklmnop"
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["seen"] * 6 + ["unseen", "withheld", "text", "dropped", "again", "user", "restart"]),
+        st.sampled_from(TOOLS),
+    ),
+    max_size=40,
+)
+IDS = st.sampled_from([None, by_name, without])
+"""None: those of vendors, each of which comes once."""
+
+
+@given(steps=STEPS, ids=IDS, window=st.sampled_from([2, 10]), max_rounds=st.sampled_from([10, 128]))
+def test_a_round_that_is_called_new_is_new(
+    steps: list[tuple[str, str]], ids: Ids | None, window: int, max_rounds: int
+) -> None:
+    """Whatever the client does, and whatever callfuse has not seen; but where ids tell nothing, rounds that have come
+    into a history behind callfuse's back are not told from those that they stand for."""
+    settings = LoopSettings(window=window)
+    state, parts, dropped = LaneState(), [HELLO], 0
+    made: list[str] = []
+    for at, (kind, tool) in enumerate(steps):
+        if ids and kind in ("unseen", "again"):
+            continue
+        drop = slice(1, 1 + 2 * dropped)
+        asked = request(*parts, ids=ids or _from(made), drop=drop)
+        conversation = talk(asked, state, settings)
+        _check(conversation.timeline, reach(settings))
+        id_ = ids(len(parts) - 1, tool) if ids else f"id{at}"
+        brings = [[call("!a", "")]] if kind == "withheld" else []
+        if kind in ("seen", "withheld"):
+            state = conversation.after([*brings, [call(tool, id_)]], [], 10.0 * at, max_rounds=max_rounds)
+        if kind in ("seen", "unseen", "withheld"):
+            parts.append(f"{tool}=x")
+            made.append(id_)
+        elif kind == "dropped":
+            dropped = min(dropped + 1, len(parts) - 1)
+        elif kind == "again" and dropped < len(parts) - 1:
+            parts.pop()
+            made.pop()
+        elif kind == "user":
+            parts, made, dropped = [f"user: {tool}"], [], 0
+        elif kind == "restart":
+            state = LaneState()
+
+
+def _from(made: Sequence[str]) -> Ids:
+    return lambda number, _: made[number]
+
+
+def _check(timeline: Timeline, size: int) -> None:
+    newest = timeline.at(0)
+    if newest is not None and not timeline.may_return(size):
+        before = Timeline([*timeline][1:]).window(size)
+        assert newest.signatures.isdisjoint(before)
+
+
+def test_only_the_newest_round_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A healthy session's next request; without the ledger it takes a window."""
+    lane = Lane()
+    parts = [HELLO]
+    for tool in TOOLS[:14]:
+        lane.answer(*parts, brings=[tool])
+        parts.append(f"{tool}=x")
+    read: list[Round | None] = []
+    rounds = ChatRequest.rounds
+
+    def counted(self: ChatRequest) -> Iterator[Round | None]:
+        for one in rounds(self):
+            read.append(one)
+            yield one
+
+    monkeypatch.setattr(ChatRequest, "rounds", counted)
+    assert not lane.look(*parts).timeline.may_return(10)
+    assert len(read) == 1
+    read.clear()
+    assert not talk(request(*parts)).timeline.may_return(10)
+    assert len(read) > 10
+
+
+@pytest.mark.parametrize("unseen", [0, 1])
+def test_what_the_ledger_lacks_is_read(unseen: int) -> None:
+    """A round that callfuse has not seen comes again: its lane says nothing of it."""
+    lane = Lane()
+    lane.answer(HELLO, brings=["a"])
+    parts = [HELLO, "a=x", *["b=x"] * unseen]
+    lane.answer(*parts, brings=["c"])
+    parts.append("c=x")
+    lane.answer(*parts, brings=["b"])
+    parts.append("b=x")
+    assert lane.look(*parts).timeline.may_return(10) is (unseen == 1)
