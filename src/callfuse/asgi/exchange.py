@@ -65,6 +65,33 @@ class Exchange:
     """One request that callfuse has read, and its answer. `came`: the body as the client has sent it, which may have
     lost commands since. `keeps_place`: the session has set something that must be found wherever a chain goes on."""
 
+    __slots__ = (
+        "_app",
+        "_body",
+        "_came",
+        "_continuing",
+        "_conversation",
+        "_dialect",
+        "_end",
+        "_hindsight",
+        "_holds",
+        "_host",
+        "_idle",
+        "_is_healthy",
+        "_keeps_place",
+        "_lane",
+        "_made",
+        "_mark",
+        "_may_withhold",
+        "_notes",
+        "_reads_all",
+        "_request",
+        "_send",
+        "_shape",
+        "_signed",
+        "_tap",
+    )
+
     _send: Send
     _body: RequestBody
 
@@ -153,9 +180,15 @@ class Exchange:
             return guarded.run(content)
         if content is not None or self._reads_all:
             scope = headers.for_body(scope, content, identity=self._reads_all)
-        self._request.drop_parsed()  # while a healthy answer comes, hardly anything asks for it
+        self._drop_read()
         self._send, self._body = send, body
         return self._app(scope, body.replay(content), self._watched)
+
+    def _drop_read(self) -> None:
+        """Let go of what was read: while a healthy answer comes, hardly anything asks for it."""
+        if self._is_healthy and self._hindsight is None:
+            self._conversation.drop_read()
+        self._request.drop_parsed()
 
     def _with_texts(self) -> bytes | None:
         """The request's body with warnings and notes in its results, and as a vendor that remembers can take it; None

@@ -95,6 +95,12 @@ class Conversation:
             rounds, self._new_to = Replayed(merged, 1), self._known_to_be_new()
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares, new_to=self._new_to)
 
+    def drop_read(self) -> None:
+        """Let go of the rounds that the request alone has brought; who asks for one has them read again."""
+        if not self._kept and self._rounds.at(0) is not None:
+            self._unread = self._history()
+            self._rounds.restart(iter(self._unread.__next__, None))
+
     @property
     def continuation(self) -> Continuation:
         """In what the vendor's memory and the client's differ."""
