@@ -198,15 +198,20 @@ class Conversation:
         return kept[: at + 1] + later
 
     def may_fail_again(self, rounds: Timeline | Replayed[Round] | None = None) -> bool:
-        """Whether a streak of one error may end with the newest round of the timeline, or of these: False is sure."""
+        """Whether a streak of one error may end with the newest round of the timeline, or of these: False is sure, and
+        mostly known without a look at results."""
+        shortest, past = shortest_streak(self.settings), rounds or self.timeline
+        if not shortest:
+            return False
         if self._new_to:  # then all these rounds are kept
-            shortest = shortest_streak(self.settings)
             kept = self._kept[-min(shortest, MIN_WINDOW_CALLS) :]
             if len({call.name for one in kept for call in one.delivered}) > 1:
                 return False
             if len(self._kept) < shortest and not self._state.complete_from:
                 return False
-        return may_end(rounds or self.timeline, self.settings)
+        elif past.at(shortest - 1) is None:
+            return False
+        return may_end(past, self.settings)
 
     def _known_to_be_new(self) -> int:
         """In a window of so many rounds, those that are kept show that no call of the newest round has come before.
