@@ -136,7 +136,7 @@ def test_looking_back_takes_nothing_of_the_timeline() -> None:
     """Also where nothing can be found, so that no round need be read for it."""
     for limit in (False, {"rounds": 4}):
         conversation = fresh(HELLO, *failing(2), "user: On.", "b=fine", detectors={"same_error": limit})
-        assert conversation.hindsight == []
+        assert not conversation.hindsight
         assert [round_.calls[0].name for round_ in conversation.timeline] == ["b"]
         assert [len(rounds) for rounds in conversation.timelines()] == [1, 2]
 
@@ -172,7 +172,7 @@ def test_a_healthy_history_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) ->
     """Then only its newest round is new."""
     parts = [HELLO, *(f"a{at}=fine" for at in range(5))]
     conversation = talk(asked(*parts))
-    assert conversation.hindsight == []
+    assert not conversation.hindsight
     coming = next(iter(asked(*parts, "a7").rounds()))
     assert coming is not None
     state = conversation.after([coming.calls], [], 1.0, max_rounds=128)

@@ -180,15 +180,11 @@ class Exchange:
             return guarded.run(content)
         if content is not None or self._reads_all:
             scope = headers.for_body(scope, content, identity=self._reads_all)
-        self._drop_read()
-        self._send, self._body = send, body
-        return self._app(scope, body.replay(content), self._watched)
-
-    def _drop_read(self) -> None:
-        """Let go of what was read: while a healthy answer comes, hardly anything asks for it."""
-        if self._is_healthy and self._hindsight is None:
+        if self._is_healthy and self._hindsight is None:  # then hardly anything asks for what was read
             self._conversation.drop_read()
         self._request.drop_parsed()
+        self._send, self._body = send, body
+        return self._app(scope, body.replay(content), self._watched)
 
     def _with_texts(self) -> bytes | None:
         """The request's body with warnings and notes in its results, and as a vendor that remembers can take it; None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from callfuse.calls.outcomes import Outcome
-from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence
+from callfuse.detect.detector import NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
 from callfuse.model import Replayed, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
@@ -39,18 +39,12 @@ def may_end(rounds: Timeline | Replayed[Round], settings: LoopSettings) -> bool:
     return _may_be(rounds, 0, tool, settings.for_tool(tool).settings)
 
 
-def shortest_streak(settings: LoopSettings) -> int:
-    """The fewest rounds that are found whatever their tool; 0 where none are."""
-    loosest = settings.for_tool(ANY_TOOL).settings
-    return loosest.detectors.same_error if loosest.enabled else 0
-
-
 def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:
     """Whether a streak may be among these rounds of one timeline: False is sure.
 
     One round in `same_error` is looked at; no streak is so short that it fits between two of them.
     """
-    shortest = shortest_streak(settings)
+    shortest = settings.shortest_streak
     return shortest > 0 and any(map(_may_have_failed, rounds[shortest - 1 :: shortest]))
 
 

@@ -291,6 +291,12 @@ class LoopSettings(Strict):
         limits = (own.no_news, own.same_error, own.unknown_tool, own.stagnation, own.cycle * _LONGEST_LAP)
         return 2 * self.poll_factor * max(self.max_repeats, self.max_repeats_changing, *limits)
 
+    @cached_property
+    def shortest_streak(self) -> int:
+        """The fewest rounds in which one error is found, whatever their tool; 0 where none are."""
+        loosest = self.for_tool(ANY_TOOL).settings
+        return loosest.detectors.same_error if loosest.enabled else 0
+
     @property
     def may_judge(self) -> bool:
         """Whether anything can be judged at all: else not one byte is parsed."""

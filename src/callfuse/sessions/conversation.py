@@ -16,15 +16,18 @@ retry or a restarted guard neither adds nor erases evidence:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from callfuse.calls.signature import Signature
 from callfuse.detect import Engine, reach
-from callfuse.detect.same_error import may_be_among, may_end, shortest_streak
+from callfuse.detect.same_error import may_be_among, may_end
 from callfuse.dialects.base import Continuation, Request
 from callfuse.model import MIN_WINDOW_CALLS, NOWHERE, READ_AT_ONCE, Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
+
+_NOTHING_SEEN: Final[Mapping[int, Round]] = {}
 
 
 class Conversation:
@@ -82,16 +85,18 @@ class Conversation:
         self._shift = 0
         self._has_dropped = False
         self._examined = 0
-        self._hindsight: list[tuple[Round, Finding]] | None = None
-        self._seen: dict[int, Round] = {}
-        self._kept: list[KeptRound] = []
+        self._hindsight: Sequence[tuple[Round, Finding]] | None = None
+        self._seen: Mapping[int, Round] = _NOTHING_SEEN
+        self._kept: Sequence[KeptRound] = ()
         self._at: int | None = None
         self._new_to = 0
         rounds, has_blocks = self._rounds, False
         if state.rounds and (kept := self._still_valid()):
             self._kept = kept
             has_blocks = True in [round_.blocked for round_ in kept]
-            merged = _merged(rounds, [*kept], self._at, self._shift, self._seen, with_all=self._has_dropped)
+            seen: dict[int, Round] = {}
+            self._seen = seen
+            merged = _merged(rounds, [*kept], self._at, self._shift, seen, with_all=self._has_dropped)
             rounds, self._new_to = Replayed(merged, 1), self._known_to_be_new()
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares, new_to=self._new_to)
 
@@ -135,7 +140,7 @@ class Conversation:
                     yield round_.position, call
 
     @property
-    def hindsight(self) -> list[tuple[Round, Finding]]:
+    def hindsight(self) -> Sequence[tuple[Round, Finding]]:
         """The rounds of the history whose results show a loop, each with what was found once its results were known.
 
         Of a history that has been looked at before, and showed nothing, only the newest round is new.
@@ -144,20 +149,20 @@ class Conversation:
             self._hindsight = self._look_back()
         return self._hindsight
 
-    def _look_back(self) -> list[tuple[Round, Finding]]:
-        shortest = shortest_streak(self.settings)
-        if not shortest:
-            return []
+    def _look_back(self) -> Sequence[tuple[Round, Finding]]:
+        shortest = self.settings.shortest_streak
+        if not shortest or (self.request.length < shortest and not self.chained):
+            return ()
         newest = self._rounds.at(0)
         if newest is not None and (self.chained or newest.position <= self._examined):
             finding = self._found_in_newest()
-            return [(newest, finding)] if finding else []
+            return ((newest, finding),) if finding else ()
         rounds = self._rounds.slice(0, shortest)
         before = rounds[-1].position if rounds else self.request.length
         if max(len(rounds), before) < shortest and not self.chained:  # nor can there be a streak in earlier timelines
-            return []
+            return ()
         suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
-        return [found for rounds in suspect for found in self._found_among(rounds)]
+        return tuple([found for rounds in suspect for found in self._found_among(rounds)])
 
     def _found_among(self, rounds: Sequence[Round]) -> Iterator[tuple[Round, Finding]]:
         findings = Engine(self.as_of(rounds), self.settings).hindsights()
@@ -200,7 +205,7 @@ class Conversation:
     def may_fail_again(self, rounds: Timeline | Replayed[Round] | None = None) -> bool:
         """Whether a streak of one error may end with the newest round of the timeline, or of these: False is sure, and
         mostly known without a look at results."""
-        shortest, past = shortest_streak(self.settings), rounds or self.timeline
+        shortest, past = self.settings.shortest_streak, rounds or self.timeline
         if not shortest:
             return False
         if self._new_to:  # then all these rounds are kept
@@ -266,7 +271,7 @@ class Conversation:
         newest = self._rounds.at(0)
         if newest is not None and self.chained:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
-        seen, kept = self._seen, self._kept[-max_rounds:]
+        seen, kept = self._seen, [*self._kept[-max_rounds:]]
         complete_from = max(0, self._state.complete_from - self._shift) if kept else 0
         if self.chained:
             complete_from = self.request.length + 1  # nobody knows what the vendor has
@@ -291,7 +296,7 @@ class Conversation:
             dict(list(texts.items())[-max_rounds:]),
             length,
             self._turn_at,
-            examined=length if self._hindsight == [] else 0,
+            examined=length if self._hindsight == () else 0,
             complete_from=complete_from,
         )
 

@@ -145,10 +145,14 @@ def calls_of(message: Payload) -> tuple[ToolCall, ...]:
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
-    function = function if isinstance(function, dict) else {}
-    arguments = function.get("arguments")
-    text = arguments if isinstance(arguments, str) else "" if arguments is None else dumps(arguments).decode()
-    return ToolCall(id_ if isinstance(id_, str) else "", str(function.get("name") or ""), text)
+    try:
+        name, arguments = function["name"], function["arguments"]
+    except (KeyError, TypeError):
+        function = function if isinstance(function, dict) else {}
+        name, arguments = function.get("name"), function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = "" if arguments is None else dumps(arguments).decode()
+    return ToolCall(id_ if isinstance(id_, str) else "", name if isinstance(name, str) else str(name or ""), arguments)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
