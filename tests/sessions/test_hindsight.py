@@ -179,7 +179,7 @@ def test_a_healthy_history_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) ->
     assert state.examined == conversation.request.length
     later = talk(asked(*parts, "a7=fine"), state)
     monkeypatch.setattr(Conversation, "timelines", None)  # whoever looked back further would fail
-    assert later.hindsight == []
+    assert not later.hindsight
 
 
 def test_a_history_that_was_cut_is_looked_at_anew() -> None:

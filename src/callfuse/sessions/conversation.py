@@ -26,6 +26,7 @@ from callfuse.model import MIN_WINDOW_CALLS, NOWHERE, READ_AT_ONCE, Finding, Rep
 from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
+from callfuse.sessions.merging import find, merged
 
 _NOTHING_SEEN: Final[Mapping[int, Round]] = {}
 
@@ -96,8 +97,8 @@ class Conversation:
             has_blocks = True in [round_.blocked for round_ in kept]
             seen: dict[int, Round] = {}
             self._seen = seen
-            merged = _merged(rounds, [*kept], self._at, self._shift, seen, with_all=self._has_dropped)
-            rounds, self._new_to = Replayed(merged, 1), self._known_to_be_new()
+            both = merged(rounds, [*kept], self._at, self._shift, seen, with_all=self._has_dropped)
+            rounds, self._new_to = Replayed(both, 1), self._known_to_be_new()
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares, new_to=self._new_to)
 
     def drop_read(self) -> None:
@@ -242,7 +243,7 @@ class Conversation:
         """The kept rounds since the last real user message before `end`, and which of them is the request's newest."""
         self._turn_at, self._turn = self.request.turn(end)
         kept = [round_ for round_ in self._state.rounds if round_.turn == self._turn]
-        return kept, _find(newest, kept, 0)
+        return kept, find(newest, kept, 0)
 
     def _compacted(self, turn_at: int, turn: bytes) -> list[KeptRound]:
         """What of the kept rounds belongs to a history without rounds."""
@@ -321,47 +322,6 @@ def _ignoring(rounds: Iterable[Round | None], settings: LoopSettings) -> Iterato
         yield round_
 
 
-def _merged(
-    rounds: Iterable[Round],
-    kept: list[KeptRound],
-    at: int | None,
-    shift: int,
-    seen: dict[int, Round],
-    *,
-    with_all: bool,
-) -> Iterator[Round]:
-    """The rounds of request and ledger, newest first; those that are both stand in `seen`. `at`: which of those kept
-    the first is.
-
-    No method, as a generator of an object that holds it would keep a request's body until the collector comes.
-    """
-    for round_ in rounds:
-        if at is None and kept:
-            at = _find(round_, kept, shift)
-        if at is None:
-            yield round_
-            continue
-        if at + 1 < len(kept):
-            yield from [one.restored() for one in reversed(kept[at + 1 :]) if not one.delivered]
-        known = kept[at]
-        del kept[at:]
-        at = None
-        seen[id(known)] = round_
-        yield _joined(round_, known)
-    yield from (one.restored() for one in reversed(kept) if with_all or not one.delivered)
-
-
-def _joined(round_: Round, kept: KeptRound) -> Round:
-    """A round of the request with what the ledger knows of it."""
-    round_.time = kept.time
-    for call, known in zip(round_.calls, kept.delivered, strict=True):
-        call.place = known.place
-    if len(kept.calls) == len(kept.delivered):
-        return round_
-    gone = tuple(call.restored() for call in kept.calls if call.withheld)
-    return Round(gone + round_.calls, round_.position, kept.time)
-
-
 def _timelines(history: Iterator[Round | None]) -> Iterator[list[Round]]:
     """The rounds of a history, newest first, parted at its real user messages."""
     rounds: list[Round] = []
@@ -391,24 +351,3 @@ def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: by
         for call in calls
     )
     return KeptRound(position, time, turn, kept)
-
-
-def _find(round_: Round, kept: Sequence[KeptRound], shift: int) -> int | None:
-    """Which of the kept rounds this is: the one at its very place, or else, where the client has dropped some, the
-    newest that is the same. Ids may be missing or repeat, so that more than one can be the same."""
-    there = round_.position + shift
-    for at in reversed(range(len(kept))):
-        if kept[at].position == there and _same(round_, kept[at]):
-            return at
-    return next((at for at in reversed(range(len(kept))) if _same(round_, kept[at])), None)
-
-
-def _same(round_: Round, kept: KeptRound) -> bool:
-    """Whether a round of the request is this kept one: the same calls under the same ids, where there are ids."""
-    delivered = kept.delivered
-    if len(delivered) != len(round_.calls):
-        return False
-    for mine, known in zip(round_.calls, delivered, strict=True):
-        if mine.name != known.name or not is_same_id(mine.id, known.id) or mine.signature != known.signature:
-            return False
-    return True
