@@ -207,7 +207,7 @@ class Engine:
         """Whether a call waits for something by what it is, or one of the stretch before it has waited; stretches share
         calls, and one that did not is asked only once."""
         if not self._awake.issuperset(stretch):
-            new = [one for one in stretch if one not in self._awake]
+            new = [one for one in stretch if one not in self._awake] if self._awake else stretch
             if have_waited(new, self.settings):
                 return True
             self._awake.update(new)

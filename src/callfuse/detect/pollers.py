@@ -5,6 +5,7 @@ lies outside (429, 5xx, a denied permission).
 """
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any, Final
 
 from callfuse.jsontext import NotJSON, loads
@@ -30,28 +31,28 @@ def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     different = {call.signature: call for call in calls}.values()
     if True in [settings.for_tool(name).poller for name in {call.full_name for call in different}]:
         return True
-    arguments = [call.arguments for call in different]
-    texts = [one for one in arguments if isinstance(one, str) and len(one) <= LONG]
-    values = [one for one in arguments if not isinstance(one, str)]
-    return any(map(_says_so, texts + values if _has_word("\n".join(texts)) else values))
-
-
-def _has_word(text: str) -> bool:
-    """Whether it has one of the words that are in each of the values."""
-    lowered = text.lower()
-    return "poll" in lowered or "wait" in lowered or "sleep" in lowered or "status" in lowered
+    return True in [_says_so(call.arguments) for call in different]
 
 
 def _says_so(arguments: Any) -> bool:
     if isinstance(arguments, str):
-        if len(arguments) > LONG:
-            return False
-        if not _has_word(arguments):
-            return False
-        try:
-            arguments = loads(arguments)
-        except NotJSON:
-            return False
+        return len(arguments) <= LONG and _text_says_so(arguments)
+    return _value_says_so(arguments)
+
+
+@lru_cache(maxsize=4096)
+def _text_says_so(arguments: str) -> bool:
+    """A history comes again with each request of its session, and a loop's calls in each of its rounds."""
+    lowered = arguments.lower()
+    if not ("poll" in lowered or "wait" in lowered or "sleep" in lowered or "status" in lowered):
+        return False  # one of these is in each of the values
+    try:
+        return _value_says_so(loads(arguments))
+    except NotJSON:
+        return False
+
+
+def _value_says_so(arguments: Any) -> bool:
     if not isinstance(arguments, dict):
         return False
     return any(isinstance(value := arguments.get(key), str) and value.lower() in VALUES for key in KEYS)
