@@ -11,7 +11,7 @@ from typing import Final
 from callfuse.calls.outcomes import Outcome, same_outcome
 from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
-from callfuse.detect.streak import is_unread, recent
+from callfuse.detect.streak import is_unread, recent, said_again
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -53,22 +53,25 @@ class Cycle:
 def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evidence]]:
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
-    newest = [round_.signatures for round_ in islice(recent(timeline, settings), 1 + LENGTHS[-1])]
+    past = recent(timeline, settings)
+    newest = [round_.signatures for round_ in islice(past, 1 + LENGTHS[-1])]
     if len(set(newest)) < 2:
         return laps
     for length in LENGTHS:
         # A cheap look first. The pending round is to end a lap: of the one before it only one round is needed.
-        if len(newest) <= length or newest[0] != newest[length] or len(set(newest[:length])) < 2:
+        before = newest[length : 2 * length - 1]
+        if not before or before != newest[: len(before)] or len(set(newest[:length])) < 2:
             continue
         rounds = _rounds(timeline, settings, length)
         due = rounds[length - 1]
-        earlier = next(islice(recent(timeline, settings), len(rounds), None), None)
-        if len(rounds) == 2 * length - 1 and earlier and earlier.signatures == due.signatures:
-            continue  # what is due brought something else each time: it may do so again
+        if len(rounds) == 2 * length - 1:
+            earlier = next(islice(past, len(rounds), None), None)
+            if earlier and earlier.signatures == due.signatures:
+                continue  # what is due brought something else each time: it may do so again
         del rounds[_from_news(timeline, settings, len(rounds), length) :]
         if len(rounds) < 2 * length - 1:
             continue
-        lap = (*reversed(rounds[: length - 1]), due)
+        lap = (*rounds[: length - 1][::-1], due)
         evidence = Evidence(
             (1 + len(rounds)) // length, calls_of(rounds), whole_round=due.signatures, lap=tuple(map(_named, lap))
         )
@@ -100,22 +103,22 @@ def _named(round_: Round) -> str:
 
 def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
     """The newest rounds as far as they are laps of this length."""
+    is_wide = length > settings.window
+    same = 0 if is_wide else said_again(timeline, settings, length)
     past = iter(recent(timeline, settings))
-    rounds = [*islice(past, length)]
+    rounds = [*islice(past, length + same)]
     known: dict[int, dict[Signature, Outcome | None]] = {}
-    says = [one.said for one in rounds]
-    for index, earlier in enumerate(past):
-        if length > settings.window and timeline.news(index, settings.window):
+    for index, earlier in enumerate(past, same):
+        if is_wide and timeline.news(index, settings.window):
             break
-        says_earlier = earlier.said
-        if says_earlier is None or says_earlier != says[index]:
-            later, brought = rounds[index], known.setdefault(index % length, {})
+        later = rounds[index]
+        if later.said != earlier.said:
+            brought = known.setdefault(index % length, {})
             if later.signatures != earlier.signatures:
                 break
             if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):
                 break
         rounds.append(earlier)
-        says.append(says_earlier)
     return rounds
 
 

@@ -5,11 +5,12 @@ only the signatures need be known.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 from callfuse.calls.outcomes import same_outcome
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.pollers import polls
-from callfuse.detect.streak import is_unread, recent
+from callfuse.detect.streak import is_unread, recent, said_again
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -50,22 +51,41 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     rounds: list[Round] = []
     size = settings.window
     says: list[object] = []
-    read = 0
-    for index, round_ in enumerate(recent(timeline, settings)):
-        if index > 1 and read <= index + size:  # most streaks end before: then nobody asks what else came back
-            before, read = read, 2 * index + size + 1
-            says += [one.said for one in timeline.slice(before, read)]
-        mine = says[index] if says else None
-        if mine is None or mine not in says[index + 1 : index + 1 + size]:
-            for call in round_.distinct:
-                if not _is_known(timeline, index, call, size):
-                    return Evidence(1 + len(rounds), calls_of(rounds))
+    reach = 2
+    past = iter(recent(timeline, settings))
+    for round_ in past:
+        index = len(rounds)
+        if index > 1:
+            if timeline.news(index, size):
+                break
+            if reach <= index:
+                while reach <= index:
+                    reach = 2 * reach + 1
+                says += [one.said for one in timeline.slice(len(says), reach + size)]
+        if not (says and says[index] in says[index + 1 : index + 1 + size]):
+            distance = _known_before(timeline, index, round_, size)
+            if not distance:
+                break
         rounds.append(round_)
+        if index == 1 and distance <= size:  # most streaks end before: then nobody asks what else came back
+            rounds += islice(past, max(0, said_again(timeline, settings, distance) - 2))
     return Evidence(1 + len(rounds), calls_of(rounds))
 
 
-def _is_known(timeline: Timeline, index: int, call: ToolCall, size: int) -> bool:
-    """Whether a call of the newest round but `index`, with what came of it, is one of the window before.
+def _known_before(timeline: Timeline, index: int, round_: Round, size: int) -> int:
+    """How many rounds before the newest but `index` what one of its calls brought had come of it; 0 where not all are
+    of the window."""
+    distance = 0
+    for call in round_.distinct:
+        distance = _distance(timeline, index, call, size)
+        if not distance:
+            break
+    return distance
+
+
+def _distance(timeline: Timeline, index: int, call: ToolCall, size: int) -> int:
+    """How many rounds before the newest but `index` one of its calls is, with what came of it; 0 where it is not of the
+    window.
 
     A withheld one brought nothing; an outcome of which nobody knows may be any.
     """
@@ -73,11 +93,11 @@ def _is_known(timeline: Timeline, index: int, call: ToolCall, size: int) -> bool
         return call.signature not in timeline.news(index, size)
     name, signature, outcome = call.name, call.signature, call.outcome
     if outcome is None and is_unread(call):
-        return False
-    for round_ in timeline.rounds_of_window(size, before=index + 1):
+        return 0
+    for distance, round_ in enumerate(timeline.rounds_of_window(size, before=index + 1), 1):
         earlier = round_.find(name, signature)
         if earlier and not earlier.withheld:
             before = earlier.outcome
             if same_outcome(before, outcome) and not (before is None and is_unread(earlier)):
-                return True
-    return False
+                return distance
+    return 0

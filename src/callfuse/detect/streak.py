@@ -1,6 +1,9 @@
 """What ends a streak, whatever it is of: a pause, a successful change of state, an outcome that is another."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, takewhile, tee
+from operator import attrgetter, eq
+from typing import Final
 
 from callfuse.calls.outcomes import OutcomeKind
 from callfuse.model import InBlocks, Round, Timeline, ToolCall
@@ -12,6 +15,8 @@ Own = Callable[[ToolCall], bool]
 COUNTED = 250
 """Rounds of a streak are counted this far, or as far as a limit reaches: a higher count says nothing more."""
 
+_SAID: Final = attrgetter("said")
+
 
 def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -> Iterable[Round]:
     """The rounds of the timeline, newest first, up to a pause or a successful call that has changed something.
@@ -19,7 +24,18 @@ def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -
     A change of state ends every streak but its `own`.
     """
     rounds = timeline.remembered(_unbroken, settings)
-    return _unchanged(timeline, settings, rounds, own) if settings.has_state_changing else rounds
+    return InBlocks(_unchanged(timeline, settings, rounds, own)) if settings.has_state_changing else rounds
+
+
+def said_again(timeline: Timeline, settings: LoopSettings, length: int) -> int:
+    """How many of the newest rounds say just what the one says that is so many rounds before: most of a loop at a
+    glance. Outcomes are read as far as that goes."""
+    return timeline.remembered(_said_again, settings, length)
+
+
+def _said_again(timeline: Timeline, settings: LoopSettings, length: int) -> int:
+    later, earlier = tee(map(_SAID, recent(timeline, settings)))
+    return sum(takewhile(bool, map(eq, later, islice(earlier, length, None))))
 
 
 def _unbroken(timeline: Timeline, settings: LoopSettings) -> Iterable[Round]:
@@ -44,6 +60,9 @@ def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[list[
 def _before_pause(rounds: Sequence[Round], later: float | None, settings: LoopSettings) -> int:
     """How many of the rounds, newest first, come before a pause; `later` is the time of the round after them."""
     limit_s = settings.ttl_seconds
+    times = [time for round_ in rounds if (time := round_.time) is not None]
+    if not times or max(later or 0.0, *times) - min(times) <= limit_s:  # what most are at a glance
+        return len(rounds)
     for index, round_ in enumerate(rounds):
         time = round_.time
         if time is not None and is_pause(time, later, limit_s):
@@ -52,12 +71,14 @@ def _before_pause(rounds: Sequence[Round], later: float | None, settings: LoopSe
     return len(rounds)
 
 
-def _unchanged(timeline: Timeline, settings: LoopSettings, rounds: Iterable[Round], own: Own | None) -> Iterator[Round]:
+def _unchanged(
+    timeline: Timeline, settings: LoopSettings, rounds: Iterable[Round], own: Own | None
+) -> Iterator[list[Round]]:
     for index, round_ in enumerate(rounds):
         changes = timeline.remembered(_changes, settings, index)
         if any(not (own and own(call)) for call in changes):
             return
-        yield round_
+        yield [round_]
 
 
 def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:

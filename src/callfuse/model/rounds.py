@@ -40,15 +40,20 @@ class Round:
 
     @property
     def said(self) -> object:
-        """What it calls and what that brought, to be compared at a glance: None where not all of it is known."""
+        """What it calls and what that brought, to be compared at a glance: equal to nothing where not all of it is
+        known."""
         if self._said is None:
             calls = self.calls
             if len(calls) == 1:
-                outcome = None if calls[0].withheld else calls[0].outcome
-                self._said = outcome and (calls[0].signature, outcome.digest)
+                (one,) = calls
+                if one.withheld or not (came := one._outcome or one.outcome):
+                    return object()
+                self._said = one._signature or one.signature, came.digest
             else:
                 known = [(one.signature, came.digest) for one in calls if not one.withheld and (came := one.outcome)]
-                self._said = frozenset(known) if len(known) == len(calls) else None
+                if len(known) < len(calls):
+                    return object()
+                self._said = frozenset(known)
         return self._said
 
     @property
@@ -68,8 +73,8 @@ class Round:
     def find(self, name: str, signature: Signature) -> ToolCall | None:
         """What is here of this tool with this signature."""
         if len(self.calls) == 1:
-            call = self.calls[0]
-            return call if call.name == name and call.signature == signature else None
+            (one,) = self.calls
+            return one if one.name == name and (one._signature or one.signature) == signature else None
         equal = self._by_signature().get(signature)
         return _one(equal) if equal else None
 
