@@ -3,7 +3,7 @@
 A round with a new call is progress: findings that end on news are void in it, streamed or not.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -268,12 +268,12 @@ class Engine:
         for one in stretch:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
-        earlier: Iterable[ToolCall | None] = ()
-        size = reach(self.settings)
-        if self.past.knows(call.signature, size):
-            earlier = (round_.find(call.name, call.signature) for round_ in self.past.rounds_of_window(size))
-        outcomes = (one.outcome for one in chain(earlier, stretch) if one and not one.withheld)
-        return next((outcome.text for outcome in outcomes if outcome), "")
+        window = self.past.rounds_of_window(reach(self.settings))
+        earlier = [round_.find(call.name, call.signature) for round_ in window]
+        for one in chain(earlier, stretch):
+            if one and not one.withheld and one.outcome:
+                return one.outcome.text
+        return ""
 
 
 def _limits(settings: LoopSettings, name: str, *, returns: bool) -> Mapping[Detector, Limits]:

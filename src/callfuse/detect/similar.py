@@ -64,12 +64,14 @@ def _streak(timeline: Timeline, settings: LoopSettings, newest: ToolCall) -> tup
             break
         likeness, one = found
         came = None if one.withheld else one.outcome
-        if outcome and came and came is not outcome and not _both_failed(outcome, came):
+        if came is not outcome and outcome and came and not _both_failed(outcome, came):
             likeness = min(likeness, outcomes_alike(outcome, came, settings))
         if likeness < threshold:
             break
         streak.append(one)
-        least, outcome = min(least, likeness), outcome or came
+        if likeness < least:
+            least = likeness
+        outcome = outcome or came
     return tuple(streak), least
 
 

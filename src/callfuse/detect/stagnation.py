@@ -53,15 +53,15 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> tuple[tuple[ToolCall,
         for one in calls:
             if one.withheld:
                 continue
-            outcome = one.outcome
-            if outcome is None or one.signature in before:
+            signature, outcome = one.signature, one.outcome
+            if outcome is None or signature in before:
                 return tuple(streak[:newer]), before, least
             first = first or _first(calls)
             if first is not outcome and first.digest != outcome.digest:
                 likeness = min(likeness, outcomes_alike(first, outcome, settings))
                 if likeness < (settings.similarity_threshold or 1):
                     return tuple(streak[:newer]), before, least
-            before[one.signature] = newer
+            before[signature] = newer
             streak.append(one)
         least = likeness
     return tuple(streak), before, least
