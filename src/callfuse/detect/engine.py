@@ -4,7 +4,6 @@ A round with a new call is progress: findings that end on news are void in it, s
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -103,6 +102,8 @@ class Engine:
         if not name:
             return
         for detector in self._limits(ANY_TOOL):
+            if detector.of_any_tool:
+                continue  # asked below, of any call
             for call in self._recurring(detector).get(name, ()):
                 own = self._limits(call.full_name).get(detector)
                 yield from self._hits(call, {detector: own} if own else {})
@@ -269,9 +270,9 @@ class Engine:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
         window = self.past.rounds_of_window(reach(self.settings))
-        earlier = [round_.find(call.name, call.signature) for round_ in window]
-        for one in chain(earlier, stretch):
-            if one and not one.withheld and one.outcome:
+        earlier = [same for round_ in window if (same := round_.find(call.name, call.signature))]
+        for one in (*earlier, *stretch):
+            if not one.withheld and one.outcome:
                 return one.outcome.text
         return ""
 

@@ -75,17 +75,25 @@ class Repeat(RepeatChanging):
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The same calls before this one as far as their outcomes are equal."""
-        streak = _with_equal_outcomes(timeline.remembered(_streak, settings, call.name, call.signature))
+        streak = repeated(timeline, settings, call)
         return Evidence(1 + len(streak), streak) if streak else None
 
 
-def _with_equal_outcomes(streak: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def repeated(timeline: Timeline, settings: LoopSettings, call: ToolCall) -> tuple[ToolCall, ...]:
+    """The same calls before the pending one with equal outcomes, newest first."""
+    return timeline.remembered(_with_equal_outcomes, settings, call.name, call.signature)
+
+
+def _with_equal_outcomes(
+    timeline: Timeline, settings: LoopSettings, name: str, signature: Signature
+) -> tuple[ToolCall, ...]:
     """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
+    streak = timeline.remembered(_streak, settings, name, signature)
     outcome: Outcome | None = None
     for index, call in enumerate(streak if len(streak) > 1 else ()):  # outcomes cost something to know
-        if call.withheld or (call.outcome is outcome is not None):
+        if call.withheld or ((came := call.outcome) is outcome is not None):
             continue
-        if is_unread(call) or not same_outcome(outcome, call.outcome):
+        if is_unread(call) or not same_outcome(outcome, came):
             return streak[:index]
-        outcome = outcome or call.outcome
+        outcome = outcome or came
     return streak

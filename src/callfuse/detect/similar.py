@@ -11,6 +11,7 @@ from typing import Final
 
 from callfuse.calls.outcomes import Outcome, OutcomeKind
 from callfuse.detect.detector import Evidence, twice
+from callfuse.detect.repeat import repeated
 from callfuse.detect.similarity import alike, outcomes_alike
 from callfuse.detect.streak import recent
 from callfuse.model import Kind, Round, Timeline, ToolCall
@@ -55,10 +56,14 @@ def _streak(timeline: Timeline, settings: LoopSettings, newest: ToolCall) -> tup
     for every pending call that this one is most like."""
     most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
     threshold = settings.similarity_threshold or 1
-    streak = [newest]
+    rounds = _rounds(timeline, newest, settings)
+    streak = _repeated(timeline, newest, rounds, settings)[:most]
     least = 1.0
-    outcome = None if newest.withheld else newest.outcome
-    for round_ in islice(_rounds(timeline, newest, settings), 1, most):
+    outcome: Outcome | None = None
+    for one in streak:
+        if outcome := None if one.withheld else one.outcome:
+            break
+    for round_ in islice(rounds, len(streak), most):
         found = _most_like(timeline, streak[-1], round_, settings)
         if found is None:
             break
@@ -73,6 +78,22 @@ def _streak(timeline: Timeline, settings: LoopSettings, newest: ToolCall) -> tup
             least = likeness
         outcome = outcome or came
     return tuple(streak), least
+
+
+def _repeated(timeline: Timeline, newest: ToolCall, rounds: Iterable[Round], settings: LoopSettings) -> list[ToolCall]:
+    """A call of the newest round with those before it that are known to be equal, each the only one of its round."""
+    second = timeline.at(1)
+    if second is None or not settings.max_repeats:  # `repeat` has not read their outcomes
+        return [newest]
+    first = second.calls[0]
+    if first.name != newest.name or first.signature != newest.signature:  # what most are at a glance
+        return [newest]
+    streak = []
+    for round_, one in zip(rounds, repeated(timeline, settings, newest), strict=False):
+        if len(round_.calls) > 1 or one.full_name != newest.full_name:
+            break
+        streak.append(one)
+    return streak or [newest]
 
 
 def _before(timeline: Timeline, settings: LoopSettings, call: ToolCall) -> tuple[float, ToolCall] | None:

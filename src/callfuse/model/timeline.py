@@ -100,8 +100,11 @@ class Timeline:
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
-        if self.is_short and not _has_nameless(self._rounds):
-            return self
+        if self.is_short:
+            names = [call.name for round_ in self._rounds for call in round_.calls]
+            if "" not in names:
+                self._calls_at_most = len(names)
+                return self
         return Timeline(InBlocks(_named(self)), self.now, has_blocks=self.has_blocks, declares=self._declares)
 
     def remembered(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
