@@ -4,6 +4,7 @@ A round with a new call is progress: findings that end on news are void in it, s
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -270,10 +271,10 @@ class Engine:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
         window = self.past.rounds_of_window(reach(self.settings))
-        earlier = [same for round_ in window if (same := round_.find(call.name, call.signature))]
-        for one in (*earlier, *stretch):
-            if not one.withheld and one.outcome:
-                return one.outcome.text
+        earlier = (round_.find(call.name, call.signature) for round_ in window)
+        for last in chain(earlier, stretch):
+            if last and not last.withheld and last.outcome:
+                return last.outcome.text
         return ""
 
 

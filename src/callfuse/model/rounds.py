@@ -33,9 +33,11 @@ class Round:
     def signatures(self) -> frozenset[Signature]:
         """What it calls."""
         if self._signatures is None:
-            calls = self.calls
-            signatures = (calls[0].signature,) if len(calls) == 1 else [call.signature for call in calls]
-            self._signatures = frozenset(signatures)
+            if len(self.calls) == 1:
+                (one,) = self.calls
+                self._signatures = frozenset((one._signature or one.signature,))
+            else:
+                self._signatures = frozenset([one.signature for one in self.calls])
         return self._signatures
 
     @property

@@ -35,6 +35,7 @@ class Timeline:
         "_remembered",
         "_returns",
         "_rounds",
+        "_window",
         "has_blocks",
         "now",
     )
@@ -53,7 +54,8 @@ class Timeline:
         self._declares = declares
         self._calls_at_most: int | None = None
         self._lacks: dict[str, bool] = {}
-        self._returns: tuple[int, bool] | None = (new_to, False) if new_to else None
+        self._returns: tuple[int, bool] | None = None
+        self._window: tuple[int, dict[Signature, ToolCall]] | None = None
         self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 
@@ -118,6 +120,8 @@ class Timeline:
 
     def knows(self, signature: Signature, size: int) -> bool:
         """Whether a call is in the window of `size` rounds."""
+        if self._window is not None and self._window[0] == size:
+            return signature in self._window[1]
         for round_ in self.rounds_of_window(size):  # noqa: SIM110 - the newest has a loop's call, without a generator
             if signature in round_.signatures:
                 return True
@@ -125,7 +129,10 @@ class Timeline:
 
     def window(self, size: int) -> dict[Signature, ToolCall]:
         """The calls of the window of `size` rounds, one of each signature."""
-        return {call.signature: call for round_ in self.rounds_of_window(size) for call in round_.calls}
+        if self._window is None or self._window[0] != size:
+            rounds = self.rounds_of_window(size)
+            self._window = size, {call.signature: call for round_ in rounds for call in round_.calls}
+        return self._window[1]
 
     def news(self, index: int, size: int) -> frozenset[Signature]:
         """The signatures with which the newest round but `index` was new: not among the `size` rounds before it."""
