@@ -55,19 +55,21 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     past = iter(recent(timeline, settings))
     for round_ in past:
         index = len(rounds)
-        if index > 1:
-            if timeline.news(index, size):
-                break
+        if index > 1:  # most streaks end before: then nobody asks what else came back
             if reach <= index:
                 while reach <= index:
                     reach = 2 * reach + 1
                 says += [one.said for one in timeline.slice(len(says), reach + size)]
-        if not (says and says[index] in says[index + 1 : index + 1 + size]):
-            distance = _known_before(timeline, index, round_, size)
-            if not distance:
+            if says[index] in says[index + 1 : index + 1 + size]:
+                rounds.append(round_)
+                continue
+            if timeline.news(index, size):
                 break
+        distance = _known_before(timeline, index, round_, size)
+        if not distance:
+            break
         rounds.append(round_)
-        if index == 1 and distance <= size:  # most streaks end before: then nobody asks what else came back
+        if index == 1 and distance <= size:  # what most of a loop is at a glance
             rounds += islice(past, max(0, said_again(timeline, settings, distance) - 2))
     return Evidence(1 + len(rounds), calls_of(rounds))
 
