@@ -45,6 +45,7 @@ def test_by_name(tool: str, waits: bool) -> None:
         ('["poll"]', False),
         ('{"action": "poll"', False),
         ('{"action": "poll", "text": "' + "x" * 500 + '"}', False),
+        ('"{\\"action\\": \\"poll\\"}"', False),
         ("", False),
         (None, False),
     ],

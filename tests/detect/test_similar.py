@@ -6,7 +6,7 @@ from callfuse.detect import Engine
 from callfuse.detect.similar import MOST, Similar
 from callfuse.model import Kind, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
-from tests.detect.timelines import Rule
+from tests.detect.timelines import Rule, call
 
 RULE = Rule(Similar(), similarity_threshold=0.5)
 
@@ -93,3 +93,17 @@ def test_a_finding_names_what_it_rests_on() -> None:
     assert finding is not None
     assert (finding.kind, finding.calls, finding.ends_on_news) == (Kind.SIMILAR, ("id0", "id1"), False)
     assert (round(finding.confidence, 2), finding.previous) == (0.67, "came back x")
+
+
+def test_what_is_equal_goes_on_as_what_is_alike() -> None:
+    """Equal calls at the end of a streak, alone in their rounds or not, under the full name of their tool."""
+    assert RULE.count("a112=x", "a111=x", "a111=x", "a111=x", pending="a113") == 5
+    assert RULE.count("a112=x", "a111=x b=y", "a111=x", "a111=x", pending="a113") == 5
+    assert RULE.count("a112=x", "a111=!e", "a111=x", "a111=x", pending="a113") == 3
+    assert RULE.count("a112=x", "a111=x", "a111=x", pending="a113", max_repeats=0) == 4
+    spaced = ToolCall("1", "a", '{"n":111}', namespace="s", outcome=call("a=x").outcome)
+    bare = ToolCall("2", "a", "", signature=spaced.signature, outcome=call("a=x").outcome, dropped=True)
+    past = Timeline([Round((one,), 1) for one in (spaced, bare, bare)])
+    finding = Engine(past, LoopSettings(max_repeats=2, similarity_threshold=0.5)).found(Similar(), spaced)
+    assert finding is not None
+    assert finding.count == 2

@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.similar import Similar
-from callfuse.detect.streak import COUNTED, recent
+from callfuse.detect.streak import COUNTED, recent, said_again
 from callfuse.model import Timeline
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import Rule, call, rounds, timeline
@@ -92,3 +92,23 @@ def test_a_dropped_round_counts_if_somebody_read_its_result() -> None:
     assert REPEAT.count("-a", "-a", "a=x") == 0
     assert REPEAT.count("-a=x", "-a", "a=x", "a=x") == 3
     assert call("-a").dropped
+
+
+@pytest.mark.parametrize(
+    ("texts", "length", "expected"),
+    [
+        ("a=x b=y a=x b=y a=x", 2, 3),
+        ("b=y a=x b=x a=x", 2, 1),
+        ("b=y a=x b=x a=x", 1, 0),
+        ("a=x a=x !a a=x a=x", 1, 1),
+        ("a a a", 1, 0),
+        ("a=x", 1, 0),
+        ("", 1, 0),
+    ],
+)
+def test_how_far_a_loop_goes_on(texts: str, length: int, expected: int) -> None:
+    """Without a look at one result beyond its end; what nobody knows is no part of it."""
+    past = timeline(*texts.split())
+    assert said_again(past, LoopSettings(), length) == expected
+    beyond = past.slice(expected + length + 1, 100)
+    assert [one.seen_outcome for round_ in beyond for one in round_.calls] == [None] * len(beyond)
