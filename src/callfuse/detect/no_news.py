@@ -57,14 +57,14 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
         index = len(rounds)
         if index > 1:  # most streaks end before: then nobody asks what else came back
             if reach <= index:
+                if timeline.news(index, size):
+                    break
                 while reach <= index:
                     reach = 2 * reach + 1
                 says += [one.said for one in timeline.slice(len(says), reach + size)]
             if says[index] in says[index + 1 : index + 1 + size]:
                 rounds.append(round_)
                 continue
-            if timeline.news(index, size):
-                break
         distance = _known_before(timeline, index, round_, size)
         if not distance:
             break
