@@ -54,7 +54,7 @@ class Timeline:
         self._declares = declares
         self._calls_at_most: int | None = None
         self._lacks: dict[str, bool] = {}
-        self._returns: tuple[int, bool] | None = None
+        self._returns: tuple[int, bool] | None = (new_to, False) if new_to else None
         self._window: tuple[int, dict[Signature, ToolCall]] | None = None
         self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
