@@ -8,6 +8,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, Final
 
+from callfuse.calls.signature import Signature
 from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
 from callfuse.policy.settings import LoopSettings
@@ -25,13 +26,15 @@ def polls(call: ToolCall, settings: LoopSettings) -> bool:
 
 def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
+    seen: set[Signature] = set()
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
-    different = {call.signature: call for call in calls}.values()
-    if True in [settings.for_tool(name).poller for name in {call.full_name for call in different}]:
-        return True
-    return True in [_says_so(call.arguments) for call in different]
+        if (signature := call.signature) not in seen:
+            if polls(call, settings):
+                return True
+            seen.add(signature)
+    return False
 
 
 def _says_so(arguments: Any) -> bool:

@@ -101,7 +101,8 @@ class ToolCall:
     def signature(self) -> Signature:
         """Tool name, with its namespace, and canonical arguments."""
         if self._signature is None:
-            self._signature = signature_of(self.full_name, self.arguments, self.exact, self.ignore)
+            name = self.full_name if self.namespace else self.name
+            self._signature = signature_of(name, self.arguments, self.exact, self.ignore)
         return self._signature
 
     def may_equal(self, other: "ToolCall") -> bool:
