@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.detect import reach
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.model import Round, Timeline
 from callfuse.policy.settings import LoopSettings
@@ -42,7 +41,7 @@ def test_a_round_that_is_called_new_is_new(
         drop = slice(1, 1 + 2 * dropped)
         asked = request(*parts, ids=ids or _from(made), drop=drop)
         conversation = talk(asked, state, settings)
-        _check(conversation.timeline, reach(settings))
+        _check(conversation.timeline, settings.reach)
         id_ = ids(len(parts) - 1, tool) if ids else f"id{at}"
         brings = [[call("!a", "")]] if kind == "withheld" else []
         if kind in ("seen", "withheld"):

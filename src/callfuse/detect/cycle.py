@@ -13,9 +13,9 @@ from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.streak import is_unread, recent, said_again
 from callfuse.model import Kind, Round, Timeline, ToolCall
-from callfuse.policy.settings import ForTool, LoopSettings
+from callfuse.policy.settings import LONGEST_LAP, ForTool, LoopSettings
 
-LENGTHS: Final = range(2, 6)
+LENGTHS: Final = range(2, LONGEST_LAP + 1)
 """Rounds in a lap."""
 MOST_NAMES: Final = 4
 """Tools by which one round of a lap is named."""
@@ -36,11 +36,11 @@ class Cycle:
 
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The calls of the rounds that may be due, where the newest one has come before, and not it alone."""
-        rounds = [*islice(timeline, 1 + LENGTHS[-1])]
+        rounds = [*islice(timeline, 1 + LONGEST_LAP)]
         sets = [round_.signatures for round_ in rounds]
         if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:
             return ()
-        return calls_of(rounds[1 : LENGTHS[-1]])
+        return calls_of(rounds[1 : LONGEST_LAP])
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The laps that the pending round would complete, if it is just the round that is due."""
@@ -54,7 +54,7 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
     past = recent(timeline, settings)
-    newest = [round_.signatures for round_ in islice(past, 1 + LENGTHS[-1])]
+    newest = [round_.signatures for round_ in islice(past, 1 + LONGEST_LAP)]
     if len(set(newest)) < 2:
         return laps
     for length in LENGTHS:

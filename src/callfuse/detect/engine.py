@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from callfuse.calls.signature import Signature
 from callfuse.detect.budget import Budget, ToolBudget
-from callfuse.detect.cycle import LENGTHS, Cycle
+from callfuse.detect.cycle import Cycle
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hit, any_call
 from callfuse.detect.no_news import NoNews
 from callfuse.detect.pollers import have_waited, polls
@@ -270,7 +270,7 @@ class Engine:
         for one in stretch:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
-        window = self.past.rounds_of_window(reach(self.settings))
+        window = self.past.rounds_of_window(self.settings.reach)
         earlier = (round_.find(call.name, call.signature) for round_ in window)
         for last in chain(earlier, stretch):
             if last and not last.withheld and last.outcome:
@@ -311,12 +311,7 @@ def _is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
 def _returns(timeline: Timeline, settings: LoopSettings) -> bool:
     """Whether a call of the newest round may be one of those before: False is sure, and then it takes more than one
     equal call to make a finding."""
-    return timeline.has_blocks or settings.has_twos or timeline.may_return(reach(settings))
-
-
-def reach(settings: LoopSettings) -> int:
-    """The size of the window of which a call may come again in a loop."""
-    return max(settings.window, LENGTHS[-1])
+    return timeline.has_blocks or settings.has_twos or timeline.may_return(settings.reach)
 
 
 def _in_force(timeline: Timeline, settings: LoopSettings) -> LoopSettings:

@@ -43,6 +43,9 @@ class Similar:
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""
+        newest = timeline.at(0)
+        if newest is None or (len(newest.calls) == 1 and newest.calls[0].name != call.name):
+            return None
         first = timeline.remembered(_before, settings, call)
         if first is None:
             return None

@@ -56,7 +56,7 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> tuple[tuple[ToolCall,
             signature, outcome = one.signature, one.outcome
             if outcome is None or signature in before:
                 return tuple(streak[:newer]), before, least
-            first = first or _first(calls)
+            first = first or (outcome if len(calls) == 1 else _first(calls))
             if first is not outcome and first.digest != outcome.digest:
                 likeness = min(likeness, outcomes_alike(first, outcome, settings))
                 if likeness < (settings.similarity_threshold or 1):

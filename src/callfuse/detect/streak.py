@@ -23,7 +23,10 @@ def recent(timeline: Timeline, settings: LoopSettings, own: Own | None = None) -
 
     A change of state ends every streak but its `own`.
     """
-    rounds = timeline.remembered(_unbroken, settings)
+    known = timeline.unbroken
+    if known is None or known[0] is not settings:
+        known = timeline.unbroken = settings, _unbroken(timeline, settings)
+    rounds = known[1]
     return InBlocks(_unchanged(timeline, settings, rounds, own)) if settings.has_state_changing else rounds
 
 

@@ -38,6 +38,7 @@ class Timeline:
         "_window",
         "has_blocks",
         "now",
+        "unbroken",
     )
 
     def __init__(
@@ -56,6 +57,8 @@ class Timeline:
         self._lacks: dict[str, bool] = {}
         self._returns: tuple[int, bool] | None = (new_to, False) if new_to else None
         self._window: tuple[int, dict[Signature, ToolCall]] | None = None
+        self.unbroken: tuple[Any, Iterable[Round]] | None = None
+        """The rounds of which a streak may be, and under which settings: every detector asks for them."""
         self._remembered: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._rounds = newest_first if isinstance(newest_first, Replayed) else Replayed(newest_first)
 

@@ -56,6 +56,8 @@ NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
+LONGEST_LAP: Final = 5
+"""Rounds in the longest sequence that is a cycle."""
 
 
 class ForTool(NamedTuple):
@@ -288,8 +290,13 @@ class LoopSettings(Strict):
     def highest_limit(self) -> int:
         """The longest streak that any limit looks at, in rounds."""
         own = self.detectors
-        limits = (own.no_news, own.same_error, own.unknown_tool, own.stagnation, own.cycle * _LONGEST_LAP)
+        limits = (own.no_news, own.same_error, own.unknown_tool, own.stagnation, own.cycle * LONGEST_LAP)
         return 2 * self.poll_factor * max(self.max_repeats, self.max_repeats_changing, *limits)
+
+    @cached_property
+    def reach(self) -> int:
+        """The rounds of which a call may come again in a loop."""
+        return max(self.window, LONGEST_LAP)
 
     @cached_property
     def shortest_streak(self) -> int:
@@ -338,7 +345,6 @@ class LoopSettings(Strict):
 
 
 _WORKED_OUT: Final = tuple(name for name, value in vars(LoopSettings).items() if isinstance(value, cached_property))
-_LONGEST_LAP: Final = 5
 _MORE_THAN_RETURNS: Final = frozenset({"max_repeats", "similarity_threshold", "max_calls", "detectors"})
 """What may be set for a tool so that something is found in a call that has not come before."""
 _OF_ANY_TOOL: Final = frozenset(

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from callfuse.calls.signature import Signature
-from callfuse.detect import Engine, reach
+from callfuse.detect import Engine
 from callfuse.detect.same_error import may_be_among, may_end
 from callfuse.dialects.base import Continuation, Request
 from callfuse.model import MIN_WINDOW_CALLS, NOWHERE, READ_AT_ONCE, Finding, Replayed, Round, Timeline, ToolCall
@@ -224,7 +224,7 @@ class Conversation:
 
         Most rounds of most histories need then not be read. 0 where nobody knows: where not all goes on as it was.
         """
-        newest, last, size = self._rounds.at(0), self._state.rounds[-1], reach(self.settings)
+        newest, last, size = self._rounds.at(0), self._state.rounds[-1], self.settings.reach
         if newest is None or self._shift or self.chained or self._at is None or self._kept[self._at] is not last:
             return 0
         most = max(size, MIN_WINDOW_CALLS)
