@@ -74,6 +74,8 @@ def test_one_in_the_stretch_is_enough() -> None:
     assert Rule(NoNews()).count("wait=x", "a=x", "b=x", "a=x", "b=x", "a=x") == 4
     assert Rule(Cycle()).count("a=x", "wait=x", "a=x", pending="wait") == 0
     assert Rule(Cycle()).count(*["a=x", "wait=x"] * 9, "a=x", pending="wait") == 10
+    assert Rule(Cycle()).count("-a@=x", "b=x", "a@=x", pending="b") == 0  # only the later one tells
+    assert Rule(Cycle()).count("-a@=x", "b=x", "-a@=x", pending="b") == 2
     assert Rule(RepeatChanging()).count("a=~x", *[f"a={letter}" for letter in "uvwxyz"]) == 0
 
 

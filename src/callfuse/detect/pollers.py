@@ -26,14 +26,14 @@ def polls(call: ToolCall, settings: LoopSettings) -> bool:
 
 def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
-    seen: set[Signature] = set()
+    seen: set[tuple[Signature, bool]] = set()
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
-        if (signature := call.signature) not in seen:
+        if (one := (call.signature, call.dropped)) not in seen:  # arguments that are gone say nothing
             if polls(call, settings):
                 return True
-            seen.add(signature)
+            seen.add(one)
     return False
 
 
