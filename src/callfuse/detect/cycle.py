@@ -40,7 +40,7 @@ class Cycle:
         sets = [round_.signatures for round_ in rounds]
         if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:
             return ()
-        return calls_of(rounds[1 : LONGEST_LAP])
+        return calls_of(rounds[1:LONGEST_LAP])
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The laps that the pending round would complete, if it is just the round that is due."""
