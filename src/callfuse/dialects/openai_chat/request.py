@@ -125,7 +125,11 @@ class ChatRequest(ParsedBody):
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""
-        tools, functions = entries(self._payload.get("tools")), entries(self._payload.get("functions"))
+        tools = entries(self._payload.get("tools"))
+        for tool in tools:
+            if _name_of_tool(tool) == name:  # as most calls' tools are
+                return True
+        functions = entries(self._payload.get("functions"))
         return is_declared(name, chain(map(_name_of_tool, tools), map(name_of, functions)))
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
