@@ -233,10 +233,15 @@ class Conversation:
             is_whole = self._state.complete_from == 0
         else:
             is_whole = before[0].position >= self._state.complete_from and () not in [one.delivered for one in before]
-        calls = [call for one in before for call in one.calls]
-        ids = {"", *[call.id for call in calls]}
-        if not is_whole or any(not call.name or call.id in ids for call in newest.calls):
+        if not is_whole or last.delivered != last.calls:
             return 0
+        calls = [call for one in before for call in one.calls]
+        if "" in [call.name for call in calls]:  # which fills no window
+            return 0
+        ids = {"", *[call.id for call in calls]}
+        for call in newest.calls:
+            if not call.name or call.id in ids or call.ignore:  # nothing may have been ignored when those were kept
+                return 0
         return size if newest.signatures.isdisjoint([call.signature for call in calls]) else 0
 
     def _of_turn(self, newest: Round, end: int | None = None) -> tuple[list[KeptRound], int | None]:
@@ -274,6 +279,8 @@ class Conversation:
             _ = [call.outcome for call in newest.calls]  # read now: no later request holds its results
         seen, kept = self._seen, [*self._kept[-max_rounds:]]
         complete_from = max(0, self._state.complete_from - self._shift) if kept else 0
+        if newest is not None and self._shift < 0:
+            complete_from = newest.position  # something has come in before it
         if self.chained:
             complete_from = self.request.length + 1  # nobody knows what the vendor has
         if seen or self._shift:
