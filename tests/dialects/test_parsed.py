@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,8 @@ from tests.support.asgi import run
 from tests.support.config import guard
 from tests.support.kits import DialectKit, target_of
 from tests.support.meeting import ask, every_dialect, reply
-from tests.support.plain import saying, spin
+from tests.support.model import Call, History, Round, User
+from tests.support.plain import saying
 from tests.support.scripted import play
 from tests.support.streams import looping
 
@@ -75,25 +76,41 @@ def test_a_chain_may_bring_nothing() -> None:
     assert list(request.rounds()) == []
 
 
-def payloads() -> list[dict[str, Any]]:
-    """The parsed requests that are in memory."""
-    keys = {"messages", "input", "contents"}
-    return [one for one in gc.get_objects() if type(one) is dict and not keys.isdisjoint(one) and "tools" in one]
+LONG: Final = 20
+
+
+def parsed() -> list[object]:
+    """The parsed requests that are in memory, and the long histories without the rest of theirs."""
+    keys, marks = {"messages", "input", "contents"}, {"role", "type"}
+    found = gc.get_objects()
+    requests = [one for one in found if type(one) is dict and "tools" in one and not keys.isdisjoint(one)]
+    lists = [one for one in found if type(one) is list and len(one) > LONG and type(one[0]) is dict]
+    return [*requests, *[one for one in lists if not marks.isdisjoint(one[0])]]
+
+
+def read_page(page: int) -> Call:
+    """A call that is made once."""
+    return Call(f"call_p{page}", "lookup", (f'{{"page": {page}}}',))
 
 
 @every_dialect
-def test_none_is_held_while_a_healthy_answer_comes(kit: DialectKit) -> None:
-    """However long that takes."""
-    script = play(reply(kit, saying("Well."), stream=True))
-    before = {id(one) for one in payloads()}
-    held: list[dict[str, Any]] = []
+@pytest.mark.parametrize("seen", [0, 2], ids=["unknown", "known"])
+def test_none_is_held_while_a_healthy_answer_comes(kit: DialectKit, seen: int) -> None:
+    """However long that takes, and whatever the ledger knows of the conversation."""
+    script = play()
+    before = {id(one) for one in parsed()}
+    held: list[object] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            held.extend(one for one in payloads() if id(one) not in before)
+            held.extend(one for one in parsed() if id(one) not in before)
         await script(scope, receive, send)
 
-    request = ask(kit, spin(1), stream=True)
-    assert read(kit, request.body).probe is False
-    run(guard(app, "block"), request)
+    guarded = guard(app, "block")
+    for page in range(LONG - seen, LONG + 1):
+        pages = [Round((read_page(at),), ("A page.",)) for at in range(page)]
+        asked = ask(kit, History((User("Read it all."), *pages)), stream=True)
+        script.replies = (reply(kit, saying(read_page(page)), stream=True),)
+        assert read(kit, asked.body).probe is False
+        run(guarded, asked)
     assert not held

@@ -102,10 +102,10 @@ class Conversation:
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares, new_to=self._new_to)
 
     def drop_read(self) -> None:
-        """Let go of the rounds that the request alone has brought; who asks for one has them read again."""
-        if not self._kept and self._rounds.at(0) is not None:
-            self._unread = self._history()
-            self._rounds.restart(iter(self._unread.__next__, None))
+        """Let go of the request's rounds, but for those that the ledger's are merged with, and of all that reading them
+        holds; who asks for one has them read again."""
+        self._unread, self._earlier = self._history(), None
+        self._rounds.restart(iter(self._unread.__next__, None), keeps=bool(self._kept))
 
     @property
     def continuation(self) -> Continuation:

@@ -66,15 +66,10 @@ class Contents:
             for place, part in enumerate(self.parts(at)):
                 function = get(part, FUNCTION_CALL)
                 if isinstance(function, dict) and function.get("name"):
-                    exact = partial(self._exact, at, place)
+                    exact = partial(_exact, self._body, at, place)  # which holds no contents
                     id_, name = str(function.get("id") or ""), str(function["name"])
                     yield ToolCall(id_, name, arguments_of(function), exact=exact)
             at += 1
-
-    def _exact(self, at: int, place: int) -> Any:
-        """A call's arguments with all digits of their integers."""
-        part = loads_exact(self._body)["contents"][at]["parts"][place]
-        return get(part, FUNCTION_CALL).get("args")
 
     def responses(self, start: int) -> list[tuple[int, int, Payload]]:
         """The function responses behind the answer that begins here: content, part and response."""
@@ -104,6 +99,12 @@ class Contents:
             elif self.is_real_user(at):
                 yield None
             at -= 1
+
+
+def _exact(body: bytes, at: int, place: int) -> Any:
+    """A call's arguments with all digits of their integers."""
+    part = loads_exact(body)["contents"][at]["parts"][place]
+    return get(part, FUNCTION_CALL).get("args")
 
 
 def keys_of(calls: Sequence[ToolCall], responses: Sequence[Payload]) -> tuple[list[str], list[str]]:

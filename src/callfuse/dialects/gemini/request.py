@@ -97,7 +97,7 @@ class GeminiRequest(ParsedBody):
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first; None for a real user message."""
-        return self._contents.rounds()
+        yield from self._contents.rounds()  # not before somebody asks: till then it holds no contents
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""
