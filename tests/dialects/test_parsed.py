@@ -1,7 +1,9 @@
 """A request that has dropped its parsed body answers as it would have before, in all dialects."""
 
 import gc
+import pickle
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Final
 
 import pytest
@@ -16,7 +18,7 @@ from tests.support.config import guard
 from tests.support.kits import DialectKit, target_of
 from tests.support.meeting import ask, every_dialect, reply
 from tests.support.model import Call, History, Round, User
-from tests.support.plain import saying
+from tests.support.plain import saying, spin
 from tests.support.scripted import play
 from tests.support.streams import looping
 
@@ -62,6 +64,16 @@ def test_what_is_dropped_is_found_again(kit: DialectKit, data: st.DataObject) ->
         assert question(dropped) == question(kept)
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = dropped.nothing_like_it  # type: ignore[attr-defined]
+
+
+@every_dialect
+@pytest.mark.parametrize("copied", [copy, lambda request: pickle.loads(pickle.dumps(request))], ids=["copy", "pickle"])
+def test_a_copy_is_the_same(kit: DialectKit, copied: Callable[[Request], Request]) -> None:
+    """Of a request that has dropped its parsed body, too."""
+    request = read(kit, ask(kit, spin(), stream=True).body)
+    request.drop_parsed()
+    for question in QUESTIONS.values():
+        assert question(copied(request)) == question(request)
 
 
 def test_a_chain_may_bring_nothing() -> None:

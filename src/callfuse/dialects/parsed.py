@@ -30,5 +30,7 @@ class ParsedBody(ABC):
     if not TYPE_CHECKING:  # which would take any name for an attribute
 
         def __getattr__(self, name: str) -> object:
+            if name == "_came":  # `copy` asks a request for this and that before it has a body
+                raise AttributeError(name)
             self._take(loads(self._came))
             return object.__getattribute__(self, name)
