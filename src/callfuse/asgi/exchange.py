@@ -66,7 +66,6 @@ class Exchange:
     lost commands since. `keeps_place`: the session has set something that must be found wherever a chain goes on."""
 
     __slots__ = (
-        "_app",
         "_body",
         "_came",
         "_continuing",
@@ -83,6 +82,7 @@ class Exchange:
         "_made",
         "_mark",
         "_may_withhold",
+        "_mends",
         "_notes",
         "_reads_all",
         "_request",
@@ -115,8 +115,8 @@ class Exchange:
         self._lane = lane
         self._conversation = conversation
         self._signed = signed
-        self._app = host.app
         self._may_withhold = True
+        self._mends = False
         self._reads_all = False
         self._notes: tuple[tuple[ToolCall, str], ...] = ()
         self._mark = dialect.call_mark
@@ -129,7 +129,7 @@ class Exchange:
             self._reads_all = follower.chained or follower.begins_chain
             if follower.stored or follower.chained:
                 self._may_withhold = not signed
-                self._app = host.app if signed else Mending(host.app, self._mended)
+                self._mends = not signed
             if signed and conversation.chained:
                 host.unguarded("signed chain")
         timeline, settings = conversation.timeline, host.settings
@@ -163,9 +163,12 @@ class Exchange:
         """Have the app answer. Gives back the app's own awaitable, which each chunk then wakes without a way through
         here."""
         content = self._with_texts()
+        app = self._host.app
+        if self._mends:  # not kept: an exchange that holds it keeps its body until the collector comes
+            app = Mending(app, self._mended)
         if self._holds:
             guarded = GuardedExchange(
-                self._app,
+                app,
                 scope,
                 body,
                 send,
@@ -184,7 +187,7 @@ class Exchange:
             self._conversation.drop_read()
         self._request.drop_parsed()
         self._send, self._body = send, body
-        return self._app(scope, body.replay(content), self._watched)
+        return app(scope, body.replay(content), self._watched)
 
     def _with_texts(self) -> bytes | None:
         """The request's body with warnings and notes in its results, and as a vendor that remembers can take it; None
