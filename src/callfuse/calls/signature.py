@@ -41,7 +41,9 @@ def signature_of(
     if ignore:
         arguments, exact = _without(arguments, exact, ignore), None
     if isinstance(arguments, str):
-        return (_kept if len(name) + len(arguments) <= _KEPT_LENGTH else _of_text)(name, arguments)
+        if len(name) + len(arguments) <= _KEPT_LENGTH:
+            return _kept(name, arguments)
+        return _of_text(name, arguments)
     return _digest(name, _value_text(arguments, exact))
 
 

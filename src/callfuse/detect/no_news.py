@@ -34,9 +34,10 @@ class NoNews:
             return ()
         calls: dict[str, ToolCall] = {}
         for call in timeline.window(settings.window).values():
-            known = calls.get(call.full_name)
+            name = call.full_name
+            known = calls.get(name)
             if known is None or polls(known, settings):
-                calls[call.full_name] = call
+                calls[name] = call
         return calls.values()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:

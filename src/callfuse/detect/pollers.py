@@ -26,15 +26,15 @@ def polls(call: ToolCall, settings: LoopSettings) -> bool:
 
 def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
-    seen: set[tuple[Signature, bool]] = set()
+    different: dict[tuple[Signature, bool], ToolCall] = {}
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
-        if (one := (call.signature, call.dropped)) not in seen:  # arguments that are gone say nothing
-            if polls(call, settings):
-                return True
-            seen.add(one)
-    return False
+        different[call.signature, call.dropped] = call  # arguments that are gone say nothing
+    names = {call.full_name for call in different.values()}
+    if True in [settings.for_tool(name).poller for name in names]:
+        return True
+    return True in [_says_so(call.arguments) for call in different.values()]
 
 
 def _says_so(arguments: Any) -> bool:

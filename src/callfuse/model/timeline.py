@@ -29,6 +29,7 @@ class Timeline:
     """
 
     __slots__ = (
+        "_asked",
         "_calls_at_most",
         "_declares",
         "_lacks",
@@ -53,6 +54,7 @@ class Timeline:
         self.now = now
         self.has_blocks = has_blocks
         self._declares = declares
+        self._asked: tuple[Signature, int, bool] | None = None
         self._calls_at_most: int | None = None
         self._lacks: dict[str, bool] = {}
         self._returns: tuple[int, bool] | None = (new_to, False) if new_to else None
@@ -122,7 +124,13 @@ class Timeline:
         return found
 
     def knows(self, signature: Signature, size: int) -> bool:
-        """Whether a call is in the window of `size` rounds."""
+        """Whether a call is in the window of `size` rounds. A pending one is asked for more than once."""
+        asked = self._asked
+        if asked is None or asked[0] != signature or asked[1] != size:
+            asked = self._asked = signature, size, self._has_in_window(signature, size)
+        return asked[2]
+
+    def _has_in_window(self, signature: Signature, size: int) -> bool:
         if self._window is not None and self._window[0] == size:
             return signature in self._window[1]
         for round_ in self.rounds_of_window(size):  # noqa: SIM110 - the newest has a loop's call, without a generator
