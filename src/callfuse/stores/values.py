@@ -17,7 +17,7 @@ from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.tiers import Overrides, given
 from callfuse.sessions.ledger import KeptCall, KeptRound, LaneState, SessionState
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Goes up with every change of the shapes below."""
 
 _WITHHELD, _BLOCKED = 1, 2
@@ -26,7 +26,7 @@ _PENDING, _TRANSIENT = 1, 2
 Text = InstanceOf[str]
 """Any text, lone surrogates too, which pydantic's own texts may not hold."""
 Base64 = str
-Version = Literal[1]
+Version = Literal[2]
 Flags = Annotated[int, Field(ge=0, le=3)]
 OutcomeShape = tuple[Base64, OutcomeKind, Text, Flags, Base64]
 """Digest, kind, text, flags, error."""
