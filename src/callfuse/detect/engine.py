@@ -119,9 +119,9 @@ class Engine:
         if known is None:
             known = self._that_recur[detector] = {}
             for call in detector.recurring(self.past, self.settings):
-                known.setdefault(call.name, []).append(call)
                 if call.namespace:
                     known.setdefault(call.full_name, []).append(call)
+                known.setdefault(call.name, []).append(call)
         return known
 
     def judge(self, call: ToolCall, *, news: bool = False) -> Finding | None:
