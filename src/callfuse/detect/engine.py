@@ -296,7 +296,7 @@ def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
 def is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
     """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their
     newest round is new and of known tools."""
-    return _is_healthy(timeline, _in_force(timeline, settings))
+    return timeline.at(0) is None or _is_healthy(timeline, _in_force(timeline, settings))
 
 
 def _is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:

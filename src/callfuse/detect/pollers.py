@@ -26,12 +26,16 @@ def polls(call: ToolCall, settings: LoopSettings) -> bool:
 
 def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
-    different: dict[tuple[Signature, bool], ToolCall] = {}
+    different: dict[Signature, ToolCall] = {}
+    names: set[str] = set()
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
-        different[call.signature, call.dropped] = call  # arguments that are gone say nothing
-    names = {call.full_name for call in different.values()}
+        if call.dropped:  # its arguments are gone
+            names.add(call.full_name)
+        else:
+            different[call.signature] = call
+    names.update([call.full_name for call in different.values()])
     if True in [settings.for_tool(name).poller for name in names]:
         return True
     return True in [_says_so(call.arguments) for call in different.values()]

@@ -105,7 +105,8 @@ class Conversation:
         """Let go of the request's rounds, but for those that the ledger's are merged with, and of all that reading them
         holds; who asks for one has them read again."""
         self._unread, self._earlier = self._history(), None
-        self._rounds.restart(iter(self._unread.__next__, None), keeps=bool(self._kept))
+        if self._rounds.at(0) is not None:
+            self._rounds.restart(iter(self._unread.__next__, None), keeps=bool(self._kept))
 
     @property
     def continuation(self) -> Continuation:
