@@ -5,8 +5,7 @@ A round with a new call is progress: findings that end on news are void in it, s
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from callfuse.calls.signature import Signature
 from callfuse.detect.budget import Budget, ToolBudget
@@ -23,8 +22,6 @@ from callfuse.detect.unknown_tool import UnknownTool
 from callfuse.detect.weighted_budget import WeightedBudget, weighed
 from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
-
-_NAME: Final = attrgetter("name")
 
 DETECTORS: tuple[Detector, ...] = (
     Returning(),
@@ -67,7 +64,7 @@ class Engine:
 
     def is_healthy(self) -> bool:
         """Whether no call could be found whatever it is. True is sure."""
-        return _is_healthy(self.timeline, self.settings)
+        return is_healthy(self.timeline, self.settings)
 
     def suspects(self) -> Iterator[str]:
         """Every tool of which a call could be found to loop, worked out only as far as one looks; none in a healthy
@@ -296,16 +293,14 @@ def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
 def is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
     """Whether no call could be found whatever it is. True is sure, and what most timelines are at a glance: their
     newest round is new and of known tools."""
-    return timeline.at(0) is None or _is_healthy(timeline, _in_force(timeline, settings))
-
-
-def _is_healthy(timeline: Timeline, settings: LoopSettings) -> bool:
     newest = timeline.at(0)
     if newest is None:
         return True
+    if settings.no_repeats_after:
+        settings = _in_force(timeline, settings)
     if not settings.wants_returns or _returns(timeline, settings):
         return False
-    return not any(map(timeline.lacks, map(_NAME, newest.calls)))
+    return True not in [timeline.lacks(call.name) for call in newest.calls]
 
 
 def _returns(timeline: Timeline, settings: LoopSettings) -> bool:
