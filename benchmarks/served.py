@@ -2,12 +2,14 @@
 
     python -m benchmarks.served [--rounds 101] [--chunks 2000]
 
-A server process streams text chunks as fast as it can, bare and under callfuse; this process reads them over loopback,
-one stream at a time. Where there are two cores each has one to itself. The rounds are interleaved; the figures are
-medians.
+A server process streams text chunks as fast as it can, bare and under callfuse, each in a turn of the loop of its own,
+as those of a model come: more of them in one turn would be written at once, or not, as the reader's sleep has it. This
+process reads them over loopback, one stream at a time. Where there are two cores each has one to itself. The rounds are
+interleaved; the figures are medians.
 """
 
 import argparse
+import asyncio
 import os
 import socket
 import statistics
@@ -20,7 +22,7 @@ import uvicorn
 
 from benchmarks.chunks import app_of, chat_chunks, request
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.types import Receive, Scope, Send
+from callfuse.asgi.types import Message, Receive, Scope, Send
 
 PATH = "/v1/chat/completions"
 
@@ -31,8 +33,12 @@ def serve(chunks: int) -> None:
     guarded = CallFuseMiddleware(bare, {})
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def in_a_turn(message: Message) -> None:
+            await send(message)
+            await asyncio.sleep(0)
+
         if scope["type"] == "http":
-            await (bare if scope["path"].startswith("/bare") else guarded)(scope, receive, send)
+            await (bare if scope["path"].startswith("/bare") else guarded)(scope, receive, in_a_turn)
 
     config = uvicorn.Config(app, log_level="warning", access_log=False, loop="uvloop", http="httptools", lifespan="off")
     with socket.create_server(("127.0.0.1", 0)) as listener:
