@@ -3,9 +3,9 @@
     python -m benchmarks.histories [--rounds 301]
 
 In process, with an app that answers whole with one call: the added time is reading the request, finding its lane and
-timeline, and keeping the answer's round. So the ledger knows the conversation from the second request on; of one that it
-does not know, errors are looked for in the whole history, which costs more than twice as much. Every other message is a result of 3 KB. The runs are interleaved; the
-figures are medians.
+timeline, and keeping the answer's round. So the ledger knows the conversation from the second request on; in one that
+it does not know, errors are looked for in the whole history, which costs more than twice as much. Every other message
+is a result of 3 KB. The runs are interleaved; the figures are medians.
 """
 
 import argparse
