@@ -30,6 +30,8 @@ HISTORIES = {
     "a few rounds": BEFORE,
     "more than a window": (*BEFORE, *map(page, range(6, 20))),
     "earlier timelines": (*BEFORE, User("And the others."), *map(page, range(6, 20))),
+    "many": (*BEFORE, *map(page, range(6, 50))),
+    "a new one after many": (User("Read it all."), *(page(3 * at) for at in range(50)), User("And the others.")),
     "a new one": (*BEFORE, User("And the others.")),
 }
 
@@ -47,6 +49,7 @@ QUESTIONS: dict[str, Callable[[Conversation], Any]] = {
     "timelines": lambda talk: [told(rounds) for rounds in talk.timelines()],
     "newest": lambda talk: told([one] if (one := talk.timeline.at(0)) else []),
     "hindsight": lambda talk: [(one.position, found) for one, found in talk.hindsight],
+    "learned": lambda talk: ([told(rounds) for rounds in talk.timelines()], talk.hindsight, talk.learned)[2],
     "may fail": lambda talk: talk.may_fail_again(),
     "notes": lambda talk: [(note.position, note.call.id, note.text) for note in notes_for(talk)],
     "state": lambda talk: (told(talk.timeline), talk.after([], [], 9.0, max_rounds=128)),

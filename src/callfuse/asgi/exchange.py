@@ -353,10 +353,12 @@ class Exchange:
         rounds = [calls for calls in record.rounds if calls]
         goes_on = self._keeps_place and bool(record.answers)
         notes = [*record.notes, *self._notes] if self._request.choices == 1 else []
-        if not (rounds or notes or self._hindsight or goes_on):
-            return
         now = host.clock()
-        state = self._conversation.after(rounds, notes, now, max_rounds=host.settings.max_rounds)
+        state = self._conversation.learned
+        if rounds or notes or self._hindsight or goes_on:
+            state = self._conversation.after(rounds, notes, now, max_rounds=host.settings.max_rounds)
+        if state is None:
+            return
         lanes = {self._lane: state}
         if self._continuing is not None:
             lanes = self._places(self._continuing, state, record)

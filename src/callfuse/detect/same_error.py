@@ -7,7 +7,7 @@ another way in between is no way out: such a round does not count, and it ends n
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from callfuse.calls.outcomes import Outcome
@@ -37,6 +37,18 @@ def may_end(rounds: Timeline | Replayed[Round], settings: LoopSettings) -> bool:
         return False
     tool = newest.calls[0].full_name
     return _may_be(rounds, 0, tool, settings.for_tool(tool).settings)
+
+
+def are_enough(tools: Iterable[str | None], settings: LoopSettings) -> bool:
+    """Whether a streak may be among rounds that call these tools, as `Request.tools` has them: False is sure."""
+    shortest = settings.shortest_streak
+    before, count = None, 0
+    for tool in tools:
+        count = count + 1 if tool == before else 1
+        if count >= shortest and tool:
+            return True
+        before = tool
+    return False
 
 
 def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:

@@ -276,6 +276,11 @@ class Request(Protocol):
         """The rounds, newest first; None where a real user message stands between them."""
         ...
 
+    def tools(self) -> Iterator[str | None]:
+        """The tool that each round calls, newest first; empty where it calls several, None for a real user message. It
+        costs less than the rounds."""
+        ...
+
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: False only where the request lists all its tools, and not this."""
         ...

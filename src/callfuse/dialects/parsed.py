@@ -5,10 +5,12 @@ is asked for all the same is parsed again.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from callfuse.framing import Payload
 from callfuse.jsontext import loads
+from callfuse.model import Round
 
 
 class ParsedBody(ABC):
@@ -26,6 +28,15 @@ class ParsedBody(ABC):
     @abstractmethod
     def drop_parsed(self) -> None:
         """Keep the bytes, and what else is small."""
+
+    @abstractmethod
+    def rounds(self) -> Iterator[Round | None]:
+        """As `Request.rounds`."""
+
+    def tools(self) -> Iterator[str | None]:
+        """As `Request.tools`; dialects that can tell without making the calls do so."""
+        for round_ in self.rounds():
+            yield round_.tool if round_ else None
 
     if not TYPE_CHECKING:  # which would take any name for an attribute
 

@@ -28,12 +28,12 @@ class Replayed(Generic[T]):
         self._source: Iterator[Any] | None = None if is_read else iter(source)
         """None once it is at its end."""
 
-    def restart(self, source: Iterator[Any], *, keeps: bool) -> None:
-        """Read on from `source`, which brings the same once more; what has been read is kept, or let go of."""
-        if keeps:
-            self._source = islice(source, len(self._read), None)
-        else:
-            self._read, self._source = [], source
+    def restart(self, source: Iterator[Any], *, keeps: int | None) -> None:
+        """Read on from `source`, which brings the same once more; of what has been read only so many items are kept
+        (None: all)."""
+        if keeps is not None:
+            del self._read[keeps:]
+        self._source = islice(source, len(self._read), None)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._read) if self._source is None else chain(self._read, self._rest())

@@ -30,6 +30,12 @@ class Round:
     _said: object = field(default=None, init=False, repr=False)
 
     @property
+    def tool(self) -> str:
+        """The one tool that it calls, by its full name; empty where it calls several."""
+        names = {call.full_name for call in self.calls}
+        return names.pop() if len(names) == 1 else ""
+
+    @property
     def signatures(self) -> frozenset[Signature]:
         """What it calls."""
         if self._signatures is None:

@@ -18,15 +18,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
-from callfuse.detect.same_error import may_be_among, may_end
+from callfuse.detect.same_error import are_enough, may_be_among, may_end
 from callfuse.dialects.base import Continuation, Request
 from callfuse.model import MIN_WINDOW_CALLS, NOWHERE, READ_AT_ONCE, Finding, Replayed, Round, Timeline, ToolCall
-from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
-from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
+from callfuse.sessions.history import History
+from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState
 from callfuse.sessions.merging import find, merged
+
+_LONG: Final = 4096
+"""Bytes of a body that it costs more to parse again than to digest the user's message in it, which is asked for where
+the answer has a call."""
+
+_MANY: Final = 64
+"""Messages that are not to be looked over twice; with fewer it costs no more than to keep that they were."""
 
 _NOTHING_SEEN: Final[Mapping[int, Round]] = {}
 
@@ -37,12 +43,14 @@ class Conversation:
     `named`: the client gave the session its id. `follower`: the request, if it is one to a vendor that remembers.
     `chained`: the vendor has the conversation, the request what is new.
     `brings_results`: those of the newest round have not come with a request before.
+    `learned`: a lane's state worth keeping even where the exchange brings nothing: a history that the ledger does not
+    know has been looked over, and shows no loop in hindsight. Once is enough.
     `notes`: the texts that results carry by what is kept of their calls; an empty one says that they carry no warning.
     """
 
     __slots__ = (
+        "_anchor",
         "_at",
-        "_earlier",
         "_examined",
         "_has_dropped",
         "_hindsight",
@@ -55,9 +63,10 @@ class Conversation:
         "_state",
         "_turn",
         "_turn_at",
-        "_unread",
         "brings_results",
         "chained",
+        "history",
+        "learned",
         "notes",
         "request",
         "settings",
@@ -70,6 +79,7 @@ class Conversation:
         self.request = request
         self.settings = settings
         self.brings_results = True
+        self.learned: LaneState | None = None
         self.notes: Mapping[CallKey, str] = state.notes
         self._state = state
         self._named = named
@@ -78,14 +88,14 @@ class Conversation:
         if follower is not None and state.rounds:
             calls = {call.id: call.restored for round_ in state.rounds for call in round_.delivered}
             follower.recall(calls, state.rounds[-1].turn)
-        self._unread = self._history()
-        self._rounds = Replayed(iter(self._unread.__next__, None), READ_AT_ONCE if not state.rounds else 1)
-        self._earlier: list[list[Round]] | None = None
+        self.history = History(request, settings, 1 if state.rounds else READ_AT_ONCE)
+        self._rounds = self.history.rounds
         self._turn_at = NOWHERE
         self._turn: bytes | None = None
         self._shift = 0
         self._has_dropped = False
         self._examined = 0
+        self._anchor: KeptRound | None = None
         self._hindsight: Sequence[tuple[Round, Finding]] | None = None
         self._seen: Mapping[int, Round] = _NOTHING_SEEN
         self._kept: Sequence[KeptRound] = ()
@@ -102,11 +112,11 @@ class Conversation:
         self.timeline = Timeline(rounds, now, has_blocks=has_blocks, declares=request.declares, new_to=self._new_to)
 
     def drop_read(self) -> None:
-        """Let go of the request's rounds, but for those that the ledger's are merged with, and of all that reading them
-        holds; who asks for one has them read again."""
-        self._unread, self._earlier = self._history(), None
-        if self._rounds.at(0) is not None:
-            self._rounds.restart(iter(self._unread.__next__, None), keeps=bool(self._kept))
+        """Let go of the request's rounds, but for the newest and those that the ledger's are merged with, and of all
+        that reading them holds; who asks for one has them read again."""
+        if self._turn is None and len(self.request.body) > _LONG:
+            self._turn_at, self._turn = self.request.turn()
+        self.history.drop(None if self._kept else 1)
 
     @property
     def continuation(self) -> Continuation:
@@ -125,21 +135,11 @@ class Conversation:
             return
         if newest := list(self._rounds):
             yield [Round(one.calls, one.position) for one in newest] if self._kept else newest
-        if self._earlier is None:
-            self._earlier = list(_timelines(self._unread))
-        yield from self._earlier
+        yield from self.history.earlier()
 
     def as_of(self, rounds: Iterable[Round]) -> Timeline:
         """The timeline that these rounds are, newest first, by themselves."""
         return Timeline(rounds, declares=self.request.declares)
-
-    def calls_alike(self, id_: str, signature: Signature) -> Iterator[tuple[int, ToolCall]]:
-        """The calls of the history that may have this id, and have this signature, from the front, with their
-        positions."""
-        for round_ in reversed([round_ for round_ in self._history() if round_ is not None]):
-            for call in round_.calls:
-                if is_same_id(call.id, id_) and call.signature == signature:
-                    yield round_.position, call
 
     @property
     def hindsight(self) -> Sequence[tuple[Round, Finding]]:
@@ -155,33 +155,57 @@ class Conversation:
         shortest = self.settings.shortest_streak
         if not shortest or (self.request.length < shortest and not self.chained):
             return ()
-        newest = self._rounds.at(0)
+        rounds = self._rounds
+        newest = rounds.at(0)
+        if newest is None and not self.chained:
+            rounds = self.history.before()
+            newest = rounds.at(0)
+            if newest is None:
+                return ()
+            self._recognise(newest)
         if newest is not None and (self.chained or newest.position <= self._examined):
-            finding = self._found_in_newest()
+            finding = self._found_in_newest(rounds)
             return ((newest, finding),) if finding else ()
-        rounds = self._rounds.slice(0, shortest)
-        before = rounds[-1].position if rounds else self.request.length
-        if max(len(rounds), before) < shortest and not self.chained:  # nor can there be a streak in earlier timelines
-            return ()
-        suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
-        return tuple([found for rounds in suspect for found in self._found_among(rounds)])
+        if not self.chained and max(len(read := rounds.slice(0, shortest)), read[-1].position) < shortest:
+            return ()  # nor can there be a streak in earlier timelines
+        found: list[tuple[Round, Finding]] = []
+        if self.chained or are_enough(self.request.tools(), self.settings):
+            for timeline in self.timelines():
+                if may_be_among(timeline, self.settings):
+                    found += self._found_among(timeline)
+        if newest is not None and self.request.length >= _MANY and not (found or self._state.rounds):
+            self._learn(newest)
+        return tuple(found)
+
+    def _recognise(self, newest: Round) -> None:
+        """Find out whether the ledger knows the newest round of an earlier timeline: then it knows all up to there."""
+        there = [one for one in self._state.rounds if one.position == newest.position]
+        at = find(newest, there, 0)
+        if at is not None:
+            self._anchor, self._examined = there[at], self._state.examined
+
+    def _learn(self, newest: Round) -> None:
+        """Make the state from which later requests know that up to this round there is no loop."""
+        turn_at, turn = self.request.turn(newest.position)
+        if self._rounds.at(0) is newest:
+            self._turn_at, self._turn = turn_at, turn
+        self._anchor = _kept(newest.calls, newest.position, None, turn)
+        at, length = newest.position, self.request.length
+        self.learned = replace(
+            self._state, rounds=(self._anchor,), length=length, turn_at=turn_at, examined=length, complete_from=at
+        )
 
     def _found_among(self, rounds: Sequence[Round]) -> Iterator[tuple[Round, Finding]]:
         findings = Engine(self.as_of(rounds), self.settings).hindsights()
         return ((round_, finding) for round_, finding in zip(rounds, findings, strict=True) if finding)
 
-    def _found_in_newest(self) -> Finding | None:
+    def _found_in_newest(self, rounds: Replayed[Round]) -> Finding | None:
         if self.chained:
             return Engine(self.timeline, self.settings).hindsight()
-        if not self.may_fail_again(self._rounds):
+        if not self.may_fail_again(rounds):
             return None
-        rounds = (Round(one.calls, one.position) for one in self._rounds)  # times would be the ledger's
-        return Engine(self.as_of(rounds), self.settings).hindsight()
-
-    def _history(self) -> Iterator[Round | None]:
-        """The rounds of the request, newest first; None for a real user message."""
-        rounds = self.request.rounds()
-        return _ignoring(rounds, self.settings) if self.settings.ignores else rounds
+        timeless = (Round(one.calls, one.position) for one in rounds)  # times would be the ledger's
+        return Engine(self.as_of(timeless), self.settings).hindsight()
 
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
@@ -289,13 +313,15 @@ class Conversation:
         if newest is not None and not kept:
             kept.append(_kept(newest.calls, newest.position, None, self._turn))
             complete_from = newest.position
+        if newest is None and self._anchor is not None and self._anchor not in kept:
+            kept.insert(0, self._anchor)
         kept += [_kept(calls, self.request.length, now, self._turn) for calls in rounds]
         if len(kept) >= max_rounds:
             kept = kept[-max_rounds:]
             complete_from = max(complete_from, kept[0].position)
         texts = dict(self._state.notes)
         for call, text in notes:
-            key = (call.id, call.signature, sum(1 for _ in self.calls_alike(call.id, call.signature)))
+            key = (call.id, call.signature, sum(1 for _ in self.history.calls_alike(call.id, call.signature)))
             before = texts.get(key, "")
             if key not in texts or text not in before:  # a client that tries again without ids
                 texts[key] = f"{before}\n\n{text}" if before else text
@@ -321,26 +347,6 @@ class Conversation:
             for call in kept.calls
         )
         return replace(kept, position=kept.position - self._shift, calls=calls)
-
-
-def _ignoring(rounds: Iterable[Round | None], settings: LoopSettings) -> Iterator[Round | None]:
-    for round_ in rounds:
-        if round_ is not None:
-            ignoring(round_.calls, settings)
-        yield round_
-
-
-def _timelines(history: Iterator[Round | None]) -> Iterator[list[Round]]:
-    """The rounds of a history, newest first, parted at its real user messages."""
-    rounds: list[Round] = []
-    for round_ in history:
-        if round_ is not None:
-            rounds.append(round_)
-        elif rounds:
-            yield rounds
-            rounds = []
-    if rounds:
-        yield rounds
 
 
 def _kept(calls: Sequence[ToolCall], position: int, time: float | None, turn: bytes) -> KeptRound:

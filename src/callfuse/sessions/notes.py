@@ -23,7 +23,7 @@ def notes_for(conversation: Conversation) -> list[Note]:
         warned = {note.position for note in notes}
         notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
     for (id_, signature, before), text in conversation.notes.items():
-        found = next(islice(conversation.calls_alike(id_, signature), before, None), None)
+        found = next(islice(conversation.history.calls_alike(id_, signature), before, None), None)
         if found is None:
             continue
         if text:

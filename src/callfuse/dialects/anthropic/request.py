@@ -54,12 +54,8 @@ class MessagesRequest(ParsedBody):
         """Where the last real user message before `end` stands, and its digest."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
-            if isinstance(message, dict) and message.get("role") == "user":
-                content = message.get("content")
-                if type(content) is list and len(content) == 1 and _is_result(content[0]):
-                    continue  # as nearly all are
-                if _is_real_user(message):
-                    return position, digest_of(texts(content))
+            if isinstance(message, dict) and message.get("role") == "user" and _is_real_user(message):
+                return position, digest_of(texts(message.get("content")))
         return -1, b""
 
     def rounds(self) -> Iterator[Round | None]:
@@ -92,6 +88,18 @@ class MessagesRequest(ParsedBody):
                     yield None
                 results = found if real or answered else found + results
                 answered = False
+
+    def tools(self) -> Iterator[str | None]:
+        """The tool that each round calls, newest first; None for a real user message."""
+        for message in reversed(self._messages):
+            role = message.get("role") if isinstance(message, dict) else None
+            if role == "assistant":
+                content = message.get("content")
+                blocks = content if type(content) is list else ()
+                if names := {str(block.get("name") or "") for block in blocks if is_client_call(block)}:
+                    yield names.pop() if len(names) == 1 else ""
+            elif role == "user" and _is_real_user(message):
+                yield None
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""
@@ -257,10 +265,10 @@ def _added(block: Any) -> Any:
 def _is_real_user(message: Payload) -> bool:
     """Whether a person speaks in a message of the user's: not callfuse, no harness's reminder, and not a tool."""
     content = message.get("content")
-    if isinstance(content, list):
-        content = [block for block in content if not _is_result(block)]
-        if not content:
+    if type(content) is list:
+        if all(map(_is_result, content)):  # as nearly all are
             return False
+        content = [block for block in content if not _is_result(block)]
     return not is_own_or_reminder(content)
 
 

@@ -144,6 +144,22 @@ def calls_of(message: Payload) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
+def tool_of(message: Payload) -> str | None:
+    """The one tool that the calls of `calls_of` are of: empty where they are of several, None where there are none."""
+    parts = message.get("tool_calls") or ()
+    names = [_named(part.get("function")) for part in parts if isinstance(part, dict)]
+    if isinstance(part := message.get("function_call"), dict):
+        names.append(_named(part))
+    if not names:
+        return None
+    return names[0] if names.count(names[0]) == len(names) else ""
+
+
+def _named(function: Any) -> str:
+    name = function.get("name") if isinstance(function, dict) else ""
+    return name if isinstance(name, str) else str(name or "")
+
+
 def _call(id_: Any, function: Any) -> ToolCall:
     try:
         name, arguments = function["name"], function["arguments"]

@@ -7,7 +7,7 @@ from typing import Any, Final
 from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
 from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.openai_chat.read import calls_of
+from callfuse.dialects.openai_chat.read import calls_of, tool_of
 from callfuse.dialects.openai_chat.reasoning import without_reasoning
 from callfuse.dialects.openai_chat.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_chat.write import ChatWriter
@@ -108,6 +108,18 @@ class ChatRequest(ParsedBody):
                 results = []
             elif role == "user" and self._is_attachment(position, message.get("content")):
                 attached = message["content"]
+
+    def tools(self) -> Iterator[str | None]:
+        """The tool that each round calls, newest first; None for a real user message."""
+        position = self.length
+        for message in reversed(self._messages):
+            position -= 1
+            role = message.get("role") if isinstance(message, dict) else None
+            if role == "assistant":
+                if (tool := tool_of(message)) is not None:
+                    yield tool
+            elif role == "user" and self._is_real_user(position, message):
+                yield None
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
         """Whether a person speaks in a user message: not callfuse, no harness's reminder, not the images of a tool."""
