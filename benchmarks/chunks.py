@@ -213,9 +213,9 @@ def naive(app: ASGIApp) -> ASGIApp:
     return wrapped
 
 
-async def timed(app: ASGIApp, path: str, body: bytes) -> float:
+async def timed(app: ASGIApp, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> float:
     """Seconds of CPU time that one exchange takes."""
-    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": [], "root_path": ""}
+    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "root_path": ""}
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}

@@ -1,11 +1,17 @@
 """What a healthy request costs beyond the bare app, against one orjson parse of its body.
 
-    python -m benchmarks.histories [--rounds 301]
+    python -m benchmarks.histories [--rounds 301] [--tools 5] [--mode chance_then_block]
 
-In process, with an app that answers whole with one call: the added time is reading the request, finding its lane and
-timeline, and keeping the answer's round. So the ledger knows the conversation from the second request on; in one that
-it does not know, errors are looked for in the whole history, which costs more than twice as much. Every other message
-is a result of 3 KB. The runs are interleaved; the figures are medians.
+In process: the added time is reading the request, finding its lane and timeline, and keeping what the answer brings.
+Every other message of the history is a result of 3 KB. Four rows for each request, by what comes:
+
+    call     the app answers with a call
+    text     the app answers with a text
+    user     the user has spoken since the last result, and the app answers with a text
+    first    as `text`, in a conversation that the ledger does not know: errors are looked for in all of its results
+             if one tool has several rounds in a row (`--tools 1`), and only in what is new once that is done
+
+The app answers whole. The runs are interleaved; the figures are medians of CPU time.
 """
 
 import argparse
@@ -13,6 +19,7 @@ import asyncio
 import json
 import statistics
 import time
+from itertools import product
 
 import orjson
 
@@ -23,34 +30,43 @@ from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 RESULT = "The quick brown fox jumps over the lazy dog while the build goes on. " * 44
 """A result of 3 KB."""
 
+SPOKEN = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks. And the other one?"}]
 
-def chat_history(messages: int) -> bytes:
-    """A user message, then calls of five tools, each with a result of its own."""
+
+def chat_history(messages: int, kinds: int, *, spoken: bool) -> bytes:
+    """A user message, then calls of so many tools by turns, each with a result of its own."""
     tools = [
-        {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}} for n in range(5)
+        {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}} for n in range(kinds)
     ]
     history: list[object] = [
         {"role": "system", "content": "You are an agent. " * 100},
         {"role": "user", "content": "Fix it."},
     ]
     for n in range((messages - 2) // 2):
-        function = {"name": f"tool_{n % 5}", "arguments": json.dumps({"path": f"src/file_{n}.py", "line": n})}
+        function = {"name": f"tool_{n % kinds}", "arguments": json.dumps({"path": f"src/file_{n}.py", "line": n})}
         history.append({"role": "assistant", "content": None,
                         "tool_calls": [{"id": f"call_{n}", "type": "function", "function": function}]})  # fmt: skip
         history.append({"role": "tool", "tool_call_id": f"call_{n}", "content": f"{n}: {RESULT}"})
-    return json.dumps({"model": "gpt-test", "messages": history, "tools": tools}).encode()
+    said = SPOKEN if spoken else []
+    return json.dumps({"model": "gpt-test", "messages": history + said, "tools": tools}).encode()
 
 
-def anthropic_history(messages: int) -> bytes:
+def anthropic_history(messages: int, kinds: int, *, spoken: bool) -> bytes:
     """The same for Anthropic."""
-    tools = [{"name": f"tool_{n}", "input_schema": {"type": "object"}} for n in range(5)]
+    tools = [{"name": f"tool_{n}", "input_schema": {"type": "object"}} for n in range(kinds)]
     history: list[object] = [{"role": "user", "content": "Fix it."}]
     for n in range((messages - 1) // 2):
-        use = {"type": "tool_use", "id": f"t{n}", "name": f"tool_{n % 5}", "input": {"path": f"file_{n}.py", "line": n}}
+        use = {
+            "type": "tool_use",
+            "id": f"t{n}",
+            "name": f"tool_{n % kinds}",
+            "input": {"path": f"file_{n}.py", "line": n},
+        }
         result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n}: {RESULT}"}
         history += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
     body = {"model": "claude-test", "max_tokens": 1000, "system": "You are an agent. " * 100}
-    return json.dumps(body | {"messages": history, "tools": tools}).encode()
+    said = SPOKEN if spoken else []
+    return json.dumps(body | {"messages": history + said, "tools": tools}).encode()
 
 
 def app_of(answer: bytes) -> ASGIApp:
@@ -66,48 +82,71 @@ def app_of(answer: bytes) -> ASGIApp:
     return app
 
 
-_CALL = {"id": "call_new", "type": "function", "function": {"name": "tool_1", "arguments": '{"path": "new.py"}'}}
-_MESSAGE = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
-_CHOICE = {"index": 0, "finish_reason": "tool_calls", "message": _MESSAGE}
-CHAT_ANSWER = orjson.dumps(
-    {"id": "c", "object": "chat.completion", "created": 1, "model": "gpt-test", "choices": [_CHOICE]}
+def chat_answer(message: dict[str, object]) -> bytes:
+    """A whole answer."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}
+    head = {"id": "c", "object": "chat.completion", "created": 1, "model": "gpt-test"}
+    return orjson.dumps(head | {"choices": [choice]})
+
+
+def anthropic_answer(block: dict[str, object]) -> bytes:
+    """A whole answer."""
+    head = {"id": "m", "type": "message", "role": "assistant", "model": "claude-test", "content": [block]}
+    end = {"stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+    return orjson.dumps(head | end)
+
+
+_CALL = {"id": "call_new", "type": "function", "function": {"name": "tool_0", "arguments": '{"path": "new.py"}'}}
+CHAT_CALL = chat_answer({"content": None, "tool_calls": [_CALL]})
+CHAT_TEXT = chat_answer({"content": "It is done."})
+ANTHROPIC_CALL = anthropic_answer({"type": "tool_use", "id": "t_new", "name": "tool_0", "input": {"path": "new.py"}})
+ANTHROPIC_TEXT = anthropic_answer({"type": "text", "text": "It is done."})
+
+
+DIALECTS = (
+    ("openai-chat", "/v1/chat/completions", chat_history, CHAT_CALL, CHAT_TEXT),
+    ("anthropic", "/v1/messages", anthropic_history, ANTHROPIC_CALL, ANTHROPIC_TEXT),
 )
-ANTHROPIC_ANSWER = orjson.dumps({"id": "m", "type": "message", "role": "assistant", "model": "claude-test",
-    "content": [{"type": "tool_use", "id": "t_new", "name": "tool_1", "input": {"path": "new.py"}}],
-    "stop_reason": "tool_use", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}})  # fmt: skip
 
 
-async def measured(path: str, body: bytes, answer: bytes, rounds: int) -> tuple[float, float, float]:
-    """Median seconds of the bare app, of callfuse, and of one orjson parse."""
+async def measured(
+    path: str, body: bytes, answer: bytes, rounds: int, mode: str, *, known: bool
+) -> tuple[float, float]:
+    """Median seconds: what callfuse adds, and one orjson parse. `known`: it is one conversation throughout."""
     bare = app_of(answer)
-    guarded = CallFuseMiddleware(bare, {})
+    guarded = CallFuseMiddleware(bare, {"tool_call_loop": {"mode": mode}})
     times: tuple[list[float], list[float], list[float]] = ([], [], [])
-    for _ in range(rounds):
-        times[0].append(await timed(bare, path, body))
-        times[1].append(await timed(guarded, path, body))
-        begin = time.perf_counter()
+    for at in range(rounds):
+        headers = [(b"x-callfuse-session-id", b"%d" % (0 if known else at))]
+        times[0].append(await timed(bare, path, body, headers))
+        times[1].append(await timed(guarded, path, body, headers))
+        begin = time.process_time()
         orjson.loads(body)
-        times[2].append(time.perf_counter() - begin)
+        times[2].append(time.process_time() - begin)
     bare_s, guarded_s, parse_s = (statistics.median(values) for values in times)
-    return bare_s, guarded_s, parse_s
+    return guarded_s - bare_s, parse_s
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=301)
+    parser.add_argument("--tools", type=int, default=5)
+    parser.add_argument("--mode", default="chance_then_block")
     options = parser.parse_args(arguments)
-    print(f"{'request':<30}{'body KB':>9}{'parse us':>10}{'added us':>10}   added / parse")
-    for messages in (4, 20, 200, 400):
-        for name, path, body, answer in (
-            ("openai-chat", "/v1/chat/completions", chat_history(messages), CHAT_ANSWER),
-            ("anthropic", "/v1/messages", anthropic_history(messages), ANTHROPIC_ANSWER),
+    print(f"{'request':<36}{'body KB':>9}{'parse us':>10}{'added us':>10}   added / parse")
+    for messages, (name, path, history, call, text) in product((4, 20, 200, 400), DIALECTS):
+        for row, answer, spoken, known in (
+            ("call", call, False, True),
+            ("text", text, False, True),
+            ("user", text, True, True),
+            ("first", text, False, False),
         ):
-            bare_s, guarded_s, parse_s = asyncio.run(measured(path, body, answer, options.rounds))
-            added = guarded_s - bare_s
-            label = f"{name}, {messages} messages"
-            row = f"{len(body) / 1024:>9.1f}{parse_s * 1e6:>10.1f}{added * 1e6:>10.1f}"
-            print(f"{label:<30}{row}   {added / parse_s:.2f}")
+            body = history(messages, options.tools, spoken=spoken)
+            added, parse = asyncio.run(measured(path, body, answer, options.rounds, options.mode, known=known))
+            label = f"{name}, {messages} messages, {row}"
+            figures = f"{len(body) / 1024:>9.1f}{parse * 1e6:>10.1f}{added * 1e6:>10.1f}"
+            print(f"{label:<36}{figures}   {added / parse:.2f}")
 
 
 if __name__ == "__main__":

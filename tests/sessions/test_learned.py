@@ -3,8 +3,11 @@
 import json
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.policy.settings import LoopSettings
@@ -68,9 +71,14 @@ def talk(body: bytes, state: LaneState, **settings: Any) -> Conversation:
     return Conversation(read(OPENAI, body), state, 1.0, LoopSettings.model_validate(settings))
 
 
+def noted(conversation: Conversation) -> list[tuple[int, str, str]]:
+    """What a request is to carry."""
+    return [(note.position, note.call.id, note.text) for note in notes_for(conversation)]
+
+
 def places(conversation: Conversation) -> list[int]:
     """The positions of rounds that carry a note."""
-    return [note.position for note in notes_for(conversation)]
+    return [position for position, _, _ in noted(conversation)]
 
 
 def test_rounds_of_changing_tools_are_not_read(work: Counter[str]) -> None:
@@ -164,6 +172,51 @@ def test_a_short_history_is_not_worth_keeping() -> None:
     first = talk(said("user: Go.", *paging(12)), LaneState())
     assert places(first) == []
     assert first.learned is None
+
+
+@pytest.mark.parametrize("user", [(), ("user: And now?",)], ids=["results", "user"])
+def test_calls_that_were_judged_are_not_again(work: Counter[str], user: tuple[str, ...]) -> None:
+    """Where a ladder warns of calls, too."""
+    body = said("user: Go.", *paging(40), *user, text=bool(user))
+    first = talk(body, LaneState(), mode="warn")
+    assert places(first) == []
+    assert first.learned
+    work.clear()
+    assert places(talk(body, first.learned, mode="warn")) == []
+    assert work["rounds"] < 20  # a window, whose signatures the ledger does not have
+
+
+def test_another_mode_begins_anew() -> None:
+    """What was not judged for warnings is judged once they are wanted."""
+    turns = ["user: Go.", *["b=x"] * 4, *paging(40)]
+    first = talk(said(*turns), LaneState(), mode="observe")
+    assert places(first) == []
+    assert first.learned
+    assert sorted(places(talk(said(*turns), first.learned, mode="warn"))) == [5, 7]
+    state = first.after([], [], 1.0, max_rounds=128)
+    assert sorted(places(talk(said(*turns), state, mode="warn"))) == [5, 7]
+
+
+STEPS = st.lists(
+    st.sampled_from(["a=x", "a=x", "a1=err", "a2=err", "b=y", "a=x b=y", "c3=z", "user: Go on.", "user: No.", "text"]),
+    max_size=24,
+)
+
+
+@given(steps=STEPS, mode=st.sampled_from(["warn", "graduated", "chance_then_block"]), many=st.sampled_from([1, 6, 64]))
+def test_who_knows_says_what_a_stranger_says(steps: list[str], mode: str, many: int) -> None:
+    """Of the same history, whatever has been learned of it in the requests before."""
+    turns, state = ["user: Go."], LaneState()
+    with mock.patch("callfuse.sessions.conversation._MANY", many):
+        for step in steps:
+            known = talk(said(*turns), state, mode=mode)
+            assert noted(known) == noted(talk(said(*turns), LaneState(), mode=mode))
+            if not step.startswith(("user:", "text")):
+                newest = next(round_ for round_ in read(OPENAI, said(*turns, step)).rounds() if round_)
+                state = known.after([newest.calls], [], 1.0, max_rounds=128)
+            else:
+                state = known.learned or state
+            turns += [step] if step != "text" else []
 
 
 @pytest.mark.parametrize("call", [False, True], ids=["text", "call"])

@@ -33,6 +33,7 @@ states = st.builds(
     small,
     small,
     small,
+    st.booleans(),
     small,
     continuation=continuations,
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),

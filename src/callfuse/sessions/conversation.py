@@ -16,6 +16,7 @@ retry or a restarted guard neither adds nor erases evidence:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from callfuse.detect import Engine
@@ -52,6 +53,7 @@ class Conversation:
         "_anchor",
         "_at",
         "_examined",
+        "_found",
         "_has_dropped",
         "_hindsight",
         "_kept",
@@ -96,6 +98,7 @@ class Conversation:
         self._has_dropped = False
         self._examined = 0
         self._anchor: KeptRound | None = None
+        self._found: Sequence[tuple[Round, ToolCall, Finding]] | None = None
         self._hindsight: Sequence[tuple[Round, Finding]] | None = None
         self._seen: Mapping[int, Round] = _NOTHING_SEEN
         self._kept: Sequence[KeptRound] = ()
@@ -142,57 +145,84 @@ class Conversation:
         return Timeline(rounds, declares=self.request.declares)
 
     @property
+    def found(self) -> Sequence[tuple[Round, ToolCall, Finding]]:
+        """The calls of the history that were findings when they came, with their rounds; none where no ladder warns."""
+        if self._found is None:
+            self._found = tuple(self._judged()) if self.settings.warns else ()
+        return self._found
+
+    @property
     def hindsight(self) -> Sequence[tuple[Round, Finding]]:
         """The rounds of the history whose results show a loop, each with what was found once its results were known.
 
-        Of a history that has been looked at before, and showed nothing, only the newest round is new.
+        Of a history that has been looked at before, and showed nothing, only the newest round is new. So it is with
+        what was found when it came.
         """
         if self._hindsight is None:
             self._hindsight = self._look_back()
+            self._learn()
         return self._hindsight
+
+    @property
+    def _was_judged(self) -> bool:
+        """Whether the history was looked at for calls that are to be warned of, and has none."""
+        return self._found == () and self.settings.warns
+
+    def _latest(self) -> Replayed[Round]:
+        """The rounds of the newest timeline that has any."""
+        return self._rounds if self.chained or self._rounds.at(0) else self.history.before()
+
+    def _judged(self) -> Iterator[tuple[Round, ToolCall, Finding]]:
+        latest = self._latest()
+        newest = latest.at(0)
+        if newest is not None and newest.position <= self._examined and self._state.judged and not self.chained:
+            yield from self._judge(newest, (Round(one.calls, one.position) for one in islice(latest, 1, None)))
+            return
+        for rounds in self.timelines():
+            for at, round_ in enumerate(rounds):
+                if round_.position != NOWHERE:
+                    yield from self._judge(round_, rounds[at + 1 :])
+
+    def _judge(self, round_: Round, before: Iterable[Round]) -> Iterator[tuple[Round, ToolCall, Finding]]:
+        engine = Engine(self.as_of(before), self.settings)
+        if next(engine.suspects(), None) is not None:
+            for call, finding in engine.judge_round(round_.calls):
+                yield round_, call, finding
 
     def _look_back(self) -> Sequence[tuple[Round, Finding]]:
         shortest = self.settings.shortest_streak
         if not shortest or (self.request.length < shortest and not self.chained):
             return ()
-        rounds = self._rounds
-        newest = rounds.at(0)
-        if newest is None and not self.chained:
-            rounds = self.history.before()
-            newest = rounds.at(0)
-            if newest is None:
-                return ()
-            self._recognise(newest)
+        latest = self._latest()
+        newest = latest.at(0)
         if newest is not None and (self.chained or newest.position <= self._examined):
-            finding = self._found_in_newest(rounds)
+            finding = self._found_in_newest(latest)
             return ((newest, finding),) if finding else ()
-        if not self.chained and max(len(read := rounds.slice(0, shortest)), read[-1].position) < shortest:
-            return ()  # nor can there be a streak in earlier timelines
-        found: list[tuple[Round, Finding]] = []
-        if self.chained or are_enough(self.request.tools(), self.settings):
-            for timeline in self.timelines():
-                if may_be_among(timeline, self.settings):
-                    found += self._found_among(timeline)
-        if newest is not None and self.request.length >= _MANY and not (found or self._state.rounds):
-            self._learn(newest)
-        return tuple(found)
+        if not self.chained:
+            if newest is None or max(len(read := latest.slice(0, shortest)), read[-1].position) < shortest:
+                return ()  # nor can there be a streak in earlier timelines
+            if not are_enough(self.request.tools(), self.settings):
+                return ()
+        suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
+        return tuple([found for rounds in suspect for found in self._found_among(rounds)])
 
-    def _recognise(self, newest: Round) -> None:
-        """Find out whether the ledger knows the newest round of an earlier timeline: then it knows all up to there."""
-        there = [one for one in self._state.rounds if one.position == newest.position]
-        at = find(newest, there, 0)
-        if at is not None:
-            self._anchor, self._examined = there[at], self._state.examined
-
-    def _learn(self, newest: Round) -> None:
-        """Make the state from which later requests know that up to this round there is no loop."""
+    def _learn(self) -> None:
+        """Make the state from which later requests know that there is no loop up to the newest round."""
+        newest = None if self._state.rounds or self.request.length < _MANY else self._latest().at(0)
+        if newest is None or self._hindsight:
+            return
         turn_at, turn = self.request.turn(newest.position)
-        if self._rounds.at(0) is newest:
+        if self._rounds.at(0):
             self._turn_at, self._turn = turn_at, turn
         self._anchor = _kept(newest.calls, newest.position, None, turn)
-        at, length = newest.position, self.request.length
         self.learned = replace(
-            self._state, rounds=(self._anchor,), length=length, turn_at=turn_at, examined=length, complete_from=at
+            self._state,
+            rounds=(self._anchor,),
+            length=self.request.length,
+            turn_at=turn_at,
+            examined=self.request.length,
+            judged=self._was_judged,
+            complete_from=newest.position,
         )
 
     def _found_among(self, rounds: Sequence[Round]) -> Iterator[tuple[Round, Finding]]:
@@ -213,7 +243,10 @@ class Conversation:
         newest = self._rounds.at(0)
         if newest is None:
             self._turn_at, self._turn = self.request.turn()
-            return [] if self.chained else self._compacted(self._turn_at, self._turn)
+            if self.chained:
+                return []
+            self._recognise(self.history.before().at(0))
+            return self._compacted(self._turn_at, self._turn)
         last, at = self._state.turn_at, None
         if 0 <= last < newest.position and not self.chained:  # no walk where all goes on as it was
             kept, at = self._of_turn(newest, last + 1)
@@ -227,6 +260,13 @@ class Conversation:
         self.brings_results = all(call.outcome is None for call in kept[at].delivered)
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
+
+    def _recognise(self, newest: Round | None) -> None:
+        """Whether the ledger knows the newest round of an earlier timeline: then it knows all up to there."""
+        there = [one for one in self._state.rounds if newest and one.position == newest.position]
+        at = find(newest, there, 0) if newest and there else None
+        if at is not None:
+            self._anchor, self._examined = there[at], self._state.examined
 
     def may_fail_again(self, rounds: Timeline | Replayed[Round] | None = None) -> bool:
         """Whether a streak of one error may end with the newest round of the timeline, or of these: False is sure, and
@@ -332,6 +372,7 @@ class Conversation:
             length,
             self._turn_at,
             examined=length if self._hindsight == () else 0,
+            judged=self._was_judged,
             complete_from=complete_from,
         )
 

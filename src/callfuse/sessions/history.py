@@ -46,7 +46,7 @@ class History:
         """The rounds of each timeline before the last real user message, newest first."""
         if self._earlier is None:
             _ = [*self.rounds]  # what comes after them is then unread
-            self._earlier = [*([list(self._before)] if self._before else ()), *_timelines(self._unread)]
+            self._earlier = list(_timelines(chain(self._before or (), (None,), self._unread)))
         return self._earlier
 
     def calls_alike(self, id_: str, signature: Signature) -> Iterator[tuple[int, ToolCall]]:

@@ -98,6 +98,8 @@ class LaneState:
     """Where in it the last real user message stood."""
     examined: int = 0
     """As many of them, where their results were looked at and showed no loop in hindsight."""
+    judged: bool = False
+    """These were looked at for calls to warn of as well, and there was none."""
     complete_from: int = 0
     """From which of them on `rounds` lacks no round since the last real user message."""
     continuation: Continuation = AS_ONE

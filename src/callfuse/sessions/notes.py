@@ -8,9 +8,7 @@ prompt caches keep hitting. What a callback has changed is kept with the call, a
 from collections.abc import Iterator
 from itertools import islice
 
-from callfuse.detect import Engine
 from callfuse.dialects.base import Note
-from callfuse.model import NOWHERE
 from callfuse.policy import texts
 from callfuse.policy.ladder import warned
 from callfuse.sessions.conversation import Conversation
@@ -18,7 +16,7 @@ from callfuse.sessions.conversation import Conversation
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request."""
-    notes = list(_warnings(conversation)) if conversation.settings.warns else []
+    notes = list(_warnings(conversation))
     if conversation.hindsight:
         warned = {note.position for note in notes}
         notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
@@ -35,15 +33,10 @@ def notes_for(conversation: Conversation) -> list[Note]:
 
 def _warnings(conversation: Conversation) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
-    for rounds in conversation.timelines():
-        for at, round_ in enumerate(rounds):
-            engine = Engine(conversation.as_of(rounds[at + 1 :]), conversation.settings)
-            if round_.position == NOWHERE or next(engine.suspects(), None) is None:
-                continue
-            for call, finding in engine.judge_round(round_.calls):
-                if warned(finding, conversation.settings.for_tool(call.full_name).settings.ladder):
-                    text = texts.warning(call, finding, conversation.settings, conversation.request.model)
-                    yield Note(round_.position, call, text)
+    for round_, call, finding in conversation.found:
+        if warned(finding, conversation.settings.for_tool(call.full_name).settings.ladder):
+            text = texts.warning(call, finding, conversation.settings, conversation.request.model)
+            yield Note(round_.position, call, text)
 
 
 def _in_hindsight(conversation: Conversation) -> Iterator[Note]:

@@ -17,7 +17,7 @@ from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.tiers import Overrides, given
 from callfuse.sessions.ledger import KeptCall, KeptRound, LaneState, SessionState
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Goes up with every change of the shapes below."""
 
 _WITHHELD, _BLOCKED = 1, 2
@@ -26,7 +26,7 @@ _PENDING, _TRANSIENT = 1, 2
 Text = InstanceOf[str]
 """Any text, lone surrogates too, which pydantic's own texts may not hold."""
 Base64 = str
-Version = Literal[2]
+Version = Literal[3]
 Flags = Annotated[int, Field(ge=0, le=3)]
 OutcomeShape = tuple[Base64, OutcomeKind, Text, Flags, Base64]
 """Digest, kind, text, flags, error."""
@@ -38,9 +38,9 @@ NoteShape = tuple[Text, Base64, int, Text]
 """Id, signature, how many of these stand before it, text."""
 ContinuationShape = tuple[dict[Text, Text], Text, list[Text]]
 LaneShape = tuple[
-    Version, int, int, int, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None
+    Version, int, int, int, bool, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None
 ]
-"""Version, length, turn_at, examined, complete_from, turns, rounds, notes, continuation."""
+"""Version, length, turn_at, examined, judged, complete_from, turns, rounds, notes, continuation."""
 SessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 """Version, overrides, those of single tools, the turns whose commands have been run."""
 
@@ -61,6 +61,7 @@ def lane_value(state: LaneState) -> bytes:
         state.length,
         state.turn_at,
         state.examined,
+        state.judged,
         state.complete_from,
         [_text(turn) for turn in places],
         [(one.position, one.time, places[one.turn], [_call(call) for call in one.calls]) for one in state.rounds],
@@ -74,7 +75,8 @@ def lane_state(value: bytes) -> LaneState:
     """The state of a lane. Raises UnreadableError."""
     session, _, text = value.partition(b"\n")
     try:
-        _, length, turn_at, examined, complete_from, turns, rounds, notes, known = _LANE.validate_python(loads(text))
+        shape = _LANE.validate_python(loads(text))
+        _, length, turn_at, examined, judged, complete_from, turns, rounds, notes, known = shape
         of_turn = [_bytes(turn) for turn in turns]
         kept = [
             KeptRound(position, time, of_turn[turn], tuple([_kept_call(*call) for call in calls]))
@@ -86,6 +88,7 @@ def lane_state(value: bytes) -> LaneState:
             length,
             turn_at,
             examined,
+            judged,
             complete_from,
             continuation=AS_ONE if known is None else _kept_continuation(*known),
             session=session.decode(),
