@@ -33,7 +33,7 @@ _LONG: Final = 4096
 the answer has a call."""
 
 _MANY: Final = 64
-"""Messages that are not to be looked over twice; with fewer it costs no more than to keep that they were."""
+"""So many messages are not to be looked over twice, nor for nothing; with fewer it costs less than to prevent it."""
 
 _NOTHING_SEEN: Final[Mapping[int, Round]] = {}
 
@@ -146,9 +146,9 @@ class Conversation:
 
     @property
     def found(self) -> Sequence[tuple[Round, ToolCall, Finding]]:
-        """The calls of the history that were findings when they came, with their rounds; none where no ladder warns."""
+        """The calls of the history that were findings when they came, with their rounds."""
         if self._found is None:
-            self._found = tuple(self._judged()) if self.settings.warns else ()
+            self._found = tuple(self._judged())
         return self._found
 
     @property
@@ -160,13 +160,9 @@ class Conversation:
         """
         if self._hindsight is None:
             self._hindsight = self._look_back()
-            self._learn()
+            if self.request.length >= _MANY and not (self._hindsight or self._state.rounds):
+                self._learn()
         return self._hindsight
-
-    @property
-    def _was_judged(self) -> bool:
-        """Whether the history was looked at for calls that are to be warned of, and has none."""
-        return self._found == () and self.settings.warns
 
     def _latest(self) -> Replayed[Round]:
         """The rounds of the newest timeline that has any."""
@@ -201,15 +197,15 @@ class Conversation:
         if not self.chained:
             if newest is None or max(len(read := latest.slice(0, shortest)), read[-1].position) < shortest:
                 return ()  # nor can there be a streak in earlier timelines
-            if not are_enough(self.request.tools(), self.settings):
+            if self.request.length >= _MANY and not are_enough(self.request.tools(), self.settings):
                 return ()
         suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
         return tuple([found for rounds in suspect for found in self._found_among(rounds)])
 
     def _learn(self) -> None:
         """Make the state from which later requests know that there is no loop up to the newest round."""
-        newest = None if self._state.rounds or self.request.length < _MANY else self._latest().at(0)
-        if newest is None or self._hindsight:
+        newest = self._latest().at(0)
+        if newest is None:
             return
         turn_at, turn = self.request.turn(newest.position)
         if self._rounds.at(0):
@@ -221,7 +217,7 @@ class Conversation:
             length=self.request.length,
             turn_at=turn_at,
             examined=self.request.length,
-            judged=self._was_judged,
+            judged=self._found == (),
             complete_from=newest.position,
         )
 
@@ -372,7 +368,7 @@ class Conversation:
             length,
             self._turn_at,
             examined=length if self._hindsight == () else 0,
-            judged=self._was_judged,
+            judged=self._found == (),
             complete_from=complete_from,
         )
 

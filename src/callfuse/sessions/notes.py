@@ -16,7 +16,7 @@ from callfuse.sessions.conversation import Conversation
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request."""
-    notes = list(_warnings(conversation))
+    notes = list(_warnings(conversation)) if conversation.settings.warns else []
     if conversation.hindsight:
         warned = {note.position for note in notes}
         notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
