@@ -7,6 +7,7 @@ import pytest
 
 from callfuse.dialects.base import Request
 from callfuse.policy.settings import LoopSettings
+from callfuse.sessions import looking_back
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.ledger import LaneState
 from callfuse.sessions.notes import notes_for
@@ -46,10 +47,12 @@ def told(rounds: Any) -> list[Any]:
 
 QUESTIONS: dict[str, Callable[[Conversation], Any]] = {
     "timeline": lambda talk: told(talk.timeline),
-    "timelines": lambda talk: [told(rounds) for rounds in talk.timelines()],
+    "timelines": lambda talk: [told(rounds) for rounds in looking_back.timelines(talk)],
     "newest": lambda talk: told([one] if (one := talk.timeline.at(0)) else []),
-    "hindsight": lambda talk: [(one.position, found) for one, found in talk.hindsight],
-    "learned": lambda talk: ([told(rounds) for rounds in talk.timelines()], talk.hindsight, talk.learned)[2],
+    "hindsight": lambda talk: [(one.position, found) for one, found in looking_back.hindsight(talk)],
+    "learned": lambda talk: ([told(rounds) for rounds in looking_back.timelines(talk)], notes_for(talk), talk.learned)[
+        2
+    ],
     "may fail": lambda talk: talk.may_fail_again(),
     "notes": lambda talk: [(note.position, note.call.id, note.text) for note in notes_for(talk)],
     "state": lambda talk: (told(talk.timeline), talk.after([], [], 9.0, max_rounds=128)),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from callfuse.dialects.base import Request
 from callfuse.policy.settings import LoopSettings
+from callfuse.sessions import looking_back
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.ledger import LaneState
 from callfuse.sessions.notes import notes_for
@@ -136,9 +137,9 @@ def test_looking_back_takes_nothing_of_the_timeline() -> None:
     """Also where nothing can be found, so that no round need be read for it."""
     for limit in (False, {"rounds": 4}):
         conversation = fresh(HELLO, *failing(2), "user: On.", "b=fine", detectors={"same_error": limit})
-        assert not conversation.hindsight
+        assert not looking_back.hindsight(conversation)
         assert [round_.calls[0].name for round_ in conversation.timeline] == ["b"]
-        assert [len(rounds) for rounds in conversation.timelines()] == [1, 2]
+        assert [len(rounds) for rounds in looking_back.timelines(conversation)] == [1, 2]
 
 
 words = st.sampled_from(["a{}=err", "a{}=err", "a{}=err", "a{}=fine", "b{}=err", "a{}=err a9=err", "user: On."])
@@ -172,14 +173,14 @@ def test_a_healthy_history_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) ->
     """Then only its newest round is new."""
     parts = [HELLO, *(f"a{at}=fine" for at in range(5))]
     conversation = talk(asked(*parts))
-    assert not conversation.hindsight
+    assert told(conversation) == {}
     coming = next(iter(asked(*parts, "a7").rounds()))
     assert coming is not None
     state = conversation.after([coming.calls], [], 1.0, max_rounds=128)
     assert state.examined == conversation.request.length
     later = talk(asked(*parts, "a7=fine"), state)
-    monkeypatch.setattr(Conversation, "timelines", None)  # whoever looked back further would fail
-    assert not later.hindsight
+    monkeypatch.setattr(looking_back, "timelines", None)  # whoever looked back further would fail
+    assert told(later) == {}
 
 
 def test_a_history_that_was_cut_is_looked_at_anew() -> None:

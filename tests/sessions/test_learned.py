@@ -207,7 +207,7 @@ STEPS = st.lists(
 def test_who_knows_says_what_a_stranger_says(steps: list[str], mode: str, many: int) -> None:
     """Of the same history, whatever has been learned of it in the requests before."""
     turns, state = ["user: Go."], LaneState()
-    with mock.patch("callfuse.sessions.conversation._MANY", many):
+    with mock.patch("callfuse.sessions.conversation.MANY", many):
         for step in steps:
             known = talk(said(*turns), state, mode=mode)
             assert noted(known) == noted(talk(said(*turns), LaneState(), mode=mode))

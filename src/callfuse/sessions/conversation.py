@@ -14,15 +14,13 @@ retry or a restarted guard neither adds nor erases evidence:
   results that come without their calls find them there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
-from callfuse.detect import Engine
-from callfuse.detect.same_error import are_enough, may_be_among, may_end
+from callfuse.detect.same_error import may_end
 from callfuse.dialects.base import Continuation, Request
-from callfuse.model import MIN_WINDOW_CALLS, NOWHERE, READ_AT_ONCE, Finding, Replayed, Round, Timeline, ToolCall
+from callfuse.model import MIN_WINDOW_CALLS, NOWHERE, READ_AT_ONCE, Replayed, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.history import History
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState
@@ -32,7 +30,7 @@ _LONG: Final = 4096
 """Bytes of a body that it costs more to parse again than to digest the user's message in it, which is asked for where
 the answer has a call."""
 
-_MANY: Final = 64
+MANY: Final = 64
 """So many messages are not to be looked over twice, nor for nothing; with fewer it costs less than to prevent it."""
 
 _NOTHING_SEEN: Final[Mapping[int, Round]] = {}
@@ -52,10 +50,9 @@ class Conversation:
     __slots__ = (
         "_anchor",
         "_at",
-        "_examined",
-        "_found",
         "_has_dropped",
-        "_hindsight",
+        "_is_calm",
+        "_judged",
         "_kept",
         "_named",
         "_new_to",
@@ -67,6 +64,7 @@ class Conversation:
         "_turn_at",
         "brings_results",
         "chained",
+        "examined",
         "history",
         "learned",
         "notes",
@@ -96,10 +94,10 @@ class Conversation:
         self._turn: bytes | None = None
         self._shift = 0
         self._has_dropped = False
-        self._examined = 0
+        self.examined = 0
         self._anchor: KeptRound | None = None
-        self._found: Sequence[tuple[Round, ToolCall, Finding]] | None = None
-        self._hindsight: Sequence[tuple[Round, Finding]] | None = None
+        self._is_calm = False
+        self._judged = False
         self._seen: Mapping[int, Round] = _NOTHING_SEEN
         self._kept: Sequence[KeptRound] = ()
         self._at: int | None = None
@@ -131,82 +129,27 @@ class Conversation:
         """What logs call the session, where it is known by another name than its lane."""
         return self._state.session
 
-    def timelines(self) -> Iterator[list[Round]]:
-        """The rounds of each timeline of the history, newest first, their times unknown; of a chain what is known."""
-        if self.chained:
-            yield list(self.timeline)
-            return
-        if newest := list(self._rounds):
-            yield [Round(one.calls, one.position) for one in newest] if self._kept else newest
-        yield from self.history.earlier()
-
-    def as_of(self, rounds: Iterable[Round]) -> Timeline:
-        """The timeline that these rounds are, newest first, by themselves."""
-        return Timeline(rounds, declares=self.request.declares)
+    @property
+    def is_merged(self) -> bool:
+        """Whether the ledger has rounds of this history."""
+        return bool(self._kept)
 
     @property
-    def found(self) -> Sequence[tuple[Round, ToolCall, Finding]]:
-        """The calls of the history that were findings when they came, with their rounds."""
-        if self._found is None:
-            self._found = tuple(self._judged())
-        return self._found
+    def judged(self) -> int:
+        """As many messages as `examined`, where they were judged for warnings as well."""
+        return self.examined if self._state.judged else 0
 
-    @property
-    def hindsight(self) -> Sequence[tuple[Round, Finding]]:
-        """The rounds of the history whose results show a loop, each with what was found once its results were known.
+    def looked_over(self, *, is_calm: bool, judged: bool) -> None:
+        """Take note that the history was looked over: whether it shows no loop in hindsight (`is_calm`), and no call
+        that is to be warned of where it was `judged` for these."""
+        self._is_calm, self._judged = is_calm, judged
+        if is_calm and self.request.length >= MANY and not (self._state.rounds or self.chained):
+            newest = self.history.latest().at(0)
+            if newest is not None:
+                self._learn(newest)
 
-        Of a history that has been looked at before, and showed nothing, only the newest round is new. So it is with
-        what was found when it came.
-        """
-        if self._hindsight is None:
-            self._hindsight = self._look_back()
-            if self.request.length >= _MANY and not (self._hindsight or self._state.rounds):
-                self._learn()
-        return self._hindsight
-
-    def _latest(self) -> Replayed[Round]:
-        """The rounds of the newest timeline that has any."""
-        return self._rounds if self.chained or self._rounds.at(0) else self.history.before()
-
-    def _judged(self) -> Iterator[tuple[Round, ToolCall, Finding]]:
-        latest = self._latest()
-        newest = latest.at(0)
-        if newest is not None and newest.position <= self._examined and self._state.judged and not self.chained:
-            yield from self._judge(newest, (Round(one.calls, one.position) for one in islice(latest, 1, None)))
-            return
-        for rounds in self.timelines():
-            for at, round_ in enumerate(rounds):
-                if round_.position != NOWHERE:
-                    yield from self._judge(round_, rounds[at + 1 :])
-
-    def _judge(self, round_: Round, before: Iterable[Round]) -> Iterator[tuple[Round, ToolCall, Finding]]:
-        engine = Engine(self.as_of(before), self.settings)
-        if next(engine.suspects(), None) is not None:
-            for call, finding in engine.judge_round(round_.calls):
-                yield round_, call, finding
-
-    def _look_back(self) -> Sequence[tuple[Round, Finding]]:
-        shortest = self.settings.shortest_streak
-        if not shortest or (self.request.length < shortest and not self.chained):
-            return ()
-        latest = self._latest()
-        newest = latest.at(0)
-        if newest is not None and (self.chained or newest.position <= self._examined):
-            finding = self._found_in_newest(latest)
-            return ((newest, finding),) if finding else ()
-        if not self.chained:
-            if newest is None or max(len(read := latest.slice(0, shortest)), read[-1].position) < shortest:
-                return ()  # nor can there be a streak in earlier timelines
-            if self.request.length >= _MANY and not are_enough(self.request.tools(), self.settings):
-                return ()
-        suspect = [rounds for rounds in self.timelines() if may_be_among(rounds, self.settings)]
-        return tuple([found for rounds in suspect for found in self._found_among(rounds)])
-
-    def _learn(self) -> None:
+    def _learn(self, newest: Round) -> None:
         """Make the state from which later requests know that there is no loop up to the newest round."""
-        newest = self._latest().at(0)
-        if newest is None:
-            return
         turn_at, turn = self.request.turn(newest.position)
         if self._rounds.at(0):
             self._turn_at, self._turn = turn_at, turn
@@ -217,21 +160,9 @@ class Conversation:
             length=self.request.length,
             turn_at=turn_at,
             examined=self.request.length,
-            judged=self._found == (),
+            judged=self._judged,
             complete_from=newest.position,
         )
-
-    def _found_among(self, rounds: Sequence[Round]) -> Iterator[tuple[Round, Finding]]:
-        findings = Engine(self.as_of(rounds), self.settings).hindsights()
-        return ((round_, finding) for round_, finding in zip(rounds, findings, strict=True) if finding)
-
-    def _found_in_newest(self, rounds: Replayed[Round]) -> Finding | None:
-        if self.chained:
-            return Engine(self.timeline, self.settings).hindsight()
-        if not self.may_fail_again(rounds):
-            return None
-        timeless = (Round(one.calls, one.position) for one in rounds)  # times would be the ledger's
-        return Engine(self.as_of(timeless), self.settings).hindsight()
 
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
@@ -241,7 +172,7 @@ class Conversation:
             self._turn_at, self._turn = self.request.turn()
             if self.chained:
                 return []
-            self._recognise(self.history.before().at(0))
+            self._recognise(self.history.latest().at(0))
             return self._compacted(self._turn_at, self._turn)
         last, at = self._state.turn_at, None
         if 0 <= last < newest.position and not self.chained:  # no walk where all goes on as it was
@@ -252,7 +183,7 @@ class Conversation:
             return []
         self._at, self._shift = at, kept[at].position - newest.position
         self._has_dropped = self.chained or self._shift != 0
-        self._examined = 0 if self._shift else self._state.examined
+        self.examined = 0 if self._shift else self._state.examined
         self.brings_results = all(call.outcome is None for call in kept[at].delivered)
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
@@ -262,7 +193,7 @@ class Conversation:
         there = [one for one in self._state.rounds if newest and one.position == newest.position]
         at = find(newest, there, 0) if newest and there else None
         if at is not None:
-            self._anchor, self._examined = there[at], self._state.examined
+            self._anchor, self.examined = there[at], self._state.examined
 
     def may_fail_again(self, rounds: Timeline | Replayed[Round] | None = None) -> bool:
         """Whether a streak of one error may end with the newest round of the timeline, or of these: False is sure, and
@@ -367,8 +298,8 @@ class Conversation:
             dict(list(texts.items())[-max_rounds:]),
             length,
             self._turn_at,
-            examined=length if self._hindsight == () else 0,
-            judged=self._found == (),
+            examined=length if self._is_calm else 0,
+            judged=self._judged,
             complete_from=complete_from,
         )
 

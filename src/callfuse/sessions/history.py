@@ -33,8 +33,10 @@ class History:
         if self.rounds.at(0) is not None:
             self.rounds.restart(iter(self._unread.__next__, None), keeps=keeps)
 
-    def before(self) -> Replayed[Round]:
-        """The rounds of the newest earlier timeline that has any; nobody asks while there are `rounds`."""
+    def latest(self) -> Replayed[Round]:
+        """The rounds of the newest timeline that has any."""
+        if self.rounds.at(0):
+            return self.rounds
         if self._earlier is not None:
             return Replayed(self._earlier[0] if self._earlier else [])
         if self._before is None:

@@ -5,43 +5,48 @@ has every round whose results show a loop, in earlier timelines too, so that the
 prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from callfuse.dialects.base import Note
+from callfuse.model import Finding, Round, ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import warned
+from callfuse.sessions import looking_back
 from callfuse.sessions.conversation import Conversation
 
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request."""
-    notes = list(_warnings(conversation)) if conversation.settings.warns else []
-    if conversation.hindsight:
+    found = list(looking_back.found(conversation)) if conversation.settings.warns else None
+    late = looking_back.hindsight(conversation)
+    conversation.looked_over(is_calm=not late, judged=found == [])
+    notes = list(_warnings(conversation, found or ()))
+    if late:
         warned = {note.position for note in notes}
-        notes += (note for note in _in_hindsight(conversation) if note.position not in warned)
+        notes += (note for note in _in_hindsight(conversation, late) if note.position not in warned)
     for (id_, signature, before), text in conversation.notes.items():
-        found = next(islice(conversation.history.calls_alike(id_, signature), before, None), None)
-        if found is None:
+        there = next(islice(conversation.history.calls_alike(id_, signature), before, None), None)
+        if there is None:
             continue
         if text:
-            notes.append(Note(*found, text))
+            notes.append(Note(*there, text))
         else:
-            notes = [note for note in notes if (note.position, note.call.signature) != (found[0], signature)]
+            notes = [note for note in notes if (note.position, note.call.signature) != (there[0], signature)]
     return notes
 
 
-def _warnings(conversation: Conversation) -> Iterator[Note]:
+def _warnings(conversation: Conversation, found: Iterable[tuple[Round, ToolCall, Finding]]) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
-    for round_, call, finding in conversation.found:
+    for round_, call, finding in found:
         if warned(finding, conversation.settings.for_tool(call.full_name).settings.ladder):
             text = texts.warning(call, finding, conversation.settings, conversation.request.model)
             yield Note(round_.position, call, text)
 
 
-def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
+def _in_hindsight(conversation: Conversation, late: Iterable[tuple[Round, Finding]]) -> Iterator[Note]:
     """A note on the last result of each round that shows a loop, whatever the ladder of its tool does but observe."""
-    for round_, finding in conversation.hindsight:
+    for round_, finding in late:
         call = next(call for call in reversed(round_.calls) if not call.withheld and call.outcome is not None)
         if not conversation.settings.for_tool(call.full_name).settings.observes:
             text = texts.warning(call, finding, conversation.settings, conversation.request.model)
