@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.asgi.types import Scope
+from callfuse.dialects.openai_chat.request import ChatRequest
 from tests.stream.driving import each_kit
 from tests.stream.written import DONE, OPENAI, chunk, part
 from tests.support.asgi import Request
@@ -67,6 +68,30 @@ def test_odd_requests_reach_the_app(more: dict[str, Any], path: str) -> None:
     assert met.client.raised is None
     assert met.app.heard[0].body == body
     assert met.client.status == 400
+
+
+@pytest.mark.parametrize("kind", ["\ud83d", [[]] * 2, None])
+@pytest.mark.parametrize("raises", [False, True])
+def test_something_odd_before_many_rounds(kind: Any, raises: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads so far back before the answer comes, but for the digest of what the user has said."""
+    turns: list[Any] = [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": kind}]}]
+    for at in range(40):
+        function = {"name": "ab"[at % 2], "arguments": f'{{"page": {at}}}'}
+        turns.append({"role": "assistant", "tool_calls": [{"id": f"c{at}", "type": "function", "function": function}]})
+        turns.append({"role": "tool", "tool_call_id": f"c{at}", "content": "read " * 99})
+    if raises:
+
+        def of_another_shape(*_: Any) -> Any:
+            raise ValueError("a shape that nobody has thought of")
+
+        monkeypatch.setattr(ChatRequest, "turn", of_another_shape)
+    answer = whole(b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "Fine."}}]}')
+    tools = [{"type": "function", "function": {"name": name}} for name in "ab"]
+    met = meet(Request(CHAT, body := odd(messages=turns, tools=tools)), [answer])
+    assert met.client.raised is None
+    assert met.app.heard[0].body == body
+    assert met.body == answer.body
+    assert bool(met.log) == raises
 
 
 @each_kit

@@ -49,10 +49,8 @@ QUESTIONS: dict[str, Callable[[Conversation], Any]] = {
     "timeline": lambda talk: told(talk.timeline),
     "timelines": lambda talk: [told(rounds) for rounds in looking_back.timelines(talk)],
     "newest": lambda talk: told([one] if (one := talk.timeline.at(0)) else []),
-    "hindsight": lambda talk: [(one.position, found) for one, found in looking_back.hindsight(talk)],
-    "learned": lambda talk: ([told(rounds) for rounds in looking_back.timelines(talk)], notes_for(talk), talk.learned)[
-        2
-    ],
+    "hindsight": lambda talk: [(one.position, found) for one, found in looking_back.look_back(talk).rounds],
+    "learned": lambda talk: (QUESTIONS["timelines"](talk), notes_for(talk), talk.learned)[2],
     "may fail": lambda talk: talk.may_fail_again(),
     "notes": lambda talk: [(note.position, note.call.id, note.text) for note in notes_for(talk)],
     "state": lambda talk: (told(talk.timeline), talk.after([], [], 9.0, max_rounds=128)),

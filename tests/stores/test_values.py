@@ -35,6 +35,7 @@ states = st.builds(
     small,
     st.booleans(),
     small,
+    anchor=st.none() | rounds,
     continuation=continuations,
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
 )

@@ -187,7 +187,8 @@ class Exchange:
             self._conversation.drop_read()
         self._request.drop_parsed()
         self._send, self._body = send, body
-        return app(scope, body.replay(content), self._watched)
+        watched = self._watched if self._conversation.learned is None else self._watched_to_its_end
+        return app(scope, body.replay(content), watched)
 
     def _with_texts(self) -> bytes | None:
         """The request's body with warnings and notes in its results, and as a vendor that remembers can take it; None
@@ -242,6 +243,12 @@ class Exchange:
             self._shape, self._tap, self._idle = None, None, False
             self._failed_open(f"{type(error).__name__} while watching: {error}")
         return self._send(message)
+
+    def _watched_to_its_end(self, message: Message) -> Awaitable[None]:
+        """The same where something is to be kept even of a stream that never speaks of a call."""
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            self._idle = False
+        return self._watched(message)
 
     def _shape_of(self, message: Message) -> Shape | None:
         """How an answer comes that begins like this, if it is to be watched."""

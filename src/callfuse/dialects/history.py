@@ -25,7 +25,7 @@ def texts(content: Any) -> list[bytes]:
         if isinstance(text, str):
             found.append(text.encode("utf-8", "surrogatepass"))
         elif isinstance(part, dict):
-            found.append(str(part.get("type")).encode())
+            found.append(str(part.get("type")).encode("utf-8", "surrogatepass"))
     return found
 
 

@@ -26,10 +26,6 @@ from callfuse.sessions.history import History
 from callfuse.sessions.ledger import CallKey, KeptCall, KeptRound, LaneState
 from callfuse.sessions.merging import find, merged
 
-_LONG: Final = 4096
-"""Bytes of a body that it costs more to parse again than to digest the user's message in it, which is asked for where
-the answer has a call."""
-
 MANY: Final = 64
 """So many messages are not to be looked over twice, nor for nothing; with fewer it costs less than to prevent it."""
 
@@ -64,7 +60,6 @@ class Conversation:
         "_turn_at",
         "brings_results",
         "chained",
-        "examined",
         "history",
         "learned",
         "notes",
@@ -94,7 +89,6 @@ class Conversation:
         self._turn: bytes | None = None
         self._shift = 0
         self._has_dropped = False
-        self.examined = 0
         self._anchor: KeptRound | None = None
         self._is_calm = False
         self._judged = False
@@ -115,8 +109,6 @@ class Conversation:
     def drop_read(self) -> None:
         """Let go of the request's rounds, but for the newest and those that the ledger's are merged with, and of all
         that reading them holds; who asks for one has them read again."""
-        if self._turn is None and len(self.request.body) > _LONG:
-            self._turn_at, self._turn = self.request.turn()
         self.history.drop(None if self._kept else 1)
 
     @property
@@ -131,38 +123,49 @@ class Conversation:
 
     @property
     def is_merged(self) -> bool:
-        """Whether the ledger has rounds of this history."""
+        """Whether the ledger has rounds of this timeline."""
         return bool(self._kept)
 
-    @property
-    def judged(self) -> int:
-        """As many messages as `examined`, where they were judged for warnings as well."""
-        return self.examined if self._state.judged else 0
+    def known_to(self, newest: Round | None) -> tuple[int, int]:
+        """How many messages of the history, of which this is the newest round, were looked over before and showed no
+        loop in hindsight, and how many were judged as well and showed none to be warned of."""
+        state = self._state
+        if newest is None or self.chained or self._shift or not state.examined:
+            return NOWHERE, NOWHERE
+        if self._at is None:
+            self._anchor = self._recognised(newest)
+            if self._anchor is None:
+                return NOWHERE, NOWHERE
+        return state.examined, state.examined if state.judged else NOWHERE
 
-    def looked_over(self, *, is_calm: bool, judged: bool) -> None:
-        """Take note that the history was looked over: whether it shows no loop in hindsight (`is_calm`), and no call
-        that is to be warned of where it was `judged` for these."""
+    def looked_over(self, newest: Round | None, *, is_calm: bool, judged: bool) -> None:
+        """Take note that the history up to its newest round was looked over: whether it shows no loop in hindsight
+        (`is_calm`), and no call that is to be warned of where it was `judged` for these."""
         self._is_calm, self._judged = is_calm, judged
-        if is_calm and self.request.length >= MANY and not (self._state.rounds or self.chained):
-            newest = self.history.latest().at(0)
-            if newest is not None:
-                self._learn(newest)
-
-    def _learn(self, newest: Round) -> None:
-        """Make the state from which later requests know that there is no loop up to the newest round."""
-        turn_at, turn = self.request.turn(newest.position)
-        if self._rounds.at(0):
+        state, length = self._state, self.request.length
+        if newest is None or not is_calm or length < MANY or state.rounds or self._anchor or self.chained:
+            return
+        turn_at, turn = self._turn_before(newest)
+        if self._rounds.at(0) is newest:
             self._turn_at, self._turn = turn_at, turn
         self._anchor = _kept(newest.calls, newest.position, None, turn)
         self.learned = replace(
-            self._state,
-            rounds=(self._anchor,),
-            length=self.request.length,
-            turn_at=turn_at,
-            examined=self.request.length,
-            judged=self._judged,
-            complete_from=newest.position,
+            state, length=length, turn_at=turn_at, examined=length, judged=judged, anchor=self._anchor
         )
+
+    def _recognised(self, newest: Round) -> KeptRound | None:
+        """What the ledger has of the newest round, where that is of no timeline that it has rounds of."""
+        kept = self._state.rounds if self._state.anchor is None else (self._state.anchor, *self._state.rounds)
+        there = [one for one in kept if one.position == newest.position]
+        at = find(newest, there, 0)
+        return None if at is None or self._turn_before(newest)[1] != there[at].turn else there[at]
+
+    def _turn_before(self, newest: Round) -> tuple[int, bytes]:
+        """Where the user message of the newest round stands, and its digest; no walk where all goes on as it was."""
+        last = self._state.turn_at
+        if 0 <= last < newest.position and (found := self.request.turn(last + 1))[0] == last:
+            return found
+        return self.request.turn(newest.position)
 
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
@@ -172,7 +175,6 @@ class Conversation:
             self._turn_at, self._turn = self.request.turn()
             if self.chained:
                 return []
-            self._recognise(self.history.latest().at(0))
             return self._compacted(self._turn_at, self._turn)
         last, at = self._state.turn_at, None
         if 0 <= last < newest.position and not self.chained:  # no walk where all goes on as it was
@@ -183,17 +185,9 @@ class Conversation:
             return []
         self._at, self._shift = at, kept[at].position - newest.position
         self._has_dropped = self.chained or self._shift != 0
-        self.examined = 0 if self._shift else self._state.examined
         self.brings_results = all(call.outcome is None for call in kept[at].delivered)
         later = [one for one in kept[at + 1 :] if not one.delivered and one.position - self._shift < length]
         return kept[: at + 1] + later
-
-    def _recognise(self, newest: Round | None) -> None:
-        """Whether the ledger knows the newest round of an earlier timeline: then it knows all up to there."""
-        there = [one for one in self._state.rounds if newest and one.position == newest.position]
-        at = find(newest, there, 0) if newest and there else None
-        if at is not None:
-            self._anchor, self.examined = there[at], self._state.examined
 
     def may_fail_again(self, rounds: Timeline | Replayed[Round] | None = None) -> bool:
         """Whether a streak of one error may end with the newest round of the timeline, or of these: False is sure, and
@@ -280,8 +274,6 @@ class Conversation:
         if newest is not None and not kept:
             kept.append(_kept(newest.calls, newest.position, None, self._turn))
             complete_from = newest.position
-        if newest is None and self._anchor is not None and self._anchor not in kept:
-            kept.insert(0, self._anchor)
         kept += [_kept(calls, self.request.length, now, self._turn) for calls in rounds]
         if len(kept) >= max_rounds:
             kept = kept[-max_rounds:]
@@ -301,6 +293,7 @@ class Conversation:
             examined=length if self._is_calm else 0,
             judged=self._judged,
             complete_from=complete_from,
+            anchor=self._anchor if newest is None else None,
         )
 
     def _moved(self, kept: KeptRound) -> KeptRound:

@@ -102,6 +102,8 @@ class LaneState:
     """These were looked at for calls to warn of as well, and there was none."""
     complete_from: int = 0
     """From which of them on `rounds` lacks no round since the last real user message."""
+    anchor: KeptRound | None = None
+    """The newest round of what was examined, where it is none of `rounds`. No evidence: its timeline may be over."""
     continuation: Continuation = AS_ONE
     """What the vendor's memory of this conversation lacks, or has beyond the client's."""
     session: str = ""

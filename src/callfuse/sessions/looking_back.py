@@ -7,11 +7,43 @@ was looked over before, and showed nothing, only the newest round is new.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from callfuse.detect import Engine
 from callfuse.detect.same_error import are_enough, may_be_among
 from callfuse.model import NOWHERE, Finding, Replayed, Round, Timeline, ToolCall
 from callfuse.sessions.conversation import MANY, Conversation
+
+Found = tuple[Round, ToolCall, Finding]
+"""A call that was a finding when it came, and its round."""
+Late = tuple[Round, Finding]
+"""A round that shows a loop, with what was found once its results were known."""
+
+
+class LookBack(NamedTuple):
+    """What was found. `calls`: where a ladder warns of calls."""
+
+    calls: Sequence[Found]
+    rounds: Sequence[Late]
+
+
+def look_back(conversation: Conversation) -> LookBack:
+    """What the history shows. The conversation takes note of it."""
+    warns, shortest = conversation.settings.warns, conversation.settings.shortest_streak
+    latest = conversation.history.rounds if conversation.chained else conversation.history.latest()
+    newest = latest.at(0)
+    examined, judged = conversation.known_to(newest)
+    calls: Sequence[Found] = ()
+    rounds: Sequence[Late] = ()
+    if warns:
+        is_new = newest is None or newest.position > judged
+        calls = tuple(_calls(conversation) if is_new else _calls_in_newest(conversation, latest))
+    if shortest and conversation.chained:
+        rounds = _in_chain(conversation)
+    elif shortest and newest is not None:
+        rounds = _in_newest(conversation, latest) if newest.position <= examined else _in_all(conversation, latest)
+    conversation.looked_over(newest, is_calm=not rounds, judged=warns and not calls)
+    return LookBack(calls, rounds)
 
 
 def timelines(conversation: Conversation) -> Iterator[list[Round]]:
@@ -25,72 +57,57 @@ def timelines(conversation: Conversation) -> Iterator[list[Round]]:
     yield from conversation.history.earlier()
 
 
-def found(conversation: Conversation) -> Iterator[tuple[Round, ToolCall, Finding]]:
-    """The calls that were findings when they came, with their rounds."""
-    if not conversation.chained:
-        latest = conversation.history.latest()
-        newest = latest.at(0)
-        if newest and newest.position <= conversation.judged:
-            yield from _judged(conversation, newest, _apart(islice(latest, 1, None)))
-            return
+def _calls(conversation: Conversation) -> Iterator[Found]:
     for rounds in timelines(conversation):
         for at, round_ in enumerate(rounds):
             if round_.position != NOWHERE:
                 yield from _judged(conversation, round_, rounds[at + 1 :])
 
 
-def hindsight(conversation: Conversation) -> Sequence[tuple[Round, Finding]]:
-    """The rounds whose results show a loop, each with what was found once its results were known."""
-    shortest, length = conversation.settings.shortest_streak, conversation.request.length
-    if conversation.chained:
-        return _in_chain(conversation) if shortest else ()
-    if not shortest or length < shortest:
-        return ()
-    latest = conversation.history.latest()
-    newest = latest.at(0)
-    if newest is None:
-        return ()
-    if newest.position <= conversation.examined:
-        finding = _in_newest(conversation, latest)
-        return ((newest, finding),) if finding else ()
-    few = latest.slice(0, shortest)
-    if max(len(few), few[-1].position) < shortest:  # nor can there be a streak in earlier timelines
-        return ()
-    if length >= MANY and not are_enough(conversation.request.tools(), conversation.settings):
-        return ()
-    return _among(conversation, timelines(conversation))
+def _calls_in_newest(conversation: Conversation, latest: Replayed[Round]) -> Iterator[Found]:
+    newest, *_ = latest.slice(0, 1)
+    return _judged(conversation, newest, _apart(islice(latest, 1, None)))
 
 
-def _in_chain(conversation: Conversation) -> Sequence[tuple[Round, Finding]]:
-    newest = conversation.history.rounds.at(0)
-    if newest is None:
-        return _among(conversation, timelines(conversation))
-    finding = Engine(conversation.timeline, conversation.settings).hindsight()
-    return ((newest, finding),) if finding else ()
-
-
-def _in_newest(conversation: Conversation, rounds: Replayed[Round]) -> Finding | None:
-    if not conversation.may_fail_again(rounds):
-        return None
-    return _engine(conversation, _apart(rounds)).hindsight()
-
-
-def _among(conversation: Conversation, all_of_them: Iterable[list[Round]]) -> Sequence[tuple[Round, Finding]]:
-    late: list[tuple[Round, Finding]] = []
-    for rounds in all_of_them:
-        if may_be_among(rounds, conversation.settings):
-            findings = _engine(conversation, rounds).hindsights()
-            late += [(round_, finding) for round_, finding in zip(rounds, findings, strict=True) if finding]
-    return tuple(late)
-
-
-def _judged(
-    conversation: Conversation, round_: Round, before: Iterable[Round]
-) -> Iterator[tuple[Round, ToolCall, Finding]]:
+def _judged(conversation: Conversation, round_: Round, before: Iterable[Round]) -> Iterator[Found]:
     engine = _engine(conversation, before)
     if next(engine.suspects(), None) is not None:
         for call, finding in engine.judge_round(round_.calls):
             yield round_, call, finding
+
+
+def _in_chain(conversation: Conversation) -> Sequence[Late]:
+    newest = conversation.history.rounds.at(0)
+    if newest is None:
+        return _among(conversation)
+    finding = Engine(conversation.timeline, conversation.settings).hindsight()
+    return ((newest, finding),) if finding else ()
+
+
+def _in_newest(conversation: Conversation, latest: Replayed[Round]) -> Sequence[Late]:
+    if not conversation.may_fail_again(latest):
+        return ()
+    finding = _engine(conversation, _apart(latest)).hindsight()
+    return ((latest.slice(0, 1)[0], finding),) if finding else ()
+
+
+def _in_all(conversation: Conversation, latest: Replayed[Round]) -> Sequence[Late]:
+    shortest = conversation.settings.shortest_streak
+    few = latest.slice(0, shortest)
+    if max(len(few), few[-1].position) < shortest:  # nor can there be a streak in earlier timelines
+        return ()
+    if conversation.request.length >= MANY and not are_enough(conversation.request.tools(), conversation.settings):
+        return ()
+    return _among(conversation)
+
+
+def _among(conversation: Conversation) -> Sequence[Late]:
+    late: list[Late] = []
+    for rounds in timelines(conversation):
+        if may_be_among(rounds, conversation.settings):
+            findings = _engine(conversation, rounds).hindsights()
+            late += [(round_, finding) for round_, finding in zip(rounds, findings, strict=True) if finding]
+    return late
 
 
 def _engine(conversation: Conversation, rounds: Iterable[Round]) -> Engine:

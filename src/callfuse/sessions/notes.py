@@ -9,22 +9,19 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from callfuse.dialects.base import Note
-from callfuse.model import Finding, Round, ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import warned
-from callfuse.sessions import looking_back
 from callfuse.sessions.conversation import Conversation
+from callfuse.sessions.looking_back import Found, Late, look_back
 
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request."""
-    found = list(looking_back.found(conversation)) if conversation.settings.warns else None
-    late = looking_back.hindsight(conversation)
-    conversation.looked_over(is_calm=not late, judged=found == [])
-    notes = list(_warnings(conversation, found or ()))
-    if late:
+    shown = look_back(conversation)
+    notes = list(_warnings(conversation, shown.calls))
+    if shown.rounds:
         warned = {note.position for note in notes}
-        notes += (note for note in _in_hindsight(conversation, late) if note.position not in warned)
+        notes += (note for note in _in_hindsight(conversation, shown.rounds) if note.position not in warned)
     for (id_, signature, before), text in conversation.notes.items():
         there = next(islice(conversation.history.calls_alike(id_, signature), before, None), None)
         if there is None:
@@ -36,7 +33,7 @@ def notes_for(conversation: Conversation) -> list[Note]:
     return notes
 
 
-def _warnings(conversation: Conversation, found: Iterable[tuple[Round, ToolCall, Finding]]) -> Iterator[Note]:
+def _warnings(conversation: Conversation, found: Iterable[Found]) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
     for round_, call, finding in found:
         if warned(finding, conversation.settings.for_tool(call.full_name).settings.ladder):
@@ -44,7 +41,7 @@ def _warnings(conversation: Conversation, found: Iterable[tuple[Round, ToolCall,
             yield Note(round_.position, call, text)
 
 
-def _in_hindsight(conversation: Conversation, late: Iterable[tuple[Round, Finding]]) -> Iterator[Note]:
+def _in_hindsight(conversation: Conversation, late: Iterable[Late]) -> Iterator[Note]:
     """A note on the last result of each round that shows a loop, whatever the ladder of its tool does but observe."""
     for round_, finding in late:
         call = next(call for call in reversed(round_.calls) if not call.withheld and call.outcome is not None)

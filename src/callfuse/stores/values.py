@@ -6,6 +6,7 @@ the rest. Digests are in base64; the turns of the rounds, many of which are the 
 """
 
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
@@ -38,9 +39,19 @@ NoteShape = tuple[Text, Base64, int, Text]
 """Id, signature, how many of these stand before it, text."""
 ContinuationShape = tuple[dict[Text, Text], Text, list[Text]]
 LaneShape = tuple[
-    Version, int, int, int, bool, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None
+    Version,
+    int,
+    int,
+    int,
+    bool,
+    int,
+    list[Base64],
+    list[RoundShape],
+    RoundShape | None,
+    list[NoteShape],
+    ContinuationShape | None,
 ]
-"""Version, length, turn_at, examined, judged, complete_from, turns, rounds, notes, continuation."""
+"""Version, length, turn_at, examined, judged, complete_from, turns, rounds, anchor, notes, continuation."""
 SessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 """Version, overrides, those of single tools, the turns whose commands have been run."""
 
@@ -54,7 +65,8 @@ class UnreadableError(ValueError):
 
 def lane_value(state: LaneState) -> bytes:
     """A lane's state as bytes; when it was last used is for the store to know."""
-    places = {turn: at for at, turn in enumerate(dict.fromkeys(one.turn for one in state.rounds))}
+    rounds = state.rounds if state.anchor is None else (*state.rounds, state.anchor)
+    places = {turn: at for at, turn in enumerate(dict.fromkeys(one.turn for one in rounds))}
     known = state.continuation
     shape = (
         VERSION,
@@ -64,7 +76,8 @@ def lane_value(state: LaneState) -> bytes:
         state.judged,
         state.complete_from,
         [_text(turn) for turn in places],
-        [(one.position, one.time, places[one.turn], [_call(call) for call in one.calls]) for one in state.rounds],
+        [_round(one, places) for one in state.rounds],
+        None if state.anchor is None else _round(state.anchor, places),
         [(id_, _text(signature), before, text) for (id_, signature, before), text in state.notes.items()],
         None if known == AS_ONE else _continuation(known),
     )
@@ -76,20 +89,17 @@ def lane_state(value: bytes) -> LaneState:
     session, _, text = value.partition(b"\n")
     try:
         shape = _LANE.validate_python(loads(text))
-        _, length, turn_at, examined, judged, complete_from, turns, rounds, notes, known = shape
+        _, length, turn_at, examined, judged, complete_from, turns, rounds, anchor, notes, known = shape
         of_turn = [_bytes(turn) for turn in turns]
-        kept = [
-            KeptRound(position, time, of_turn[turn], tuple([_kept_call(*call) for call in calls]))
-            for position, time, turn, calls in rounds
-        ]
         return LaneState(
-            tuple(kept),
+            tuple([_kept_round(one, of_turn) for one in rounds]),
             {(id_, _bytes(signature), before): text for id_, signature, before, text in notes},
             length,
             turn_at,
             examined,
             judged,
             complete_from,
+            anchor=None if anchor is None else _kept_round(anchor, of_turn),
             continuation=AS_ONE if known is None else _kept_continuation(*known),
             session=session.decode(),
         )
@@ -123,6 +133,15 @@ def _text(digest: bytes) -> Base64:
 
 def _bytes(text: Base64) -> bytes:
     return a2b_base64(text, strict_mode=True)
+
+
+def _round(one: KeptRound, places: Mapping[bytes, int]) -> tuple[Any, ...]:
+    return one.position, one.time, places[one.turn], [_call(call) for call in one.calls]
+
+
+def _kept_round(one: RoundShape, turns: Sequence[bytes]) -> KeptRound:
+    position, time, turn, calls = one
+    return KeptRound(position, time, turns[turn], tuple([_kept_call(*call) for call in calls]))
 
 
 def _call(call: KeptCall) -> tuple[Any, ...]:
