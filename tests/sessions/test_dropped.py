@@ -49,7 +49,7 @@ QUESTIONS: dict[str, Callable[[Conversation], Any]] = {
     "timeline": lambda talk: told(talk.timeline),
     "timelines": lambda talk: [told(rounds) for rounds in looking_back.timelines(talk)],
     "newest": lambda talk: told([one] if (one := talk.timeline.at(0)) else []),
-    "hindsight": lambda talk: [(one.position, found) for one, found in looking_back.look_back(talk).rounds],
+    "hindsight": lambda talk: [(one.position, found) for one, found in looking_back.look_back(talk)[1]],
     "learned": lambda talk: (QUESTIONS["timelines"](talk), notes_for(talk), talk.learned)[2],
     "may fail": lambda talk: talk.may_fail_again(),
     "notes": lambda talk: [(note.position, note.call.id, note.text) for note in notes_for(talk)],

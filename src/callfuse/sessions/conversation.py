@@ -126,11 +126,11 @@ class Conversation:
         """Whether the ledger has rounds of this timeline."""
         return bool(self._kept)
 
-    def known_to(self, newest: Round | None) -> tuple[int, int]:
+    def known_to(self, newest: Round) -> tuple[int, int]:
         """How many messages of the history, of which this is the newest round, were looked over before and showed no
         loop in hindsight, and how many were judged as well and showed none to be warned of."""
         state = self._state
-        if newest is None or self.chained or self._shift or not state.examined:
+        if self.chained or self._shift or not state.examined:
             return NOWHERE, NOWHERE
         if self._at is None:
             self._anchor = self._recognised(newest)

@@ -7,7 +7,6 @@ was looked over before, and showed nothing, only the newest round is new.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from callfuse.detect import Engine
 from callfuse.detect.same_error import are_enough, may_be_among
@@ -20,19 +19,12 @@ Late = tuple[Round, Finding]
 """A round that shows a loop, with what was found once its results were known."""
 
 
-class LookBack(NamedTuple):
-    """What was found. `calls`: where a ladder warns of calls."""
-
-    calls: Sequence[Found]
-    rounds: Sequence[Late]
-
-
-def look_back(conversation: Conversation) -> LookBack:
-    """What the history shows. The conversation takes note of it."""
+def look_back(conversation: Conversation) -> tuple[Sequence[Found], Sequence[Late]]:
+    """What the history shows: calls, where a ladder warns of such, and rounds. The conversation takes note of it."""
     warns, shortest = conversation.settings.warns, conversation.settings.shortest_streak
     latest = conversation.history.rounds if conversation.chained else conversation.history.latest()
     newest = latest.at(0)
-    examined, judged = conversation.known_to(newest)
+    examined, judged = conversation.known_to(newest) if newest else (NOWHERE, NOWHERE)
     calls: Sequence[Found] = ()
     rounds: Sequence[Late] = ()
     if warns:
@@ -43,7 +35,7 @@ def look_back(conversation: Conversation) -> LookBack:
     elif shortest and newest is not None:
         rounds = _in_newest(conversation, latest) if newest.position <= examined else _in_all(conversation, latest)
     conversation.looked_over(newest, is_calm=not rounds, judged=warns and not calls)
-    return LookBack(calls, rounds)
+    return calls, rounds
 
 
 def timelines(conversation: Conversation) -> Iterator[list[Round]]:
@@ -107,7 +99,7 @@ def _among(conversation: Conversation) -> Sequence[Late]:
         if may_be_among(rounds, conversation.settings):
             findings = _engine(conversation, rounds).hindsights()
             late += [(round_, finding) for round_, finding in zip(rounds, findings, strict=True) if finding]
-    return late
+    return tuple(late)
 
 
 def _engine(conversation: Conversation, rounds: Iterable[Round]) -> Engine:

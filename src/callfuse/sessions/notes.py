@@ -17,11 +17,11 @@ from callfuse.sessions.looking_back import Found, Late, look_back
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request."""
-    shown = look_back(conversation)
-    notes = list(_warnings(conversation, shown.calls))
-    if shown.rounds:
+    calls, rounds = look_back(conversation)
+    notes = [*_warnings(conversation, calls)] if calls else []
+    if rounds:
         warned = {note.position for note in notes}
-        notes += (note for note in _in_hindsight(conversation, shown.rounds) if note.position not in warned)
+        notes += (note for note in _in_hindsight(conversation, rounds) if note.position not in warned)
     for (id_, signature, before), text in conversation.notes.items():
         there = next(islice(conversation.history.calls_alike(id_, signature), before, None), None)
         if there is None:
