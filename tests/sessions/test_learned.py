@@ -169,6 +169,17 @@ def test_nor_of_one_that_another_message_began(work: Counter[str]) -> None:
     assert len(places(talk(said(*other, text=True), first.learned))) == 2
 
 
+def test_what_was_learned_of_an_earlier_turn_is_not_this_turns() -> None:
+    """Where the user has spoken, and rounds have come that the ledger does not know."""
+    first = talk(said("user: Go.", *paging(40)), LaneState())
+    places(first)
+    assert first.learned
+    body = said("user: Go.", *paging(40), "user: And now?", *paging(4, first=60))
+    later = talk(body, first.learned)
+    places(later)
+    assert later.after([], [], 1.0, max_rounds=128).turn_at == 81 == read(OPENAI, body).turn()[0]
+
+
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("user", ["user: And now?", "user: Go."])
 def test_what_a_history_is_recognised_by_is_no_evidence(named: bool, user: str) -> None:

@@ -145,7 +145,7 @@ class Conversation:
         state, length = self._state, self.request.length
         if newest is None or not is_calm or length < MANY or state.rounds or self._anchor or self.chained:
             return
-        turn_at, turn = self._turn_before(newest)
+        turn_at, turn = self.request.turn(newest.position)
         if self._rounds.at(0) is newest:
             self._turn_at, self._turn = turn_at, turn
         self._anchor = _kept(newest.calls, newest.position, None, turn)
@@ -158,14 +158,12 @@ class Conversation:
         kept = self._state.rounds if self._state.anchor is None else (self._state.anchor, *self._state.rounds)
         there = [one for one in kept if one.position == newest.position]
         at = find(newest, there, 0)
-        return None if at is None or self._turn_before(newest)[1] != there[at].turn else there[at]
-
-    def _turn_before(self, newest: Round) -> tuple[int, bytes]:
-        """Where the user message of the newest round stands, and its digest; no walk where all goes on as it was."""
+        if at is None:
+            return None
         last = self._state.turn_at
-        if 0 <= last < newest.position and (found := self.request.turn(last + 1))[0] == last:
-            return found
-        return self.request.turn(newest.position)
+        if 0 <= last < newest.position and self.request.turn(last + 1)[1] == there[at].turn:  # mostly: and no walk
+            return there[at]
+        return there[at] if self.request.turn(newest.position)[1] == there[at].turn else None
 
     def _still_valid(self) -> list[KeptRound]:
         """The kept rounds that belong to this history, oldest first."""
