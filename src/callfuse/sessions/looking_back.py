@@ -2,7 +2,8 @@
 a loop once they had come.
 
 It is so whatever the ledger knows, in earlier timelines too: the same history always shows the same. But of one that
-was looked over before, and showed nothing, only the newest round is new.
+was looked over before, and showed nothing, only the newest round is new, whatever a client has since put in the place
+of old results.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
