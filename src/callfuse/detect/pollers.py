@@ -6,9 +6,9 @@ lies outside (429, 5xx, a denied permission).
 
 from collections.abc import Collection
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
-from callfuse.calls.signature import Signature
 from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
 from callfuse.policy.settings import LoopSettings
@@ -26,19 +26,21 @@ def polls(call: ToolCall, settings: LoopSettings) -> bool:
 
 def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
-    different: dict[Signature, ToolCall] = {}
-    names: set[str] = set()
+    texts: set[str] = set()
+    values: list[Any] = []
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
-        if call.dropped:  # its arguments are gone
-            names.add(call.full_name)
+        arguments = call.arguments
+        if call.dropped:  # they are gone
+            continue
+        if type(arguments) is str:
+            texts.add(arguments)
         else:
-            different[call.signature] = call
-    names.update([call.full_name for call in different.values()])
-    if True in [settings.for_tool(name).poller for name in names]:
+            values.append(arguments)
+    if True in [settings.for_tool(name).poller for name in {call.full_name for call in calls}]:
         return True
-    return True in [_says_so(call.arguments) for call in different.values()]
+    return True in map(_says_so, chain(texts, values))
 
 
 def _says_so(arguments: Any) -> bool:

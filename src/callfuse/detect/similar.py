@@ -132,11 +132,11 @@ def _most_like(
 
 def _alike(timeline: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
     """How alike two calls are. Streaks from several calls of the newest round meet: what they share is kept."""
-    if one.signature == other.signature:
-        return 1.0
     newest = timeline.at(0)
     if newest is None or len(newest.calls) == 1:
         return alike(one, other, settings)
+    if one.signature == other.signature:
+        return 1.0
     return timeline.remembered(_kept, settings, one, other)
 
 
