@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
+from callfuse.calls.signature import Signature
 from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
 from callfuse.policy.settings import LoopSettings
@@ -27,7 +28,7 @@ def polls(call: ToolCall, settings: LoopSettings) -> bool:
 def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
     texts: set[str] = set()
-    values: list[Any] = []
+    values: dict[Signature, Any] = {}
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
@@ -37,10 +38,10 @@ def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
         if type(arguments) is str:
             texts.add(arguments)
         else:
-            values.append(arguments)
+            values[call.signature] = arguments
     if True in [settings.for_tool(name).poller for name in {call.full_name for call in calls}]:
         return True
-    return True in map(_says_so, chain(texts, values))
+    return True in map(_says_so, chain(texts, values.values()))
 
 
 def _says_so(arguments: Any) -> bool:
