@@ -90,6 +90,21 @@ def test_order_inside_a_round_does_not_matter(
 
 
 @given(texts=written(), clock=clocks, chosen=settings(), drawn=rounds, complete=st.booleans())
+def test_nor_does_how_much_has_been_read(
+    texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool
+) -> None:
+    """A timeline that is read as one looks says the same as one that was read before."""
+    found = []
+    for is_read in (False, True):
+        past = made(texts, clock, complete)
+        _ = [*past] if is_read else []
+        engine = Engine(past, chosen)
+        judged = [(one.id, finding) for one, finding in engine.judge_round(calls(drawn))]
+        found.append((judged, set(engine.suspects()), engine.hindsight()))
+    assert found[0] == found[1]
+
+
+@given(texts=written(), clock=clocks, chosen=settings(), drawn=rounds, complete=st.booleans())
 def test_looking_changes_nothing(
     texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool
 ) -> None:

@@ -42,15 +42,15 @@ def _said_again(timeline: Timeline, settings: LoopSettings, length: int) -> int:
 
 
 def _unbroken(timeline: Timeline, settings: LoopSettings) -> Iterable[Round]:
-    if timeline.is_short:
-        rounds = [*timeline]
+    most = max(COUNTED, settings.highest_limit)
+    if timeline.is_read:
+        rounds = timeline.slice(0, most)
         return rounds[: _before_pause(rounds, timeline.now, settings)]
-    return InBlocks(_without_pause(timeline, settings))
+    return InBlocks(_without_pause(timeline, settings, most))
 
 
-def _without_pause(timeline: Timeline, settings: LoopSettings) -> Iterator[list[Round]]:
+def _without_pause(timeline: Timeline, settings: LoopSettings, left: int) -> Iterator[list[Round]]:
     later: float | None = timeline.now
-    left = max(COUNTED, settings.highest_limit)
     for block in timeline.blocks():
         count = _before_pause(block[:left], later, settings)
         yield block[:count]

@@ -35,6 +35,11 @@ class Replayed(Generic[T]):
             del self._read[keeps:]
         self._source = islice(source, len(self._read), None)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether its source is at its end."""
+        return self._source is None
+
     def __iter__(self) -> Iterator[T]:
         return iter(self._read) if self._source is None else chain(self._read, self._rest())
 

@@ -76,9 +76,9 @@ class Timeline:
         return self._rounds.slice(begin, end)
 
     @property
-    def is_short(self) -> bool:
-        """Whether all of its rounds are read at once."""
-        return self._rounds.at(READ_AT_ONCE - 1) is None
+    def is_read(self) -> bool:
+        """Whether all of its rounds have been read; those of a short one are, with this."""
+        return self._rounds.at(READ_AT_ONCE - 1) is None or self._rounds.is_read
 
     def blocks(self) -> Iterator[list[Round]]:
         """The rounds in lists, newest first."""
@@ -107,7 +107,7 @@ class Timeline:
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
-        if self.is_short:
+        if self.is_read:
             names = [call.name for round_ in self._rounds for call in round_.calls]
             if "" not in names:
                 self._calls_at_most = len(names)
