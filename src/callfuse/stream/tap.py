@@ -5,6 +5,7 @@ are none.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from callfuse.dialects.base import Dialect, OpenCall, Remembered, Request, What, remembering
 from callfuse.framing import EVENTS, Format
@@ -12,8 +13,14 @@ from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import ignoring
 from callfuse.policy.settings import LoopSettings
+from callfuse.stream.growth import Growth, growth_in, lengths_of
 from callfuse.stream.judge import Judge
 from callfuse.stream.record import Record
+
+TRIES: Final = 4
+"""So many chunks are looked at for one that the next is like, and no more where none is."""
+MOST: Final = 64
+"""Calls of one answer among which such chunks are looked for."""
 
 
 class StreamTap:
@@ -33,6 +40,7 @@ class StreamTap:
         "_finished",
         "_framer",
         "_frames",
+        "_growth",
         "_is_end",
         "_judge",
         "_left",
@@ -41,6 +49,7 @@ class StreamTap:
         "_reader",
         "_remembering",
         "_settings",
+        "_tries",
         "frame_end",
         "idle",
     )
@@ -67,6 +76,8 @@ class StreamTap:
         self._cut: set[OpenCall] = set()
         self._finished = False
         self._broke = False
+        self._growth: Growth | None = None
+        self._tries = TRIES
 
     def feed(self, chunk: bytes) -> None:
         """Look at a chunk."""
@@ -75,8 +86,28 @@ class StreamTap:
         self._left -= len(chunk)
         if self._left < 0:
             return
-        self._read(self._frames(chunk))
-        self.idle = not self._calls and self._framer.empty
+        growth = self._growth
+        if growth is not None and growth.takes(chunk):
+            return
+        frames = self._frames(chunk)
+        if self._calls:
+            self._grow(chunk, frames)
+        else:
+            self._read(frames)
+            self.idle = not self._calls and self._framer.empty
+
+    def _grow(self, chunk: bytes, frames: Sequence[bytes]) -> None:
+        """Read a chunk behind the beginning of a call; the next one may be like it."""
+        if self._growth is not None and self._growth.has_taken:
+            self._tries = TRIES
+        self._growth = None
+        if self._tries and len(self._calls) <= MOST and frames and frames[0] is chunk:
+            self._tries -= 1
+            before = lengths_of(self._calls)
+            self._read(frames)
+            self._growth = growth_in(chunk, self._calls, before, self._payload)
+        else:
+            self._read(frames)
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may matter."""
