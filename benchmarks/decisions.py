@@ -21,18 +21,17 @@ from itertools import count, islice, pairwise
 from typing import Final, NamedTuple
 
 from callfuse.calls.outcomes import outcome_of
-from callfuse.detect import Engine
+from callfuse.detect import Engine, is_healthy
 from callfuse.detect.similarity import alike
 from callfuse.model import Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
-from callfuse.stream.judge import Judge
 
 GOALS_US: Final = {10: 60.0, 100: 200.0, 1000: 2000.0}
 """For a decision at so many rounds."""
 ALIKE_US: Final = 200.0
 """For the likeness of two arguments of 8 KB."""
 GLANCE_US: Final = 5.0
-"""For a judge over a healthy history of two rounds."""
+"""For a look at a healthy history of two rounds."""
 
 ALL: Final = LoopSettings.model_validate(
     {
@@ -110,7 +109,7 @@ def engine_of(rounds: list[Round]) -> Engine:
 
 def glance(rounds: list[Round], _pending: ToolCall) -> None:
     """What a healthy request pays."""
-    Judge(Timeline(rounds, declares=TOOLS.__contains__), DEFAULTS)
+    is_healthy(Timeline(rounds, declares=TOOLS.__contains__), DEFAULTS)
 
 
 def timed(work: Callable[[list[Round], ToolCall], None], source: Iterator[tuple[list[Round], ToolCall]]) -> float:
