@@ -52,18 +52,12 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     rounds: list[Round] = []
     size = settings.window
     says: list[object] = []
-    reach = 2
     past = iter(recent(timeline, settings))
     for round_ in past:
         index = len(rounds)
-        if index > 1:  # most streaks end before: then nobody asks what else came back
-            if reach <= index:
-                if timeline.news(index, size):
-                    break
-                while reach <= index:
-                    reach = 2 * reach + 1
-                says += [one.said for one in timeline.slice(len(says), reach + size)]
-            if says[index] in says[index + 1 : index + 1 + size]:
+        if index > 1 and not timeline.news(index, size):  # most streaks end before, and read no more
+            says += [one.said for one in timeline.slice(len(says), index + 1 + size)]
+            if says[index] in says[index + 1 :]:
                 rounds.append(round_)
                 continue
         distance = _known_before(timeline, index, round_, size)
