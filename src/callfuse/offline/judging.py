@@ -7,7 +7,7 @@ what came before it, and a verdict moves the ladder as on the wire. Times are un
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from callfuse.detect import Engine
+from callfuse.detect import Engine, is_healthy
 from callfuse.detect.same_error import may_be_among
 from callfuse.model import Finding, Kind, Timeline, ToolCall
 from callfuse.offline.run import Run
@@ -61,9 +61,9 @@ def _pending(run: Run, turn: int, at: int, settings: LoopSettings) -> list[Judge
     """The calls of a round as they are judged when they come."""
     round_ = run.turns[turn][at]
     timeline = _timeline(run, turn, at)
-    engine = Engine(timeline, settings)
-    if engine.is_healthy():
+    if is_healthy(timeline, settings):
         return [Judged(turn, at, call) for call in round_.calls]
+    engine = Engine(timeline, settings)
     found = {id(call): (call, finding) for call, finding in engine.judge_round(round_.calls)}
     of_round = []
     for call in round_.calls:

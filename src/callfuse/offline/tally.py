@@ -32,6 +32,20 @@ class Fired:
     saved_calls: int = 0
     saved_tokens: int = 0
 
+    def take(self, outcome: bool | None, count: int, mine: Sequence[tuple[int, Judged]], costs: Sequence[int]) -> None:
+        """Add one run of so many calls; `mine` are those of which the rule has found something, with their places."""
+        hard = sum([one.finding is not None and one.finding.hard for _, one in mine])
+        self.runs[outcome] += 1
+        if hard:
+            self.hard_runs[outcome] += 1
+        self.soft += len(mine) - hard
+        self.hard += hard
+        if outcome is False:
+            first = next((at for at, one in mine if one.verdict is not None and one.verdict.withholds), count)
+            self.saved_calls += count - first
+            self.later_calls += count - mine[0][0]
+            self.saved_tokens += sum(costs[first:])
+
     def add(self, other: "Fired") -> None:
         """Add another's figures."""
         self.runs += other.runs
@@ -77,10 +91,11 @@ class Figures:
             self.quiet += len(calls)
             self.quiet_suspect += suspect
             self.quiet_held += held
-        for rule in found:
-            self.fired.setdefault(rule, Fired()).add(_fired(outcome, len(calls), told, costs, {rule}))
-        if found:
-            self.fired[ANY].add(_fired(outcome, len(calls), told, costs, found))
+        for rule in (ANY, *found) if found else ():
+            mine = [(at, one) for at, one in told if one.is_of(found if rule is ANY else {rule})]
+            if rule not in self.fired:
+                self.fired[rule] = Fired()
+            self.fired[rule].take(outcome, len(calls), mine, costs)
         return bool(found)
 
     def add(self, other: "Figures") -> None:
@@ -95,22 +110,6 @@ class Figures:
         self.failed_tokens += other.failed_tokens
         for rule, fired in other.fired.items():
             self.fired.setdefault(rule, Fired()).add(fired)
-
-
-def _fired(
-    outcome: bool | None, count: int, told: Sequence[tuple[int, Judged]], costs: Sequence[int], rules: Collection[str]
-) -> Fired:
-    """The figures of one run of so many calls for some rules as if they were one; `told` are the calls of which
-    something was found, with their places."""
-    mine = [(at, one) for at, one in told if one.is_of(rules)]
-    hard = sum([one.finding is not None and one.finding.hard for _, one in mine])
-    fired = Fired(Counter([outcome]), Counter([outcome] if hard else []), len(mine) - hard, hard)
-    if outcome is False:
-        first = next((at for at, one in mine if one.verdict is not None and one.verdict.withholds), count)
-        fired.saved_calls = count - first
-        fired.later_calls = count - mine[0][0]
-        fired.saved_tokens = sum(costs[first:])
-    return fired
 
 
 def total(figures: Iterable[Figures]) -> Figures:
