@@ -179,6 +179,14 @@ def test_from_a_chunk_that_is_not_clear_nothing_is_learned(made: bytes, pieces: 
     assert learned(made, *pieces)[0] is None
 
 
+def test_a_deep_chunk_is_no_trouble() -> None:
+    """Some Pythons cannot compare such values: then nothing is learned of it."""
+    deep = b"[" * 1000 + b"]" * 1000
+    chunks = [grown(PIECE)[:-3] + b', "deep": ' + deep + b"}\n\n" for _ in range(3)]
+    (told,) = kept(OPENAI, [*call_of(chunks), chunk({}, "tool_calls"), DONE])
+    assert told == [("call_0", "search", 3 * PIECE)]
+
+
 def test_nor_from_one_that_ends_its_call() -> None:
     """What comes behind it is no piece."""
     assert learned(grown(PIECE), PIECE, closed=True)[0] is None

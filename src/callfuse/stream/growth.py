@@ -63,8 +63,11 @@ def growth_in(
     """What stands around the piece in a chunk, one frame, that has just been read and has added one to one call."""
     if len(calls) != len(before):
         return None
-    known = [(call, *was) for call, was in zip(calls, before, strict=True)]
-    changed = [one for one in known if one[0].pieces is not one[1] or len(one[1]) != one[2]]
+    changed = [
+        (call, pieces, length)
+        for call, (pieces, length) in zip(calls, before, strict=True)
+        if call.pieces is not pieces or len(pieces) != length
+    ]
     if len(changed) != 1:
         return None
     ((call, pieces, length),) = changed
@@ -82,14 +85,14 @@ def _around(chunk: bytes, pieces: list[str], payload_of: Callable[[bytes], Paylo
         return None
     try:
         payload, probed = payload_of(chunk), payload_of(before + dumps(_PROBE) + after)
-    except NotJSON:
+        places = [(holder, key) for holder, key in _texts(probed or {}) if holder[key] in (_PROBE, piece)]
+        if len(places) != 1:
+            return None
+        ((holder, key),) = places
+        holder[key] = piece
+        return Growth(before, after, pieces) if probed == payload else None
+    except (NotJSON, RecursionError):
         return None
-    places = [(holder, key) for holder, key in _texts(probed or {}) if holder[key] in (_PROBE, piece)]
-    if len(places) != 1:
-        return None
-    ((holder, key),) = places
-    holder[key] = piece
-    return Growth(before, after, pieces) if probed == payload else None
 
 
 def _texts(value: Any) -> Iterator[tuple[Any, Any]]:
