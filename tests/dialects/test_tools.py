@@ -1,4 +1,5 @@
-"""The tool of each round, told at a fraction of what rounds cost: the same as the rounds say, in all dialects."""
+"""Calls without their results, and the tool of each round, told at a fraction of what rounds cost: the same as the
+rounds say, in all dialects."""
 
 import json
 from typing import Any
@@ -30,6 +31,16 @@ def told_by_rounds(request: Request) -> list[str | None]:
     return [round_.tool if round_ else None for round_ in request.rounds()]
 
 
+def calls_by_rounds(request: Request) -> list[str]:
+    """What the rounds say of their calls."""
+    return sorted(repr(call) for round_ in request.rounds() if round_ for call in round_.calls)
+
+
+def calls_of(request: Request) -> list[str]:
+    """What the request says of its calls."""
+    return sorted(map(repr, request.calls()))
+
+
 @every_dialect
 @given(turns=TURNS)
 def test_what_the_rounds_say(kit: DialectKit, turns: list[list[str] | User]) -> None:
@@ -43,6 +54,7 @@ def test_what_the_rounds_say(kit: DialectKit, turns: list[list[str] | User]) -> 
         said.append(Round(calls, tuple("fine" for _ in calls)))
     request = read(kit, ask(kit, History(tuple(said)), stream=True).body)
     assert list(request.tools()) == told_by_rounds(request)
+    assert calls_of(request) == calls_by_rounds(request)
     assert "" in told_by_rounds(request) or all(len(set(turn)) < 2 for turn in turns if isinstance(turn, list))
 
 
@@ -85,3 +97,4 @@ def test_of_messages_of_any_shape(dialect: Any, message: st.SearchStrategy[Any],
     messages = data.draw(st.lists(message, max_size=6))
     request = read_by(dialect, json.dumps({"model": "m", "max_tokens": 9, "messages": messages}).encode())
     assert list(request.tools()) == told_by_rounds(request)
+    assert calls_of(request) == calls_by_rounds(request)

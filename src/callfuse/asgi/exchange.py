@@ -26,6 +26,7 @@ from callfuse.observe.counts import Counts
 from callfuse.policy.ladder import OnLoopError, Verdict, wanted, warned
 from callfuse.policy.settings import LoopSettings, Rung
 from callfuse.sessions.conversation import Conversation
+from callfuse.sessions.glance import is_all_new
 from callfuse.sessions.identity import Lane, lane_at
 from callfuse.sessions.ledger import LaneState, Ledger
 from callfuse.sessions.notes import notes_for
@@ -69,7 +70,6 @@ class Exchange:
         "_body",
         "_came",
         "_continuing",
-        "_conversation",
         "_dialect",
         "_end",
         "_hindsight",
@@ -77,6 +77,7 @@ class Exchange:
         "_host",
         "_idle",
         "_is_healthy",
+        "_is_new",
         "_keeps_place",
         "_lane",
         "_made",
@@ -84,11 +85,14 @@ class Exchange:
         "_may_withhold",
         "_mends",
         "_notes",
+        "_now",
+        "_read",
         "_reads_all",
         "_request",
         "_send",
         "_shape",
         "_signed",
+        "_state",
         "_tap",
     )
 
@@ -101,7 +105,8 @@ class Exchange:
         dialect: Dialect,
         request: Request,
         lane: Lane,
-        conversation: Conversation,
+        state: LaneState,
+        now: float,
         *,
         signed: bool,
         came: bytes,
@@ -113,7 +118,9 @@ class Exchange:
         self._dialect = dialect
         self._request = request
         self._lane = lane
-        self._conversation = conversation
+        self._state = state
+        self._now = now
+        self._read: Conversation | None = None
         self._signed = signed
         self._may_withhold = True
         self._mends = False
@@ -130,19 +137,33 @@ class Exchange:
             if follower.stored or follower.chained:
                 self._may_withhold = not signed
                 self._mends = not signed
-            if signed and conversation.chained:
+            if signed and follower.chained:
                 host.unguarded("signed chain")
-        timeline, settings = conversation.timeline, host.settings
         self._made: Judge | None = None
-        self._is_healthy = is_healthy(timeline, settings)
-        self._holds = not self._is_healthy and self._judge.any_hold
-        looks_back = conversation.brings_results and conversation.may_fail_again()
-        self._hindsight = self._judge.hindsight() if looks_back else None
+        self._is_new = is_all_new(request, state, host.settings)
+        self._is_healthy, self._holds = True, False
+        self._hindsight: Verdict | None = None
+        if not self._is_new:
+            conversation = self._conversation
+            self._is_healthy = is_healthy(conversation.timeline, host.settings)
+            self._holds = not self._is_healthy and self._judge.any_hold
+            if conversation.brings_results and conversation.may_fail_again():
+                self._hindsight = self._judge.hindsight()
 
     @property
     def _session(self) -> str:
         """What logs call the session."""
-        return self._conversation.session or self._lane.session
+        return self._state.session or self._lane.session
+
+    @property
+    def _conversation(self) -> Conversation:
+        """What most exchanges of short conversations need only if calls come."""
+        if self._read is None:
+            settings = self._host.settings
+            self._read = Conversation(self._request, self._state, self._now, settings, named=self._lane.named)
+            if self._is_new:
+                self._read.looked_over(None, is_calm=True, judged=settings.warns)
+        return self._read
 
     @property
     def _judge(self) -> Judge:
@@ -183,11 +204,12 @@ class Exchange:
             return guarded.run(content)
         if content is not None or self._reads_all:
             scope = headers.for_body(scope, content, identity=self._reads_all)
-        if self._is_healthy and self._hindsight is None:  # then hardly anything asks for what was read
-            self._conversation.drop_read()
+        known = self._read
+        if known is not None and self._is_healthy and self._hindsight is None:  # then hardly anything asks for it
+            known.drop_read()
         self._request.drop_parsed()
         self._send, self._body = send, body
-        watched = self._watched if self._conversation.learned is None else self._watched_to_its_end
+        watched = self._watched if known is None or known.learned is None else self._watched_to_its_end
         return app(scope, body.replay(content), watched)
 
     def _with_texts(self) -> bytes | None:
@@ -196,10 +218,10 @@ class Exchange:
         if self._signed:
             return None
         try:
-            if notes := notes_for(self._conversation):
+            if not self._is_new and (notes := notes_for(self._conversation)):
                 self._request.body = self._request.with_notes(notes)
             if self._continuing is not None:
-                self._request.body = self._continuing.resumed(self._conversation.continuation)
+                self._request.body = self._continuing.resumed(self._state.continuation)
         except Exception as error:  # noqa: BLE001 - the request is right without them
             self._failed_open(f"{type(error).__name__} while adding texts: {error}")
         return None if self._request.body == self._came else self._request.body
@@ -361,7 +383,7 @@ class Exchange:
         goes_on = self._keeps_place and bool(record.answers)
         notes = [*record.notes, *self._notes] if self._request.choices == 1 else []
         now = host.clock()
-        state = self._conversation.learned
+        state = None if self._read is None else self._read.learned
         if rounds or notes or self._hindsight or goes_on:
             state = self._conversation.after(rounds, notes, now, max_rounds=host.settings.max_rounds)
         if state is None:

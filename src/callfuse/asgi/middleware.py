@@ -20,7 +20,6 @@ from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.identity import are_ordinary, lane_of
 from callfuse.sessions.ledger import Connected, Ledger
 from callfuse.stores.opening import opened
@@ -168,10 +167,7 @@ class CallFuseMiddleware:
                 follows = bool(kept.overrides) and request.continuing is not None
             if request.probe or not (host.settings.enabled or follows):
                 return Unjudged(host.app, request.body) if request.body != content else None
-            conversation = Conversation(request, state, now, host.settings, named=lane.named)
-            return Exchange(
-                host, dialect, request, lane, conversation, signed=signed, came=content, keeps_place=follows
-            )
+            return Exchange(host, dialect, request, lane, state, now, signed=signed, came=content, keeps_place=follows)
         except (NotJSON, UnreadableBodyError) as error:
             self._host.unguarded("request encoding" if isinstance(error, UnreadableBodyError) else "request not JSON")
         except Exception as error:  # noqa: BLE001 - a request that trips callfuse must still reach the app

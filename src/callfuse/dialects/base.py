@@ -276,6 +276,10 @@ class Request(Protocol):
         """The rounds, newest first; None where a real user message stands between them."""
         ...
 
+    def calls(self) -> Iterator[ToolCall]:
+        """Every call of the history, in no certain order; its result may be left out. It costs less than the rounds."""
+        ...
+
     def tools(self) -> Iterator[str | None]:
         """The tool that each round calls, newest first; empty where it calls several, None for a real user message. It
         costs less than the rounds."""

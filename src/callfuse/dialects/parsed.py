@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from callfuse.framing import Payload
 from callfuse.jsontext import loads
-from callfuse.model import Round
+from callfuse.model import Round, ToolCall
 
 
 class ParsedBody(ABC):
@@ -32,6 +32,12 @@ class ParsedBody(ABC):
     @abstractmethod
     def rounds(self) -> Iterator[Round | None]:
         """As `Request.rounds`."""
+
+    def calls(self) -> Iterator[ToolCall]:
+        """As `Request.calls`; dialects that can tell without making the rounds do so."""
+        for round_ in self.rounds():
+            if round_ is not None:
+                yield from round_.calls
 
     def tools(self) -> Iterator[str | None]:
         """As `Request.tools`; dialects that can tell without making the calls do so."""

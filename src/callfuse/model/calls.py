@@ -61,7 +61,6 @@ class ToolCall:
         name: str,
         arguments: Any,
         result: Result | None = None,
-        *,
         namespace: str = "",
         kind: str = "",
         exact: Callable[[], Any] | None = None,

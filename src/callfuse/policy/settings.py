@@ -58,6 +58,8 @@ NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
 LONGEST_LAP: Final = 5
 """Rounds in the longest sequence that is a cycle."""
+FEW: Final = 3
+"""Calls of a conversation that are compared, each with each: with more it is read."""
 
 
 class ForTool(NamedTuple):
@@ -196,6 +198,13 @@ class LoopSettings(Strict):
         own = any(_MORE_THAN_RETURNS & one.keys() for one in self.worked_out.session.tools.values())
         budget = self.max_calls_of_tool or self.max_weighted_calls
         return not (self.has_twos or others or stagnant or own or budget)
+
+    @cached_property
+    def harmless_if_new(self) -> int:
+        """Of so many calls nothing can be found, nor after them, if each is new and of a known tool; at most `FEW`."""
+        if not self.wants_returns or self.no_repeats_after or self.ignores:
+            return 0
+        return min(FEW, self.shortest_streak - 1) if self.shortest_streak else FEW
 
     @property
     def late(self) -> "LoopSettings":

@@ -89,6 +89,12 @@ class MessagesRequest(ParsedBody):
                 results = found if real or answered else found + results
                 answered = False
 
+    def calls(self) -> Iterator[ToolCall]:
+        """Every call of the history, without its result."""
+        for position, message in enumerate(self._messages):
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                yield from self._calls(position)
+
     def tools(self) -> Iterator[str | None]:
         """The tool that each round calls, newest first; None for a real user message."""
         for message in reversed(self._messages):

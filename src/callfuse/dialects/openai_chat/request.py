@@ -15,7 +15,7 @@ from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.framing import Payload
 from callfuse.jsontext import END, Edit, apply, dumps, loads
-from callfuse.model import Result, Round
+from callfuse.model import Result, Round, ToolCall
 
 _NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 _MOST_CHOICES: Final = 128
@@ -108,6 +108,12 @@ class ChatRequest(ParsedBody):
                 results = []
             elif role == "user" and self._is_attachment(position, message.get("content")):
                 attached = message["content"]
+
+    def calls(self) -> Iterator[ToolCall]:
+        """Every call of the history, without its result."""
+        for message in self._messages:
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                yield from calls_of(message)
 
     def tools(self) -> Iterator[str | None]:
         """The tool that each round calls, newest first; None for a real user message."""
