@@ -12,9 +12,10 @@ compare. Each answer has so many chunks (`--chunks`), so far apart (`--pace-ms`)
 
 Every server is a process with uvicorn, uvloop and httptools; the load is one more, with raw keep-alive connections. The
 server under test has a core to itself where there are two; vendor and load share the other. The rounds are interleaved,
-so that a noisy neighbour meets all alike.
+so that a noisy neighbour meets all alike, and each has servers of its own: where a process happens to lie in memory is
+worth up to a tenth of its speed for as long as it lives.
 
-    benchmarks/proxy.py [--rounds 5] [--seconds 3] [--clients 192] [--calls 0 2] [--chunks 10 20 100] [--pace-ms 1]
+    benchmarks/proxy.py [--rounds 9] [--seconds 2] [--clients 192] [--calls 0 2] [--chunks 10 20 100] [--pace-ms 1]
 """
 
 import argparse
@@ -208,13 +209,13 @@ def compare(
     """The figures of each server, a pair a round."""
     tested, rest = cores()
     kinds = ["proxy", "guarded"] if guard() is not None else ["proxy"]
-    with ExitStack() as running:
-        bare = running.enter_context(started("vendor", "", chunks, pace_s, tested))
-        behind = running.enter_context(started("vendor", "", chunks, pace_s, rest))
-        servers = [bare, *(running.enter_context(started(kind, behind.url, chunks, pace_s, tested)) for kind in kinds)]
-        figures: dict[str, list[tuple[float, float]]] = {server.kind: [] for server in servers}
-        for _ in range(rounds):
-            for server in servers:
+    figures: dict[str, list[tuple[float, float]]] = {kind: [] for kind in ("vendor", *kinds)}
+    for _ in range(rounds):
+        with ExitStack() as running:
+            bare = running.enter_context(started("vendor", "", chunks, pace_s, tested))
+            behind = running.enter_context(started("vendor", "", chunks, pace_s, rest))
+            proxies = [running.enter_context(started(kind, behind.url, chunks, pace_s, tested)) for kind in kinds]
+            for server in (bare, *proxies):
                 figures[server.kind].append(measure(server, clients, seconds, calls, rest))
     return figures
 
@@ -238,8 +239,8 @@ def report(figures: dict[str, list[tuple[float, float]]]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; the processes of the measurement come in here too."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of load for each server in each round")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of load for each server in each round")
     parser.add_argument("--clients", type=int, default=192)
     parser.add_argument("--calls", type=int, nargs="+", default=[0, 2], help="earlier calls in each request")
     parser.add_argument("--chunks", type=int, nargs="+", default=[10, 20, 100], help="in each answer")
