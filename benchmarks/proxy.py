@@ -1,21 +1,20 @@
 """Requests a second through the reverse proxy, with and without the guard.
 
-In: nothing but this machine. Out: a table with, for each of three servers on loopback, the median requests a second and
+In: nothing but this machine. Out: a table with, for each of two servers on loopback, the median requests a second and
 the server's own CPU time a request, and the ratio that matters: the guarded proxy to the bare one. Each request has so
 many earlier calls of one tool (`--calls`): the first of a conversation none, and two are the fewest that a guard must
 compare. Each answer has so many chunks (`--chunks`), so far apart (`--pace-ms`): a model's tokens come one by one. With
 0 they come as fast as they can be written, several at once, and a chunk costs next to nothing beside its request.
 
-    vendor    the scripted vendor alone: a chat stream
-    proxy     ReverseProxy in front of it
+    proxy     ReverseProxy in front of a scripted vendor
     guarded   CallFuseMiddleware(ReverseProxy) in front of it
 
 Every server is a process with uvicorn, uvloop and httptools; the load is one more, with raw keep-alive connections. The
-server under test has a core to itself where there are two; vendor and load share the other. The rounds are interleaved,
-so that a noisy neighbour meets all alike, and each has servers of its own: where a process happens to lie in memory is
-worth up to a tenth of its speed for as long as it lives.
+server under test has a core to itself where there are two; vendor and load share the other. The two are measured by
+turns, so that a noisy neighbour meets both alike, and each round has processes of its own: where one lies in memory is
+worth up to a tenth of its speed for as long as it lives. Even so rounds differ by a quarter: it takes many.
 
-    benchmarks/proxy.py [--rounds 9] [--seconds 2] [--clients 192] [--calls 0 2] [--chunks 10 20 100] [--pace-ms 1]
+    benchmarks/proxy.py [--rounds 15] [--seconds 1.5] [--clients 192] [--calls 0 2] [--chunks 10 20 100] [--pace-ms 1]
 """
 
 import argparse
@@ -209,13 +208,12 @@ def compare(
     """The figures of each server, a pair a round."""
     tested, rest = cores()
     kinds = ["proxy", "guarded"] if guard() is not None else ["proxy"]
-    figures: dict[str, list[tuple[float, float]]] = {kind: [] for kind in ("vendor", *kinds)}
-    for _ in range(rounds):
+    figures: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    for at in range(rounds):
         with ExitStack() as running:
-            bare = running.enter_context(started("vendor", "", chunks, pace_s, tested))
             behind = running.enter_context(started("vendor", "", chunks, pace_s, rest))
-            proxies = [running.enter_context(started(kind, behind.url, chunks, pace_s, tested)) for kind in kinds]
-            for server in (bare, *proxies):
+            servers = [running.enter_context(started(kind, behind.url, chunks, pace_s, tested)) for kind in kinds]
+            for server in servers if at % 2 else servers[::-1]:
                 figures[server.kind].append(measure(server, clients, seconds, calls, rest))
     return figures
 
@@ -239,8 +237,8 @@ def report(figures: dict[str, list[tuple[float, float]]]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; the processes of the measurement come in here too."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of load for each server in each round")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of load for each server in each round")
     parser.add_argument("--clients", type=int, default=192)
     parser.add_argument("--calls", type=int, nargs="+", default=[0, 2], help="earlier calls in each request")
     parser.add_argument("--chunks", type=int, nargs="+", default=[10, 20, 100], help="in each answer")
