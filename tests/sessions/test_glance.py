@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from callfuse.model import ToolCall
 from callfuse.policy.settings import FEW, LoopSettings
 from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.glance import SHORT, is_all_new
+from callfuse.sessions.identity import Lane
 from callfuse.sessions.ledger import LaneState, MemoryLedger
 from callfuse.sessions.notes import notes_for
 from tests.detect.drawn import settings
@@ -211,3 +213,18 @@ def test_nothing_is_read_for_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done[:2] == ["body", "body"]
     assert "rounds" in done
     assert len(ledger) == 1
+
+
+@pytest.mark.parametrize(("ladder", "judged"), [("block", False), ("warn", True)])
+def test_what_need_not_be_read_need_not_be_looked_over_again(ladder: str, judged: bool) -> None:
+    """The state that a call leaves says so."""
+    kept: list[LaneState] = []
+
+    class Told(MemoryLedger):
+        async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+            kept.extend(lanes.values())
+            await super().write(lanes, now)
+
+    asked = ask(CHAT, HISTORY, stream=True)
+    run(guard(play(framewise(CHAT, Answer(((page(3),),)))), ladder, store=Told(max_lanes=9, ttl_s=999)), asked)
+    assert [(state.examined, state.judged) for state in kept] == [(read_by_kit(CHAT, asked.body).length, judged)]
