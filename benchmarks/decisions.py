@@ -20,10 +20,10 @@ from functools import partial
 from itertools import count, islice, pairwise
 from typing import Final, NamedTuple
 
-from callfuse.calls.outcomes import outcome_of
 from callfuse.detect import Engine, is_healthy
 from callfuse.detect.similarity import alike
 from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.model.outcomes import outcome_of
 from callfuse.policy.settings import LoopSettings
 
 GOALS_US: Final = {10: 60.0, 100: 200.0, 1000: 2000.0}

@@ -14,10 +14,10 @@ from starlette.applications import Starlette
 
 from callfuse.admin.page import SESSIONS_SHOWN
 from callfuse.config import resolve
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import LaneState, MemoryLedger, SessionKey, SessionState
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.identity import Lane
-from callfuse.sessions.ledger import LaneState, MemoryLedger, SessionKey, SessionState
 from tests.admin.asking import BEARER, BROWSER, Guarded
 from tests.cli.processes import callfuse
 from tests.project.sources import blocks, document

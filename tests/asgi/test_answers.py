@@ -6,7 +6,7 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import Receive, Scope, Send
-from tests.stream.driving import each_kit
+from tests.guard.driving import each_kit
 from tests.support.asgi import App, Exchange, drive
 from tests.support.config import guard, settings
 from tests.support.kits import DialectKit, stream_of

@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.asgi import headers, overrides
 from callfuse.asgi.types import Scope
-from callfuse.sessions.identity import OWN_HEADER, SUB_AGENT_HEADERS, are_ordinary
+from callfuse.conversations.identity import OWN_HEADER, SUB_AGENT_HEADERS, are_ordinary
 
 AWS = b"AWS4-HMAC-SHA256 Credential=AKID/20261120/us-east-1/bedrock/aws4_request, Signature=ab"
 

@@ -8,9 +8,9 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import Receive, Scope, Send
-from callfuse.sessions.ledger import MemoryLedger
-from tests.stream.driving import each_kit
-from tests.stream.written import OPENAI
+from callfuse.conversations.ledger import MemoryLedger
+from tests.guard.driving import each_kit
+from tests.guard.written import OPENAI
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
 from tests.support.config import guard, settings
 from tests.support.kits import DialectKit

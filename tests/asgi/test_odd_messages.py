@@ -7,8 +7,8 @@ import pytest
 
 from callfuse.asgi.types import Scope
 from callfuse.dialects.openai_chat.request import ChatRequest
-from tests.stream.driving import each_kit
-from tests.stream.written import DONE, OPENAI, chunk, part
+from tests.guard.driving import each_kit
+from tests.guard.written import DONE, OPENAI, chunk, part
 from tests.support.asgi import Request
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, meet, reply

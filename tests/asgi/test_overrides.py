@@ -10,7 +10,7 @@ from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.asgi.overrides import KEYS, given
 from callfuse.policy.sections import TierSettings
 from callfuse.policy.settings import MODES, Rung
-from tests.stream.written import OPENAI
+from tests.guard.written import OPENAI
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
 from tests.support.meeting import MARK, ask, reply
 from tests.support.plain import again, spin

@@ -4,7 +4,7 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import Message, Receive, Scope, Send
-from tests.stream.driving import each_kit
+from tests.guard.driving import each_kit
 from tests.support.config import settings
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask

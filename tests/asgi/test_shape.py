@@ -3,8 +3,8 @@
 import pytest
 
 from callfuse.asgi.shape import Shape, is_success, shape_of
-from callfuse.framing import EVENTS
-from tests.stream.driving import each_kit, scene
+from callfuse.wire import EVENTS
+from tests.guard.driving import each_kit, scene
 from tests.support.kits import DialectKit
 
 STREAM, WHOLE = Shape(EVENTS), Shape()

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from callfuse.calls.signature import signature_of
-from callfuse.jsontext import loads
+from callfuse.guard.tap import StreamTap
+from callfuse.model.signature import signature_of
 from callfuse.policy.settings import LoopSettings
-from callfuse.stream.tap import StreamTap
+from callfuse.wire.jsontext import loads
 from tests.captures.recordings import Recording, some_recordings
 from tests.dialects.reading import FORMATS, dialect_of
 from tests.support.asgi import Request

@@ -9,8 +9,8 @@ from callfuse.commands import Mark, find
 from callfuse.commands.conversation import RARE
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
-from callfuse.jsontext import apply
 from callfuse.testing import violations
+from callfuse.wire.jsontext import apply
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 OWN = "[callfuse] tool-loop-ttl = 9 for this session."

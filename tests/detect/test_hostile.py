@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from callfuse.calls.outcomes import Outcome
-from callfuse.calls.signature import Signature
 from callfuse.detect import Engine, pollers, similar
 from callfuse.detect.detector import NAMED
 from callfuse.model import Result, Round, Timeline, ToolCall
 from callfuse.model import calls as model_calls
+from callfuse.model.outcomes import Outcome
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 
 ALL = LoopSettings.model_validate(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from callfuse.calls.outcomes import outcome_of
 from callfuse.detect.similarity import END, LONGEST, alike, outcomes_alike
 from callfuse.model import ToolCall
+from callfuse.model.outcomes import outcome_of
 from callfuse.policy.settings import LoopSettings
 from tests.detect.values import arguments
 

@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.calls.signature import Signature
 from callfuse.detect import Engine
 from callfuse.detect.detector import ANY_TOOL
 from callfuse.detect.engine import DETECTORS
 from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 from tests.detect.drawn import clocks, made, rounds, settings, timelines, words, written
 from tests.detect.timelines import call, calls

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from callfuse.dialects import DIALECTS, Dialect
-from callfuse.framing import EVENTS, JSON_ARRAY, Format
-from callfuse.framing.ndjson import NDJSON
-from callfuse.jsontext import NotJSON
 from callfuse.model import ToolCall
+from callfuse.wire import EVENTS, JSON_ARRAY, Format
+from callfuse.wire.jsontext import NotJSON
+from callfuse.wire.ndjson import NDJSON
 from tests.support.model import Call, History, Round, User, canonical
 from tests.support.wire import bytewise, cut
 

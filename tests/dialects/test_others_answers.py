@@ -10,7 +10,7 @@ from callfuse.dialects import dialect_of
 from callfuse.dialects.base import Request
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.dialects.openai_responses.request import ResponsesRequest
-from callfuse.framing import EVENTS, JSON_ARRAY, Format
+from callfuse.wire import EVENTS, JSON_ARRAY, Format
 
 STAND_IN = "skip_thought_signature_validator"
 

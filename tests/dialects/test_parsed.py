@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from callfuse.dialects import dialect_of
 from callfuse.dialects.base import Note, Request
-from callfuse.jsontext import loads
+from callfuse.wire.jsontext import loads
 from tests.support.asgi import run
 from tests.support.config import guard
 from tests.support.kits import DialectKit, target_of

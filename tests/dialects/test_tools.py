@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from callfuse.dialects.base import Request
 from tests.dialects.test_parsed import read
-from tests.stream.driving import read as read_by
-from tests.stream.written import ANTHROPIC, OPENAI
+from tests.guard.driving import read as read_by
+from tests.guard.written import ANTHROPIC, OPENAI
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect
 from tests.support.model import Call, History, Round, User

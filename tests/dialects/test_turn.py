@@ -3,7 +3,7 @@
 import pytest
 
 from callfuse.dialects import dialect_of
-from callfuse.jsontext import loads
+from callfuse.wire.jsontext import loads
 from tests.support.kits import DialectKit, target_of
 from tests.support.meeting import ask, every_dialect
 from tests.support.model import History, User

@@ -16,7 +16,7 @@ from tests.support.model import Call, History, Round, User
 from tests.support.plain import again, elsewhere, new_call, same_call, saying, spin
 from tests.support.scripted import Reply, ScriptedApp, play
 
-PER_EXCHANGE = ("callfuse.stream", "callfuse.asgi", "callfuse.framing", "callfuse.dialects")
+PER_EXCHANGE = ("callfuse.guard", "callfuse.asgi", "callfuse.wire", "callfuse.dialects")
 """Where the objects that serve one exchange are made."""
 
 

@@ -5,13 +5,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callfuse.conversations.conversation import Conversation
+from callfuse.conversations.ledger import LaneState
 from callfuse.detect import Engine
 from callfuse.dialects import dialect_of
-from callfuse.jsontext import loads
 from callfuse.model import ToolCall
 from callfuse.policy.settings import LoopSettings
-from callfuse.sessions.conversation import Conversation
-from callfuse.sessions.ledger import LaneState
+from callfuse.wire.jsontext import loads
 from tests.support.asgi import Request
 from tests.support.config import settings
 from tests.support.kits import DialectKit

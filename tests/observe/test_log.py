@@ -11,7 +11,7 @@ from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
-from tests.stream.driving import each_kit
+from tests.guard.driving import each_kit
 from tests.support.asgi import Headers, drive
 from tests.support.config import guard
 from tests.support.kits import DialectKit

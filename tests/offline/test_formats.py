@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.calls.outcomes import OutcomeKind
 from callfuse.model import ToolCall
+from callfuse.model.outcomes import OutcomeKind
 from callfuse.offline.formats import FORMATS, format_of
 from callfuse.offline.reading import Reading
 from callfuse.offline.run import Run, tokens

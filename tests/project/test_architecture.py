@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from callfuse.stream import hold
+from callfuse.guard import hold
 from tests.project.sources import PROJECT, SOURCE, document, quoted
 
 PAGE = document("docs/architecture.md")
-GENERATED = re.compile(r"<!-- callfuse\.stream\.hold\.table\(\) -->\n(.*?)\n<!-- end -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- callfuse\.guard\.hold\.table\(\) -->\n(.*?)\n<!-- end -->", re.DOTALL)
 
 
 def table_of(page: str) -> str:
@@ -25,7 +25,7 @@ def missing(page: str) -> list[str]:
 
 
 def test_the_table_of_the_hold_is_the_code_s() -> None:
-    """To bring the page up to date, paste what `callfuse.stream.hold.table()` gives."""
+    """To bring the page up to date, paste what `callfuse.guard.hold.table()` gives."""
     assert table_of(PAGE) == hold.table()
 
 
@@ -40,14 +40,14 @@ def test_a_changed_transition_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_file_that_it_names_exists() -> None:
     """The page leads to files, and none of them is gone."""
-    assert "stream/guard.py" in quoted(PAGE)
+    assert "guard/guard.py" in quoted(PAGE)
     assert missing(PAGE) == []
 
 
-@pytest.mark.parametrize("path", ["stream/gone.py", "src/callfuse/gone/", "tests/laws/test_gone.py", "detect/gone.py"])
+@pytest.mark.parametrize("path", ["guard/gone.py", "src/callfuse/gone/", "tests/laws/test_gone.py", "detect/gone.py"])
 def test_a_file_that_is_gone_is_found(path: str) -> None:
     """A path to nothing is told."""
-    assert missing(f"See `{path}` and `stream/guard.py`.") == [path]
+    assert missing(f"See `{path}` and `guard/guard.py`.") == [path]
 
 
 def test_it_is_one_page() -> None:

@@ -11,14 +11,14 @@ import pytest
 from tests.project.sources import Module, document, modules, parsed, quoted, rows, top_level
 
 VALUES = {"abc", "collections", "contextlib", "dataclasses", "enum", "functools", "itertools", "math"}
-VALUES |= {"operator", "typing"}
+VALUES |= {"operator", "types", "typing"}
 TEXTS = {"binascii", "fnmatch", "hashlib", "json", "orjson", "pydantic", "pydantic_core", "rapidfuzz", "re", "string"}
 CORE_MAY_IMPORT = VALUES | TEXTS
 """All that the core is built of: values, texts, digests. No clock, no IO, no logging, no chance, no framework."""
 
 CORE_MAY_NOT_CALL = frozenset({"open", "print", "input", "exec", "eval"})
 
-SEAMS = frozenset({"sessions.ledger"})
+SEAMS = frozenset({"conversations.ledger"})
 """Modules of the core whose functions may be `async`, for the shell awaits them; they await nothing themselves."""
 
 
@@ -97,15 +97,15 @@ def test_imports_go_up_the_table() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("stream.guard", "import callfuse.asgi.headers"),
-        ("stream.guard", "from callfuse.sessions.ledger import Ledger"),
+        ("guard.guard", "import callfuse.asgi.headers"),
+        ("guard.guard", "from callfuse.conversations.ledger import Ledger"),
         ("dialects.base", "from callfuse import config"),
         ("config.model", "from callfuse import CallFuseMiddleware"),
         ("model", "from .detect import Engine"),
         ("policy.ladder", "from ..dialects.base import Frame"),
         ("asgi.exchange", "def late():\n    from callfuse.cli.app import app"),
         ("proxy.app", "from importlib import import_module\nimport_module('callfuse.asgi')"),
-        ("calls.outcomes", "import json, callfuse.policy.texts"),
+        ("model.outcomes", "import json, callfuse.policy.texts"),
     ],
 )
 def test_a_wrong_import_is_found(name: str, text: str) -> None:
@@ -116,8 +116,8 @@ def test_a_wrong_import_is_found(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("stream.guard", "from callfuse.stream.hold import Hold\nfrom . import judge"),
-        ("stream.guard", "from callfuse import model\nfrom ..policy import texts"),
+        ("guard.guard", "from callfuse.guard.hold import Hold\nfrom . import judge"),
+        ("guard.guard", "from callfuse import model\nfrom ..policy import texts"),
         ("cli.serve", "from callfuse import CallFuseMiddleware, __version__"),
     ],
 )
@@ -134,21 +134,21 @@ def test_the_core_is_pure() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("stream.guard", "import time"),
-        ("stream.guard", "from datetime import datetime"),
+        ("guard.guard", "import time"),
+        ("guard.guard", "from datetime import datetime"),
         ("detect.repeat", "import logging"),
         ("dialects.base", "import random"),
         ("dialects.openai_chat.write", "from uuid import uuid4"),
-        ("framing.sse", "import asyncio"),
+        ("wire.sse", "import asyncio"),
         ("model", "import anyio"),
         ("policy.texts", "def late():\n    import starlette.types"),
-        ("jsontext.load", "from importlib import import_module"),
-        ("calls.signature", "__import__('os')"),
-        ("sessions.conversation", "import callfuse.observe.log"),
-        ("stream.guard", "async def feed(chunk): ..."),
-        ("sessions.ledger", "async def read(lane):\n    await lane"),
-        ("sessions.ledger", "async def read(lanes):\n    return [lane async for lane in lanes]"),
-        ("sessions.ledger", "async def read(lane):\n    async with lane: ..."),
+        ("wire.jsontext", "from importlib import import_module"),
+        ("model.signature", "__import__('os')"),
+        ("conversations.conversation", "import callfuse.observe.log"),
+        ("guard.guard", "async def feed(chunk): ..."),
+        ("conversations.ledger", "async def read(lane):\n    await lane"),
+        ("conversations.ledger", "async def read(lanes):\n    return [lane async for lane in lanes]"),
+        ("conversations.ledger", "async def read(lane):\n    async with lane: ..."),
         ("errors", "print('oh')"),
     ],
 )
@@ -159,7 +159,7 @@ def test_an_impurity_is_found(name: str, text: str) -> None:
 
 def test_the_seam_is_free_to_be_async() -> None:
     """The ledger's own methods are awaited by the shell; the shell may do what it likes."""
-    free = [parsed("sessions.ledger", "async def read(lane): ..."), parsed("asgi.body", "import time")]
+    free = [parsed("conversations.ledger", "async def read(lane): ..."), parsed("asgi.body", "import time")]
     assert impurities(free) == []
 
 

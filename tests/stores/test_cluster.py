@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from callfuse.conversations.ledger import LaneState
 from callfuse.observe.counts import Counts
-from callfuse.sessions.ledger import LaneState
 from callfuse.stores.opening import opened
 from callfuse.stores.redis import RedisLedger
 from tests.support.kept import TTL, lane, rounds_of, state

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from callfuse.conversations.ledger import LaneState, Ledger, SessionState
 from callfuse.observe.counts import Counts
-from callfuse.sessions.ledger import LaneState, Ledger, SessionState
 from callfuse.stores.opening import opened
 from callfuse.stores.redis import RedisLedger
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state

@@ -7,8 +7,8 @@ from collections import Counter
 import anyio
 import pytest
 
+from callfuse.conversations.ledger import SessionState
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.ledger import SessionState
 from tests.stores.gate import Gate
 from tests.stores.test_down import PATIENCE_S, beside
 from tests.support.kept import lane, session, state

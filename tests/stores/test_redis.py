@@ -13,9 +13,9 @@ from redis.crc import key_slot
 
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.admin.looking import UNLISTED
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import SessionState
 from callfuse.observe.counts import Counts
-from callfuse.sessions.identity import Lane
-from callfuse.sessions.ledger import SessionState
 from callfuse.stores.opening import opened
 from callfuse.stores.redis import RedisLedger, lane_key, session_key
 from callfuse.stores.server import CONNECTIONS

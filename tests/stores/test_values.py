@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.calls.outcomes import Outcome, OutcomeKind
+from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.ledger import KeptCall, KeptRound, LaneState, SessionState
 from callfuse.stores.values import UnreadableError, lane_state, lane_value, session_state, session_value
 
 texts = st.text(max_size=8) | st.text(st.characters(categories=["Cs", "Cc", "Lo"]), max_size=4)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from callfuse import CallFuseMiddleware
-from callfuse.sessions.ledger import Ledger
+from callfuse.conversations.ledger import Ledger
 from tests.support.asgi import App
 
 LADDERS: dict[str, str | list[str]] = {

@@ -1,8 +1,8 @@
 """What a ledger keeps, small, and what an exchange would read of it."""
 
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import KeptRound, LaneState, Ledger, SessionKey, SessionState
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.identity import Lane
-from callfuse.sessions.ledger import KeptRound, LaneState, Ledger, SessionKey, SessionState
 
 TTL = SessionState(Overrides({"ttl_seconds": 9.0}), (b"turn",))
 """A session that has set something."""

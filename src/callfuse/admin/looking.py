@@ -11,10 +11,10 @@ from callfuse.asgi import CallFuseMiddleware
 from callfuse.commands.run import pinned
 from callfuse.config import wrong_model
 from callfuse.config.effective import Row, effective, shown_plain
+from callfuse.conversations.ledger import SessionList
 from callfuse.policy.nearest import meant
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.ledger import SessionList
 
 UNLISTED = "the store that is in use cannot list its sessions"
 

@@ -12,6 +12,8 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import Found, Mark, find, run
 from callfuse.commands.run import KEYS, pinned
+from callfuse.conversations.identity import Headers, Lane, is_sub_agent, lane_at
+from callfuse.conversations.ledger import LaneState, Ledger, SessionKey, SessionState
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.dialects.typed import OwnAnswer
@@ -19,8 +21,6 @@ from callfuse.observe.counts import Counts
 from callfuse.policy.sections import Commands
 from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.policy.tiers import Overrides, origin
-from callfuse.sessions.identity import Headers, Lane, is_sub_agent, lane_at
-from callfuse.sessions.ledger import LaneState, Ledger, SessionKey, SessionState
 
 ACTION: Final = b"command"
 TURNS_KEPT: Final = 64

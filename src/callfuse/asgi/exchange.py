@@ -18,21 +18,21 @@ from callfuse.asgi.guarded import GuardedExchange
 from callfuse.asgi.mending import Mending
 from callfuse.asgi.shape import Shape, is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
+from callfuse.conversations.conversation import Conversation
+from callfuse.conversations.glance import is_all_new
+from callfuse.conversations.identity import Lane, lane_at
+from callfuse.conversations.ledger import LaneState, Ledger
+from callfuse.conversations.notes import notes_for
 from callfuse.detect import is_healthy
 from callfuse.dialects.base import Continuation, Continuing, Dialect, Request
+from callfuse.guard.judge import Judge
+from callfuse.guard.record import Record
+from callfuse.guard.tap import StreamTap, WholeTap
 from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.ladder import OnLoopError, Verdict, wanted, warned
 from callfuse.policy.settings import LoopSettings, Rung
-from callfuse.sessions.conversation import Conversation
-from callfuse.sessions.glance import is_all_new
-from callfuse.sessions.identity import Lane, lane_at
-from callfuse.sessions.ledger import LaneState, Ledger
-from callfuse.sessions.notes import notes_for
-from callfuse.stream.judge import Judge
-from callfuse.stream.record import Record
-from callfuse.stream.tap import StreamTap, WholeTap
 
 OnLoop = Callable[[LoopEvent], Any]
 """Sees each verdict before it is carried out, sync or async. None keeps it; a rung's name, or `allow`, changes it."""

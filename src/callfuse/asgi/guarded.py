@@ -17,13 +17,13 @@ from callfuse.asgi.shape import WHOLE, Shape, is_success, shape_of
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.dialects.base import Dialect, Request
+from callfuse.guard.guard import StreamGuard
+from callfuse.guard.judge import Judge
+from callfuse.guard.record import Record
+from callfuse.guard.step import Ask, Guard
+from callfuse.guard.whole import WholeGuard
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
-from callfuse.stream.guard import StreamGuard
-from callfuse.stream.judge import Judge
-from callfuse.stream.record import Record
-from callfuse.stream.step import Ask, Guard
-from callfuse.stream.whole import WholeGuard
 
 logger = logging.getLogger("callfuse")
 

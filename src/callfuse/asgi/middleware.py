@@ -13,16 +13,16 @@ from callfuse.asgi.commands import NOTHING, Aside, ChatCommands, Session, Status
 from callfuse.asgi.exchange import Exchange, Host, OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
+from callfuse.conversations.identity import are_ordinary, lane_of
+from callfuse.conversations.ledger import Connected, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.dialects.base import Request
-from callfuse.jsontext import NotJSON, apply, loads
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.identity import are_ordinary, lane_of
-from callfuse.sessions.ledger import Connected, Ledger
 from callfuse.stores.opening import opened
+from callfuse.wire.jsontext import NotJSON, apply, loads
 
 MOST_DIGITS = 19
 """Of a content length; Python reads no number of thousands."""

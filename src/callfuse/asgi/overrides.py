@@ -13,11 +13,11 @@ from callfuse.asgi.headers import without
 from callfuse.asgi.types import Scope
 from callfuse.config.model import section_of
 from callfuse.config.wording import right, shown
+from callfuse.conversations.identity import OWN_HEADER
 from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
 from callfuse.policy.settings import NO_OTHER_MODEL, Rung
 from callfuse.policy.tiers import Overrides
-from callfuse.sessions.identity import OWN_HEADER
 
 KEYS: Final = {
     f"x-callfuse-{key.replace('_', '-')}".encode(): key

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from callfuse.asgi.types import Message
 from callfuse.dialects.base import Dialect, Request
-from callfuse.framing import Format
+from callfuse.wire import Format
 
 
 class Shape(NamedTuple):

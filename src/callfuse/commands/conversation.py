@@ -13,7 +13,7 @@ from callfuse.commands.run import REFUSED
 from callfuse.commands.syntax import Command, read
 from callfuse.dialects.base import Request
 from callfuse.dialects.typed import Typed, TypedText
-from callfuse.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, dumps
 
 RARE: Final = 64
 """So many times the first character of the prefix may stand in a request until it is taken for a frequent one."""

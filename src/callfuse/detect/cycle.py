@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from callfuse.calls.outcomes import Outcome, same_outcome
-from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.streak import is_unread, recent, said_again
 from callfuse.model import Kind, Round, Timeline, ToolCall
+from callfuse.model.outcomes import Outcome, same_outcome
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import LONGEST_LAP, ForTool, LoopSettings
 
 LENGTHS: Final = range(2, LONGEST_LAP + 1)

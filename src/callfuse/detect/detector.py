@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Protocol
 
-from callfuse.calls.signature import Signature
 from callfuse.model import ANY_TOOL, Kind, Round, Timeline, ToolCall
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 __all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hit", "any_call", "calls_of", "twice"]

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from callfuse.calls.signature import Signature
 from callfuse.detect.budget import Budget, ToolBudget
 from callfuse.detect.cycle import Cycle
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hit, any_call
@@ -21,6 +20,7 @@ from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.unknown_tool import UnknownTool
 from callfuse.detect.weighted_budget import WeightedBudget, weighed
 from callfuse.model import Finding, Kind, Timeline, ToolCall
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 DETECTORS: tuple[Detector, ...] = (

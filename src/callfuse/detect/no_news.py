@@ -7,11 +7,11 @@ only the signatures need be known.
 from collections.abc import Iterable
 from itertools import islice
 
-from callfuse.calls.outcomes import same_outcome
 from callfuse.detect.detector import Evidence, calls_of, twice
 from callfuse.detect.pollers import polls
 from callfuse.detect.streak import is_unread, recent, said_again
 from callfuse.model import Kind, Round, Timeline, ToolCall
+from callfuse.model.outcomes import same_outcome
 from callfuse.policy.settings import ForTool, LoopSettings
 
 

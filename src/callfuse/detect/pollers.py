@@ -9,10 +9,10 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
-from callfuse.calls.signature import Signature
-from callfuse.jsontext import NotJSON, loads
 from callfuse.model import ToolCall
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
+from callfuse.wire.jsontext import NotJSON, loads
 
 KEYS: Final = ("action", "operation", "op", "command", "method", "mode", "type")
 VALUES: Final = frozenset({"poll", "wait", "sleep", "status", "check_status", "get_status", "job_status", "await"})

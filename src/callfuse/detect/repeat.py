@@ -7,11 +7,11 @@ does not count itself, except that the round in which the call first appears sta
 
 from collections.abc import Iterable
 
-from callfuse.calls.outcomes import Outcome, same_outcome
-from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, twice
 from callfuse.detect.streak import is_unread, recent
 from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.model.outcomes import Outcome, same_outcome
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 

@@ -6,10 +6,10 @@ again the next one is refused at once.
 
 from collections.abc import Iterable
 
-from callfuse.calls.outcomes import same_outcome
-from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, twice
 from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.model.outcomes import same_outcome
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from callfuse.calls.outcomes import Outcome
 from callfuse.detect.detector import NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
 from callfuse.model import Replayed, Round, Timeline, ToolCall
+from callfuse.model.outcomes import Outcome
 from callfuse.policy.settings import LoopSettings
 
 

@@ -9,12 +9,12 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
-from callfuse.calls.outcomes import Outcome, OutcomeKind
 from callfuse.detect.detector import Evidence, twice
 from callfuse.detect.repeat import repeated
 from callfuse.detect.similarity import alike, outcomes_alike
 from callfuse.detect.streak import recent
 from callfuse.model import Kind, Round, Timeline, ToolCall
+from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import ForTool, LoopSettings
 
 MAX_REPEATS: Final = 3

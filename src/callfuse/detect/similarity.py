@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from rapidfuzz.distance import Levenshtein
 
-from callfuse.calls.outcomes import SHORT_TEXT, Outcome
-from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.model import ToolCall
+from callfuse.model.outcomes import SHORT_TEXT, Outcome
 from callfuse.policy.settings import LoopSettings, Similarity
+from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 END: Final = 512
 """Characters of a long text that are compared at each of its ends."""

@@ -6,12 +6,12 @@ Where `similarity_threshold` is set, outcomes that are so much alike count as th
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from callfuse.calls.outcomes import Outcome
-from callfuse.calls.signature import Signature
 from callfuse.detect.detector import Evidence, twice
 from callfuse.detect.similarity import outcomes_alike
 from callfuse.detect.streak import recent
 from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.model.outcomes import Outcome
+from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 

@@ -5,8 +5,8 @@ from itertools import islice, takewhile, tee
 from operator import attrgetter, eq
 from typing import Final
 
-from callfuse.calls.outcomes import OutcomeKind
 from callfuse.model import InBlocks, Round, Timeline, ToolCall
+from callfuse.model.outcomes import OutcomeKind
 from callfuse.policy.settings import LoopSettings
 
 Own = Callable[[ToolCall], bool]

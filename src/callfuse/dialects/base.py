@@ -14,9 +14,9 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from callfuse.dialects.typed import OwnAnswer, Typed
-from callfuse.framing import Format, Payload
-from callfuse.jsontext import Edit
 from callfuse.model import Round, ToolCall
+from callfuse.wire import Format, Payload
+from callfuse.wire.jsontext import Edit
 
 _NO_PIECES: Final[Any] = ()
 _NOTHING: Final[Payload] = {}

@@ -5,8 +5,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from callfuse.jsontext import END, Edit, dumps
 from callfuse.model import MARKER, Result, ToolCall
+from callfuse.wire.jsontext import END, Edit, dumps
 
 REMINDERS = ("<system-reminder>", "<environment_details>")
 """How texts begin that a harness, not a person, puts into user messages."""

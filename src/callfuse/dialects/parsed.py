@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from callfuse.framing import Payload
-from callfuse.jsontext import loads
 from callfuse.model import Round, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import loads
 
 
 class ParsedBody(ABC):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from callfuse.jsontext import NotJSON, loads
+from callfuse.wire.jsontext import NotJSON, loads
 
 Payload = Mapping[str, Any]
 NOTHING: Final[Payload] = {}

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from callfuse.calls.outcomes import OutcomeKind
 from callfuse.model import Kind, ToolCall
+from callfuse.model.outcomes import OutcomeKind
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings, Rung

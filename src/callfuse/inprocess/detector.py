@@ -10,6 +10,7 @@ from typing import TypeVar
 from callfuse.config import Source, load_config
 from callfuse.detect import Engine
 from callfuse.detect.repeat import RepeatChanging
+from callfuse.guard.record import mark
 from callfuse.inprocess.detection import LoopDetection, detection_of
 from callfuse.inprocess.history import History
 from callfuse.inprocess.stats import LoopStats
@@ -18,7 +19,6 @@ from callfuse.model import MARKER, Finding, Timeline, ToolCall
 from callfuse.observe import log
 from callfuse.policy.ladder import Verdict, decide, wanted
 from callfuse.policy.settings import LoopSettings, Rung
-from callfuse.stream.record import mark
 
 T = TypeVar("T")
 

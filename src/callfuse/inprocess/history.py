@@ -8,10 +8,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from callfuse.calls.signature import Signature
 from callfuse.inprocess.detection import PreviousResult
 from callfuse.inprocess.values import plain, shown
 from callfuse.model import NOWHERE, Result, Round, Timeline, ToolCall
+from callfuse.model.signature import Signature
 
 ARGUMENTS_KEPT: Final = 20_000
 """Characters of a call's arguments; more than any detector looks at."""

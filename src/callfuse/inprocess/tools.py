@@ -13,8 +13,8 @@ from callfuse.inprocess.detector import LoopDetector
 from callfuse.inprocess.guard import Guard
 from callfuse.inprocess.results import ToolResult
 from callfuse.inprocess.wrapping import Tool, plain_result, wrapped
-from callfuse.jsontext import NotJSON, loads
 from callfuse.model import MARKER, ToolCall
+from callfuse.wire.jsontext import NotJSON, loads
 
 
 class GuardedTools(Mapping[str, Tool]):

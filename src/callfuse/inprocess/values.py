@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from callfuse.jsontext import loads
+from callfuse.wire.jsontext import loads
 
 
 def arguments_text(tool: str, arguments: object) -> str:

@@ -5,9 +5,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from callfuse.calls.outcomes import Outcome, OutcomeKind, failed, outcome_of
-from callfuse.calls.signature import Signature, canonical_value, signature_of
-from callfuse.jsontext import dumps, loads
+from callfuse.model.outcomes import Outcome, OutcomeKind, failed, outcome_of
+from callfuse.model.signature import Signature, canonical_value, signature_of
+from callfuse.wire.jsontext import dumps, loads
 
 MARKER: Final = "[callfuse]"
 """Every text that callfuse writes into a conversation begins with this, and is recognised by it."""

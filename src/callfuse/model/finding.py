@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from callfuse.calls.signature import Signature
+from callfuse.model.signature import Signature
 
 
 class Kind(StrEnum):

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Final
 
-from callfuse.calls.outcomes import Outcome, OutcomeKind
-from callfuse.calls.signature import Signature
 from callfuse.model.calls import ToolCall
+from callfuse.model.outcomes import Outcome, OutcomeKind
+from callfuse.model.signature import Signature
 
 NOWHERE: Final = -1
 """The position of a round that the request does not hold."""

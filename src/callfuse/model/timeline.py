@@ -5,10 +5,10 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from callfuse.calls.signature import Signature
 from callfuse.model.calls import ToolCall
 from callfuse.model.replayed import READ_AT_ONCE, InBlocks, Replayed
 from callfuse.model.rounds import NOWHERE, Round
+from callfuse.model.signature import Signature
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -15,11 +15,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
-from callfuse.framing import BOM
-from callfuse.framing.json_array import JSON_ARRAY
-from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.offline.formats.messages import is_message
 from callfuse.offline.run import Fault, kind_of
+from callfuse.wire import BOM
+from callfuse.wire.json_array import JSON_ARRAY
+from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 STDIN: Final = "-"
 MAX_PIECE: Final = 64 * 2**20

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from callfuse.jsontext import dumps
 from callfuse.model import Round, ToolCall
+from callfuse.wire.jsontext import dumps
 
 CHARACTERS_A_TOKEN: Final = 4
 """English text and code come to about this; a tokenizer would be a model's own, and the runs are of many."""

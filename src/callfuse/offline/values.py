@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from callfuse import __version__
-from callfuse.jsontext import dumps
 from callfuse.offline.replaying import Replay
 from callfuse.offline.run import CHARACTERS_A_TOKEN
 from callfuse.offline.tally import Figures, Outcomes, rules_of
+from callfuse.wire.jsontext import dumps
 
 
 @dataclass(frozen=True, slots=True)

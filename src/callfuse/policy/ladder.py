@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Protocol
 
-from callfuse.calls.outcomes import Outcome, same_outcome
-from callfuse.calls.signature import Signature
 from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.model.outcomes import Outcome, same_outcome
+from callfuse.model.signature import Signature
 from callfuse.policy import explain
 from callfuse.policy.settings import Ladder, Rung
 

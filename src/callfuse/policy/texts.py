@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from callfuse.calls.outcomes import SHORT_TEXT
 from callfuse.model import MARKER, Finding, ToolCall
+from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.policy import explain
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.sections import ErrorMessages

@@ -2,9 +2,9 @@
 
 from importlib.util import find_spec
 
+from callfuse.conversations.ledger import Ledger, MemoryLedger
 from callfuse.errors import ConfigError
 from callfuse.observe.counts import Counts
-from callfuse.sessions.ledger import Ledger, MemoryLedger
 from callfuse.stores.address import address_of
 
 

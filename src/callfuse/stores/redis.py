@@ -16,10 +16,10 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
+from callfuse.conversations.identity import DIGEST_SIZE, Lane
+from callfuse.conversations.ledger import LaneState, MemoryLedger, SessionKey, SessionState
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
-from callfuse.sessions.identity import DIGEST_SIZE, Lane
-from callfuse.sessions.ledger import LaneState, MemoryLedger, SessionKey, SessionState
 from callfuse.stores import values
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
@@ -253,6 +253,6 @@ def lane_key(lane: Lane) -> str:
 
 
 def session_key(session: SessionKey) -> str:
-    """Where it is kept what a session has set. Its name is plain text (`sessions/identity.py`)."""
+    """Where it is kept what a session has set. Its name is plain text (`conversations/identity.py`)."""
     credential, name = session
     return f"{PREFIX}{{{credential.hex()}}}:session:{name}"

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
-from callfuse.calls.outcomes import Outcome, OutcomeKind
+from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 from callfuse.dialects.base import AS_ONE, Continuation
-from callfuse.jsontext.load import NotJSON, dumps, loads
+from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.tiers import Overrides, given
-from callfuse.sessions.ledger import KeptCall, KeptRound, LaneState, SessionState
+from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 VERSION: Final = 3
 """Goes up with every change of the shapes below."""

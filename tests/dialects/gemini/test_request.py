@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from callfuse.conversations.identity import lane_of
 from callfuse.dialects.base import Attempt, Manner, Note, Reply
 from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.gemini.request import GeminiRequest
-from callfuse.jsontext import loads
 from callfuse.model import Round
-from callfuse.sessions.identity import lane_of
+from callfuse.wire.jsontext import loads
 
 GEMINI = Gemini()
 TARGET = "/v1beta/models/gemini-x:generateContent"

@@ -7,8 +7,8 @@ from callfuse.dialects.anthropic.read import MessagesReader, read_whole
 from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.anthropic.turn import turn, turn_of_whole
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.framing import EVENTS, Format, Payload, sse
-from callfuse.jsontext import dumps
+from callfuse.wire import EVENTS, Format, Payload, sse
+from callfuse.wire.jsontext import dumps
 
 _ERROR_TYPES: Final = {400: "invalid_request_error", 404: "not_found_error", 502: "api_error", 504: "timeout_error"}
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
-from callfuse.framing import Payload
-from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import dumps
 
 CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call may lack its end."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit
 
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _CLEARING: Final = "clear_thinking"

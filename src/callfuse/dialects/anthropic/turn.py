@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 
 from callfuse.dialects.base import AskError
-from callfuse.framing import Payload
-from callfuse.jsontext import NotJSON, loads_exact, span, spans
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import NotJSON, loads_exact, span, spans
 
 
 def turn(payloads: Sequence[Payload]) -> bytes:

@@ -6,7 +6,7 @@ from callfuse.dialects.anthropic.read import is_client_call
 from callfuse.dialects.anthropic.reasoning import thinks
 from callfuse.dialects.anthropic.write import OWN_REASONS, usage_of
 from callfuse.dialects.base import Block
-from callfuse.jsontext import END, Edit, apply, dumps, loads, span, spans
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

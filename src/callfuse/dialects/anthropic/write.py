@@ -10,8 +10,8 @@ from typing import Final
 from callfuse.dialects.anthropic.reasoning import thinks
 from callfuse.dialects.base import Block, Frame, OpenCall
 from callfuse.dialects.usage import Usage
-from callfuse.framing import Payload, sse
-from callfuse.jsontext import Edit, apply, dumps
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import Edit, apply, dumps
 
 OWN_REASONS: Final = frozenset({"tool_use", "end_turn", None})
 """Stop reasons that a block replaces, a missing one among them; `max_tokens`, `refusal` and the like stay."""

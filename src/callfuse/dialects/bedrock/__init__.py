@@ -10,8 +10,8 @@ from typing import Any, Final
 from callfuse.dialects.base import AskError, Reader, Request, WholeChoice
 from callfuse.dialects.bedrock.read import read_whole
 from callfuse.dialects.bedrock.request import ConverseRequest, UnreadStreamError
-from callfuse.framing import Format, Payload
-from callfuse.jsontext import dumps, span
+from callfuse.wire import Format, Payload
+from callfuse.wire.jsontext import dumps, span
 
 _PATH: Final = re.compile(r"/model/.+/converse(?:-stream)?/?$")
 

@@ -7,8 +7,8 @@ https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html
 from binascii import crc32
 from typing import Final
 
-from callfuse.framing import Payload
-from callfuse.jsontext import dumps
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import dumps
 
 CONTENT_TYPE: Final = b"application/vnd.amazon.eventstream"
 _STRING: Final = b"\x07"

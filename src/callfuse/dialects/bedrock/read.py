@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
-from callfuse.framing import Payload
 from callfuse.model import ToolCall
+from callfuse.wire import Payload
 
 CUTTING: Final = frozenset(
     {"max_tokens", "content_filtered", "guardrail_intervened", "model_context_window_exceeded", "malformed_tool_use"}

@@ -11,9 +11,9 @@ from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts, without_parts
 from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, ExactAt, apply, dumps, loads
 
 
 class UnreadStreamError(TypeError):

@@ -6,7 +6,7 @@ from typing import Any, Final
 from callfuse.dialects.base import Block
 from callfuse.dialects.bedrock.read import calls_in, content_of
 from callfuse.dialects.usage import Usage
-from callfuse.jsontext import END, Edit, apply, dumps, loads, span, spans
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
 
 OWN_REASONS: Final = frozenset({"tool_use", "end_turn"})
 """Stop reasons that a block replaces; `max_tokens` and the like stay."""

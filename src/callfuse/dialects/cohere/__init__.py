@@ -7,8 +7,8 @@ from callfuse.dialects.base import Request, WholeChoice
 from callfuse.dialects.cohere.read import ChatReader, read_whole
 from callfuse.dialects.cohere.request import ChatRequest
 from callfuse.dialects.cohere.turn import turn, turn_of_whole
-from callfuse.framing import EVENTS, Format, Payload, sse
-from callfuse.jsontext import dumps
+from callfuse.wire import EVENTS, Format, Payload, sse
+from callfuse.wire.jsontext import dumps
 
 
 class Cohere:

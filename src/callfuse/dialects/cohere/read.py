@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.openai_chat.read import calls_of
-from callfuse.framing import Payload
+from callfuse.wire import Payload
 
 CUTTING: Final = frozenset({"MAX_TOKENS", "ERROR", "TIMEOUT"})
 """Finish reasons after which the last call may lack its end."""

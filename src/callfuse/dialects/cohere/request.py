@@ -8,7 +8,7 @@ from callfuse.dialects.cohere.whole import splice_whole, thin_whole
 from callfuse.dialects.cohere.write import ChatWriter, event
 from callfuse.dialects.openai_chat import request as openai
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer
-from callfuse.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, dumps
 
 _NONE: Final = {"input_tokens": 0, "output_tokens": 0}
 _NO_TOKENS: Final = {"billed_units": _NONE, "tokens": _NONE}

@@ -8,8 +8,8 @@ from typing import Any
 
 from callfuse.dialects.base import AskError
 from callfuse.dialects.cohere.read import ChatReader, message_of
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply, dumps, span
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, dumps, span
 
 
 def turn(payloads: Sequence[Payload]) -> bytes:

@@ -7,8 +7,8 @@ from typing import Any
 from callfuse.dialects.base import Block
 from callfuse.dialects.cohere.usage import NestedUsage
 from callfuse.dialects.cohere.write import OWN_REASONS, THINKING, finish_of
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads, span, spans
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

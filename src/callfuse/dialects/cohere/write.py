@@ -10,8 +10,8 @@ from typing import Any, Final
 from callfuse.dialects.base import Block, Frame, OpenCall
 from callfuse.dialects.cohere.read import delta_of, message_of
 from callfuse.dialects.cohere.usage import NestedUsage
-from callfuse.framing import Payload, sse
-from callfuse.jsontext import Edit, apply, dumps
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import Edit, apply, dumps
 
 OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
 """Finish reasons that a block replaces; `MAX_TOKENS` and the like stay."""

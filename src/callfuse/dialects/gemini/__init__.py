@@ -7,8 +7,8 @@ from callfuse.dialects.base import Request, WholeChoice
 from callfuse.dialects.gemini.read import GeminiReader, read_whole
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.dialects.gemini.turn import turn, turn_of_whole
-from callfuse.framing import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
-from callfuse.jsontext import dumps
+from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
+from callfuse.wire.jsontext import dumps
 
 _STATUSES: Final = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
 _BLANKS: Final = frozenset({b"\r\n\r\n", b"\n\n", b"\r\r"})

@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from callfuse.framing import CRLF_EVENTS, JSON_ARRAY, Payload, placed
-from callfuse.jsontext import Edit, apply
+from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Payload, placed
+from callfuse.wire.jsontext import Edit, apply
 
 _BLANK_LINES: Final = (b"\r\n\r\n", b"\n\n", b"\r\r")
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 from callfuse.dialects.gemini.names import FUNCTION_CALL, FUNCTION_RESPONSE, get, key
 from callfuse.dialects.gemini.read import arguments_of
 from callfuse.dialects.history import is_own_or_reminder, pair
-from callfuse.framing import Payload
-from callfuse.jsontext import dumps, loads_exact
 from callfuse.model import MARKER, Result, Round, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import dumps, loads_exact
 
 OWN_KEY: Final = MARKER.strip("[]")
 """The key of a response object under which callfuse's texts stand."""

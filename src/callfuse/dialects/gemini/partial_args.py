@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from callfuse.framing import Payload
+from callfuse.wire import Payload
 
 _STEP: Final = re.compile(
     r"""\.(?P<name>[^.\[\]\s'"*]+)|\[(?P<index>\d{1,6})\]|\['(?P<single>(?:[^'\\]|\\.)*)'\]|\["(?P<double>(?:[^"\\]|\\.)*)"\]"""

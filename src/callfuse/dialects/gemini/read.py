@@ -11,8 +11,8 @@ from typing import Any, Final
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.gemini.names import FUNCTION_CALL, SIGNATURE
 from callfuse.dialects.gemini.partial_args import UnknownPieceError, built
-from callfuse.framing import Payload
 from callfuse.model import ToolCall
+from callfuse.wire import Payload
 
 STOPS: Final = frozenset({"STOP", 1})
 """Finish reasons of an answer that is complete; by name, or by number where the client asked for numbers."""

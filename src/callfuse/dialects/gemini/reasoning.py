@@ -10,7 +10,7 @@ from typing import Any, Final
 from callfuse.dialects.gemini.channel import encoded
 from callfuse.dialects.gemini.names import FUNCTION_CALL, SIGNATURE, get, key
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded
-from callfuse.jsontext import Edit
+from callfuse.wire.jsontext import Edit
 
 _SAYS_NOTHING: Final = frozenset({"text", SIGNATURE, "thought_signature"})
 

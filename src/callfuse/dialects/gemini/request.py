@@ -18,9 +18,9 @@ from callfuse.dialects.gemini.write import GeminiWriter
 from callfuse.dialects.history import digest_of, result_at, texts
 from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads
 from callfuse.model import Round
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 _TARGET: Final = re.compile(r"([^/:?]*):(generateContent|streamGenerateContent)(?:\?|\Z)")
 _FORCED: Final = frozenset({"ANY", 2})

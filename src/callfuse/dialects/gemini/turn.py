@@ -10,8 +10,8 @@ from typing import Any
 from callfuse.dialects.base import AskError
 from callfuse.dialects.gemini.names import FUNCTION_CALL
 from callfuse.dialects.gemini.partial_args import UnknownPieceError, built
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply, dumps, span
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, dumps, span
 
 _TEXT_KEYS = frozenset({"text", "thought"})
 

@@ -10,8 +10,8 @@ from callfuse.dialects.gemini.reasoning import without_thoughts
 from callfuse.dialects.gemini.usage import GeminiUsage
 from callfuse.dialects.gemini.write import ERROR_REASON, HEAD, after_blank_line, says
 from callfuse.dialects.thought_signatures import STAND_IN, survivor_without
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, loads, span, spans
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, loads, span, spans
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block], *, model: str) -> bytes:

@@ -15,8 +15,8 @@ from callfuse.dialects.gemini.read import STOPS
 from callfuse.dialects.gemini.reasoning import signatures, thoughts
 from callfuse.dialects.gemini.usage import GeminiUsage
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit
 
 HEAD: Final = ("modelVersion", "createTime", "responseId")
 ERROR_REASON: Final = "OTHER"

@@ -8,9 +8,9 @@ from callfuse.dialects.ollama.read import ChatReader, read_whole
 from callfuse.dialects.ollama.request import ChatRequest
 from callfuse.dialects.ollama.turn import turn, turn_of_whole
 from callfuse.dialects.ollama.write import NO_TIME
-from callfuse.framing import Format, Payload
-from callfuse.framing.ndjson import NDJSON
-from callfuse.jsontext import dumps
+from callfuse.wire import Format, Payload
+from callfuse.wire.jsontext import dumps
+from callfuse.wire.ndjson import NDJSON
 
 _NOTHING: Final = {"model": "", "created_at": NO_TIME, "message": {"role": "assistant", "content": ""}, "done": False}
 

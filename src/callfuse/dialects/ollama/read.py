@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
-from callfuse.framing import Payload
 from callfuse.model import ToolCall
+from callfuse.wire import Payload
 
 _QUIET: Final[Sequence[Event]] = ()
 _DONE: Final = (Event(What.FINISHED), Event(What.ENDED))

@@ -14,9 +14,9 @@ from callfuse.dialects.ollama.whole import splice_whole, thin_whole
 from callfuse.dialects.ollama.write import NO_TIME, ChatWriter
 from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, ExactAt, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, ExactAt, apply, dumps, loads
 
 
 class ChatRequest(ParsedBody):

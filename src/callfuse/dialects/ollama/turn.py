@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import AskError
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply, dumps, span
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, dumps, span
 
 _TEXTS: Final = ("content", "thinking")
 _LISTS: Final = ("tool_calls", "images")

@@ -6,8 +6,8 @@ from typing import Any
 
 from callfuse.dialects.base import Block
 from callfuse.dialects.ollama.write import OWN_REASONS, TEXTS, counts_of, usage_of
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply, dumps, loads, span
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, dumps, loads, span
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from callfuse.dialects.base import Block, Entry, Frame, OpenCall
 from callfuse.dialects.usage import Counts, Usage
-from callfuse.framing import Payload
-from callfuse.framing.ndjson import NDJSON
-from callfuse.jsontext import Edit, apply, loads
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, loads
+from callfuse.wire.ndjson import NDJSON
 
 COUNTS: Final = (
     "total_duration",

@@ -8,8 +8,8 @@ from callfuse.dialects.openai_chat.read import ChatReader, read_whole
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.openai_chat.turn import turn, turn_of_whole
 from callfuse.dialects.openai_chat.write import ChatWriter
-from callfuse.framing import EVENTS, Format, Payload, sse
-from callfuse.jsontext import dumps
+from callfuse.wire import EVENTS, Format, Payload, sse
+from callfuse.wire.jsontext import dumps
 
 
 class OpenAIChat:

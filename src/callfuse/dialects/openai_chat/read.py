@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
-from callfuse.framing import Payload
-from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.model import ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 CUTTING: Final = frozenset({"length", "content_filter"})
 """Finish reasons after which the last call may lack its end."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, dumps, loads
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, dumps, loads
 
 KEYS: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 PARTS: Final = frozenset({"thinking", "reasoning"})

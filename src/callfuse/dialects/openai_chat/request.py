@@ -13,9 +13,9 @@ from callfuse.dialects.openai_chat.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_chat.write import ChatWriter
 from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads
 from callfuse.model import Result, Round, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 _NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 _MOST_CHOICES: Final = 128

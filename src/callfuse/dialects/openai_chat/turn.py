@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from callfuse.dialects.base import AskError
 from callfuse.dialects.openai_chat.read import ChatReader
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply, dumps, span
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, dumps, span
 
 TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 LISTS: Final = ("annotations",)

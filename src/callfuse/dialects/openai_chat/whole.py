@@ -9,8 +9,8 @@ from callfuse.dialects.openai_chat.reasoning import KEYS, is_signed, stood_in, w
 from callfuse.dialects.openai_chat.write import HEAD, OWN_REASONS
 from callfuse.dialects.thought_signatures import survivor_without
 from callfuse.dialects.usage import Usage
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply, dumps, loads, span
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, dumps, loads, span
 
 
 def thin_whole(

@@ -12,8 +12,8 @@ from callfuse.dialects.base import Block, Entry, Frame, OpenCall
 from callfuse.dialects.openai_chat.reasoning import is_signed, stood_in, without_reasoning
 from callfuse.dialects.thought_signatures import stand_ins
 from callfuse.dialects.usage import Usage
-from callfuse.framing import Payload, sse
-from callfuse.jsontext import Edit, apply, dumps
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import Edit, apply, dumps
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 DONE: Final = b"[DONE]"

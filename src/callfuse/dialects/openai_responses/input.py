@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from callfuse.dialects.history import is_own_or_reminder
 from callfuse.dialects.openai_responses.items import call_id, call_of, is_client_call, is_result
-from callfuse.framing import Payload
 from callfuse.model import ToolCall
+from callfuse.wire import Payload
 
 Recall = Mapping[str, Callable[[], ToolCall]]
 """Calls by their ids, each made anew when it is asked for."""

@@ -7,9 +7,9 @@ vendor runs, and calls that a program of the vendor's waits for, are no calls he
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from callfuse.framing import Payload
-from callfuse.jsontext import dumps
 from callfuse.model import Result, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import dumps
 
 OWN_ID: Final = "msg_callfuse_"
 """How the ids of the messages begin that callfuse writes."""

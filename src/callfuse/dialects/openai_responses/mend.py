@@ -7,9 +7,9 @@ import re
 from typing import Any, Final
 
 from callfuse.dialects.openai_responses.items import CALLS
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, NotJSON, apply, dumps, loads
 from callfuse.model import MARKER
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
 
 UNKNOWN_RESULT: Final = f"{MARKER} This call was not run."
 

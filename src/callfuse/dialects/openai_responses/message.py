@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from callfuse.dialects.openai_responses.items import OWN_ID
-from callfuse.framing import Payload
+from callfuse.wire import Payload
 
 _STARTED: Final = {"status": "in_progress", "content": []}
 

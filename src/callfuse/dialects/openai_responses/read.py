@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.openai_responses.items import arguments_of, call_id, call_of, is_client_call, name_of
-from callfuse.framing import Payload
+from callfuse.wire import Payload
 
 TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """The events that end an answer; each holds the whole response."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from callfuse.dialects.base import AskError
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply
 
 
 def is_reasoning(item: Any) -> bool:

@@ -28,9 +28,9 @@ from callfuse.dialects.openai_responses.whole import splice_whole, thin_whole
 from callfuse.dialects.openai_responses.write import ResponsesWriter
 from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.framing import Payload, sse
-from callfuse.jsontext import END, Edit, apply, dumps
 from callfuse.model import MARKER, Round
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import END, Edit, apply, dumps
 
 MAX_ITEMS: Final = 512
 """Items of one conversation that are remembered for being changed in later requests."""

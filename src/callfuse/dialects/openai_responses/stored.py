@@ -10,8 +10,8 @@ from typing import Any
 from callfuse.dialects.base import Continuation
 from callfuse.dialects.openai_responses.items import OWN_ID
 from callfuse.dialects.openai_responses.trail import LEFT_OUT
-from callfuse.framing import Payload
-from callfuse.jsontext import Edit, apply, dumps
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, apply, dumps
 
 
 def resumed(body: bytes, payload: Payload, known: Continuation) -> bytes:

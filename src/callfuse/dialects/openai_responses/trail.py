@@ -7,8 +7,8 @@ followed it, and an item with an id only with the reasoning before it.
 
 from collections.abc import Collection, Sequence
 
-from callfuse.framing import Payload
-from callfuse.jsontext import dumps
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import dumps
 
 LEFT_OUT = b""
 """The item is left out of later requests."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 from callfuse.dialects.base import AskError
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS, is_client_call
 from callfuse.dialects.openai_responses.read import TERMINAL
-from callfuse.framing import Payload
-from callfuse.jsontext import dumps, loads, span, spans
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import dumps, loads, span, spans
 
 _INPUTS: Final = frozenset(
     {

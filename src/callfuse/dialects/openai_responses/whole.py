@@ -8,8 +8,8 @@ from callfuse.dialects.openai_responses.message import OwnMessage, own_id
 from callfuse.dialects.openai_responses.reasoning import is_reasoning
 from callfuse.dialects.openai_responses.trail import Trail
 from callfuse.dialects.openai_responses.write import head_edits, usage_of
-from callfuse.framing import Payload
-from callfuse.jsontext import END, Edit, apply, dumps, loads, span, spans
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
 
 
 def thin_whole(

@@ -15,8 +15,8 @@ from callfuse.dialects.openai_responses.read import TERMINAL
 from callfuse.dialects.openai_responses.reasoning import is_reasoning
 from callfuse.dialects.openai_responses.trail import Trail
 from callfuse.dialects.usage import Usage
-from callfuse.framing import Payload, sse
-from callfuse.jsontext import END, Edit, apply, dumps, loads, spans
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, spans
 
 HEAD: Final = ("id", "created_at", "model", "previous_response_id")
 """What of the first answer's response stays, whichever answer goes on."""

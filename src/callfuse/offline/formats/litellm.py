@@ -8,10 +8,10 @@ session, and the spend log has it as `session_id`: so no id here tells which rec
 from collections.abc import Iterator
 from typing import Any
 
-from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.offline.formats.format import Conversation, Label, text_at
 from callfuse.offline.formats.messages import HISTORIES, answer_of, key_of, request_of
 from callfuse.offline.run import BadRecord
+from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 
 def accepts(record: Any) -> bool:

@@ -10,10 +10,10 @@ from typing import Any, Final
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
-from callfuse.jsontext import dumps
 from callfuse.model import ToolCall
 from callfuse.offline.formats.format import Conversation, label_of
 from callfuse.offline.run import BadRecord
+from callfuse.wire.jsontext import dumps
 
 HISTORIES: Final = ("messages", "input", "contents")
 """The keys under which bodies have their history."""

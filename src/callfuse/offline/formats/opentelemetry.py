@@ -9,12 +9,12 @@ no call. The messages become those of OpenAI chat completions, and that dialect 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from callfuse.framing import Payload
-from callfuse.jsontext import NotJSON, dumps, loads
 from callfuse.model import ToolCall
 from callfuse.offline.formats.format import Conversation, Label
 from callfuse.offline.formats.messages import answer_of, request_of
 from callfuse.offline.run import BadRecord, kind_of
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 INPUT: Final = "gen_ai.input.messages"
 OUTPUT: Final = "gen_ai.output.messages"

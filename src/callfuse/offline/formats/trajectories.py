@@ -8,9 +8,9 @@ A call has `name` and `arguments` (JSON text, or the value), and may have `turn`
 from collections.abc import Iterator
 from typing import Any, Final
 
-from callfuse.calls.outcomes import Outcome, OutcomeKind
 from callfuse.config.wording import shown
 from callfuse.model import Result, Round, ToolCall
+from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.offline.formats.format import label_of
 from callfuse.offline.run import BadRecord, Run, kind_of
 

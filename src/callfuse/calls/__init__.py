@@ -1,1 +1,0 @@
-"""What a call is and what came of it: signatures and outcomes."""

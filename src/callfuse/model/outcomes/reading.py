@@ -1,0 +1,319 @@
+"""What a result says of itself: an error, nothing at all, or that the work still runs.
+
+Tools say it in a hundred ways, so the ways are tables: how errors begin, how emptiness is worded, which keys of an
+object say it. A text is looked at where it begins and where it ends; JSON in a text, and JSON in that, is read as the
+value that it is.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from callfuse.wire.jsontext import NotJSON, loads
+
+HEAD: Final = 400
+TAIL: Final = 300
+"""Characters of a text, at its beginning and its end, in which it may say how it went."""
+
+DEEPEST: Final = 12
+"""So many objects, lists and texts within each other are opened."""
+
+_SHORT: Final = 600
+"""Characters; what is longer is not empty, whatever its words."""
+
+
+class Reading(NamedTuple):
+    """What was found. `empty`: it brought nothing; `pending`: the work still runs."""
+
+    error: bool = False
+    empty: bool = False
+    pending: bool = False
+
+
+_NOTHING: Final = Reading(empty=True)
+_SOMETHING: Final = Reading()
+
+_ERROR = re.compile(
+    r"\W*+(?:"
+    r"(?:\w+ |[\w.]+)?(?:error|exception)\b\s?(?:\[\w+\]|\(\w+\)|-?\d+)?+\s?(?:[:!\]>\n]|-\s|$)"  # ValueError:
+    r"|(?:error|exception)['\"]:\s?(?!\W{0,3}(?:null|none|false|0)\b|['\"]{2}|\[\]|\{\})"  # {'error': 'no such key'}
+    r"|error (?:at|code|during|from|in|when|while|\d+|(?!handling|logging|reporting|checking)[a-z]{3,12}ing)\b"
+    r"|an? (?:\w+ ){0,2}(?:error|exception) (?:has|occurred|was)\b"
+    r"|traceback \(most recent call last|(?:fatal|panic|critical|failure)(?: error)?:"
+    r"|(?:\w+ ){0,4}?failed\b(?: (?:after|because|due|for|to|with)\b|\s?[:,.!(-]|\s*$)"
+    r"|(?:cannot|can't|could not|couldn't|unable to) [a-z]+"
+    r"|(?:invalid|missing|missing required|unknown|unrecognized|unsupported) (?:\w+ ){0,2}?"
+    r"(?:argument|command|field|format|function|id|input|key|option|parameter|path|tool|type|value)s?\b"
+    r"|no such (?:column|command|directory|file|function|key|method|table|tool)\b"
+    r"|(?:the )?(?:command|directory|file|function|key|module|page|path|resource|table|tool|user)\b[^\n]{0,120}? "
+    r"(?:(?:was )?not found|not available|(?:does not|doesn't) exist|not recognized)\b"
+    r"|\S+ is not a valid (?:command|function|tool)\b"
+    r"|(?:\w+ ){0,3}timed out\b"
+    r"|(?:(?:http|status|code)\S{0,8}\s?){1,3}[45]\d\d\b|[45]\d\d (?-i:[A-Z])[a-z]+"
+    r"|(?:rate.?limit(?:ed| exceeded| reached)|too many requests|service unavailable|bad gateway|unauthorized)\b"
+    r"|(?:permission|access) (?:was )?denied|(?:\w+ )?requested permissions? to\b"
+    r"|(?:the )?(?:user|operator|human) (?:has )?(?:cancell?ed|declined|denied|refused|rejected|doesn't want)\b"
+    r"|(?:action|command|operation|permission|request|tool)\b[^\n]{0,60}? (?:declined|denied|rejected)\b"
+    r"|(?:\S*/)?-?(?:ba|da|k|z)?sh: "  # a shell complains
+    r")",
+    re.IGNORECASE,
+)
+_COMPLAINER = re.compile(r"[^\s:]{1,40}: ")
+_COMPLAINTS: Final = (
+    "no such file or directory",
+    "permission denied",
+    "syntax error",
+    "illegal option",
+    "invalid option",
+    "unrecognized option",
+    ": not found",
+    ": command not found",
+    ": is a directory",
+    ": not a directory",
+)
+"""What a command says behind its name, and what it complains of: `cat: nowhere: No such file or directory`."""
+_EXITS: Final = ("exit code", "exit_code", "exit status", "exitcode", "exited with", "return code", "returncode")
+"""One of these stands where an exit code is told: asked first, as it costs less."""
+_EXITED = r"(?:\w+ ){0,5}?(?:exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode|return ?code)\W{1,4}(-?\d{1,10})"
+_EXIT_CODE = re.compile(rf"(?:^|\. )\W{{0,2}}{_EXITED}(?=\W*$|:|<|\))", re.MULTILINE)
+_FRAME = re.compile(
+    r"^\W{0,2}(?:"
+    rf"{_EXITED}\W*"
+    r"|(\w+)>-?\d+</\2>|/?[\w-]+>"  # mini-SWE-agent
+    r"|(?:chunk id|wall time|original token count|total output lines|process (?:exited|running|group))\b.*"  # Codex
+    r"|(?:command|directory|background pids): .*"  # Gemini CLI
+    r"|(?:output|stdout|stderr|error|signal):?(?: \((?:empty|none)\))?"
+    r"|(?:current working directory|python interpreter): .*"  # OpenHands
+    r")$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The lines that a harness puts around what a command wrote."""
+
+_THINGS = (
+    r"(?:changes|content|data|documents?|entr(?:y|ies)|events?|files?|hits?|items?|lines?|logs?|match(?:es)?|messages?"
+    r"|objects?|occurrences?|output|pages?|records?|response|results?|rows?|tickets?|values?)"
+)
+_NO_DATA = re.compile(
+    r"[\s\[\](){}<>\"'`*.,:-]{0,20}(?:"
+    r"null|none|nil|undefined|n/a|empty(?: \w+)?"
+    rf"|(?:(?:found|returned|total|count)\W{{1,2}})?(?:no|0|zero) (?:[\w-]+ ){{0,3}}?{_THINGS}\b"
+    r"(?: (?:were |was |are |is )?(?:available|found|matched|produced|returned|yet))?"
+    r"(?: (?:at|for|from|in|matching|on|under|with) .{0,200})?"
+    r"|(?:total|count)\W{1,3}0"
+    r"|(?:not|nothing|none) (?:was |were )?(?:found|matched|returned)"
+    r"|(?:[\w']+ ){1,6}?(?:with no|without(?: any)?|produced no|did not produce any|returned no) "
+    rf"{_THINGS}(?: or errors?)?"
+    r"|(?:[\w']+[ :]+){1,8}(?:is|are) (?:currently )?empty"
+    r")?[\s\[\](){}<>\"'`*.,:!/-]{0,20}",
+    re.IGNORECASE,
+)
+_STILL: Final = (
+    "still running",
+    "still in progress",
+    "still processing",
+    "process running with session id",  # Codex
+    "<status>running</status>",  # Claude Code
+    "has no new output after",  # OpenHands
+    "not finished yet",
+    "not ready yet",
+    "not yet complete",
+    "not yet finished",
+    "not yet ready",
+    "has not completed",
+    "has not finished",
+)
+
+_ERROR_KEYS: Final = ("error", "isError", "is_error", "exception", "error_message", "errorMessage")
+_EXIT_KEYS: Final = ("exit_code", "exitCode", "exit_status", "returncode", "return_code", "returnCode")
+_HTTP_KEYS: Final = ("status", "status_code", "statusCode")
+_FAILED: Final = frozenset(("denied", "error", "errored", "exception", "fail", "failed", "failure"))
+_RUNNING: Final = frozenset((
+    "building", "deploying", "in_progress", "in-progress", "initializing", "not_ready", "processing", "provisioning",
+    "queued", "running", "starting", "still_running", "waiting",
+))  # fmt: skip
+_MAYBE_RUNNING: Final = frozenset(("pending", "scheduled", "started", "submitted"))
+"""States of jobs, but of orders too: they count where the object is about its progress, or says little else."""
+_PROGRESS: Final = frozenset(("elapsed", "eta", "job_id", "percent", "poll_after", "progress", "retry_after", "run_id"))
+_LITTLE: Final = 4
+_EMPTY_STATES: Final = frozenset(("empty", "no_content", "no_data", "no_results", "not_found", "success_no_data"))
+_WRAPPERS: Final = frozenset(("content", "json", "metadata", "outcome", "output", "response", "result", "text"))
+"""What a key ends in under which a result stands that knows for itself how it went."""
+_PAYLOAD: Final = _WRAPPERS | frozenset((
+    "data", "documents", "entries", "files", "hits", "items", "list", "matches", "messages", "objects", "records",
+    "results", "rows", "stdout", "values",
+))  # fmt: skip
+"""What a key ends in under which a tool brings what it was asked for."""
+_ASIDE: Final = frozenset(("filters", "meta", "pagination", "params", "query", "request", "usage"))
+_COUNTS: Final = frozenset(("count", "num_results", "total", "total_count", "total_results"))
+
+
+def read_text(text: str, depth: int = 0) -> Reading:
+    """What a text says; a JSON text is read as its value."""
+    text = text.strip()
+    if not text:
+        return _NOTHING
+    value = opened(text) if depth < DEEPEST else None
+    return _read_prose(text) if value is None else read_value(value, depth + 1)
+
+
+def read_value(value: Any, depth: int = 0) -> Reading:
+    """What a value says: an object by its keys, wrappers by what they hold."""
+    if value is None:
+        return _NOTHING
+    if isinstance(value, str):
+        return read_text(value, depth)
+    if depth < DEEPEST and isinstance(value, dict):
+        return _read_object(value, depth)
+    if depth < DEEPEST and isinstance(value, list) and len(value) <= 2:
+        return together(read_value(item, depth + 1) for item in value)
+    return _SOMETHING
+
+
+def tells_error(value: Any, depth: int = 0) -> bool:
+    """What `read_text` and `read_value` say of errors, for a part of what they cost."""
+    if isinstance(value, str):
+        text = value.strip()
+        inner = opened(text) if depth < DEEPEST else None
+        if inner is not None:
+            return tells_error(inner, depth + 1)
+        return bool(text) and _fails(text, exit_code(edges(text).lower()))
+    if depth < DEEPEST and isinstance(value, dict):
+        return _says_error(value) or any(
+            tells_error(item, depth + 1) for key, item in value.items() if _end_of(key) in _WRAPPERS
+        )
+    if depth < DEEPEST and isinstance(value, list) and len(value) <= 2:
+        return any(tells_error(item, depth + 1) for item in value)
+    return False
+
+
+def together(readings: Iterable[Reading]) -> Reading:
+    """The parts of one result: an error if one is, empty if all are."""
+    found = list(readings)
+    return Reading(
+        error=any(one.error for one in found),
+        empty=all(one.empty for one in found),
+        pending=any(one.pending for one in found),
+    )
+
+
+def opened(text: str) -> Any:
+    """The value of a text, without white space around it, that is a JSON object or list; None for other texts."""
+    if text[:1] not in ("{", "[") or text[-1] not in "}]":
+        return None
+    try:
+        return loads(text)
+    except NotJSON:
+        return None
+
+
+def edges(text: str) -> str:
+    """The beginning and the end of a text."""
+    return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
+
+
+def exit_code(seen: str) -> int | None:
+    """The exit code that the edges of a text, in lower case, tell; None where they tell none."""
+    found = _EXIT_CODE.search(seen) if any(words in seen for words in _EXITS) else None
+    return int(found[1]) if found else None
+
+
+def unframed(text: str) -> str:
+    """What a command wrote, without the lines that a harness puts around it."""
+    return _FRAME.sub("", text).strip()
+
+
+def _fails(text: str, code: int | None) -> bool:
+    """Whether a text tells of a failure: by its exit code, else by how it begins."""
+    if code is not None:
+        return code != 0
+    body = unframed(text) if text[0] == "<" and len(text) <= _SHORT else text
+    return _ERROR.match(body, 0, HEAD) is not None or _complains(body[:HEAD])
+
+
+def _complains(text: str) -> bool:
+    """Whether a text begins with the complaint of a command."""
+    if (named := _COMPLAINER.match(text)) is None:
+        return False
+    line = text[named.end() :].partition("\n")[0].lower()
+    return line.startswith("cannot ") or any(words in line for words in _COMPLAINTS)
+
+
+def _read_prose(text: str) -> Reading:
+    seen = edges(text).lower()
+    code = exit_code(seen)
+    short = len(text) <= _SHORT
+    body = unframed(text) if short and (code is not None or text[0] == "<") else text
+    return Reading(
+        error=_fails(text, code),
+        empty=short and _NO_DATA.fullmatch(body) is not None,
+        pending=any(words in seen for words in _STILL),
+    )
+
+
+def _read_object(value: dict[str, Any], depth: int) -> Reading:
+    ends = {key: _end_of(key) for key in value}
+    inside = {
+        key: read_value(value[key], depth + 1)
+        for key, end in ends.items()
+        if end in _PAYLOAD and isinstance(value[key], str | dict | list | None)
+    }
+    wrapped = [reading for key, reading in inside.items() if ends[key] in _WRAPPERS]
+    return Reading(
+        error=_says_error(value) or any(one.error for one in wrapped),
+        empty=_is_empty(value, ends, inside),
+        pending=_says_pending(value) or any(one.pending for one in wrapped),
+    )
+
+
+def _end_of(key: str) -> str:
+    return key.lower().rpartition("_")[2]
+
+
+def _says_error(value: dict[str, Any]) -> bool:
+    if any(isinstance(said := value.get(key), str | dict | list | bool) and said for key in _ERROR_KEYS):
+        return True
+    if value.get("success") is False or value.get("ok") is False:
+        return True
+    if _words(value, "status", "state", "type", "object") & _FAILED:
+        return True
+    if value.get("errors") and (len(value) == 1 or value.get("data", True) is None):  # GraphQL
+        return True
+    return any(_number(value, key) for key in _EXIT_KEYS) or any(400 <= _number(value, key) < 600 for key in _HTTP_KEYS)
+
+
+def _says_pending(value: dict[str, Any]) -> bool:
+    states = _words(value, "status", "state")
+    if states & _RUNNING or any(value.get(key) is True for key in ("running", "is_running", "isRunning")):
+        return True
+    if len(value) > _LITTLE and _PROGRESS.isdisjoint(value):
+        return False
+    unfinished = any(value.get(key) is False for key in ("completed", "done", "finished", "ready"))
+    return unfinished or bool(states & _MAYBE_RUNNING)
+
+
+def _is_empty(value: dict[str, Any], ends: dict[str, str], inside: dict[str, Reading]) -> bool:
+    """Whether an object that should bring something brings nothing; what else it says does not matter."""
+    if not value or value.get("found") is False or _words(value, "status") & _EMPTY_STATES:
+        return True
+    missing = len(value) <= _LITTLE and any(value[key] == 0 for key in _COUNTS & value.keys())
+    for key, item in value.items():
+        if key in inside:
+            if not inside[key].empty:
+                return False
+            missing = True
+        elif item in (None, "", [], {}):
+            missing |= len(value) == 1
+        elif isinstance(item, dict | list) and ends[key] not in _ASIDE:
+            return False
+    return missing
+
+
+def _words(value: dict[str, Any], *keys: str) -> set[str]:
+    """What an object says in words under these keys."""
+    return {said.lower() for key in keys if isinstance(said := value.get(key), str)}
+
+
+def _number(value: dict[str, Any], key: str) -> int:
+    """What an object says as a whole number under this key, else 0."""
+    said = value.get(key)
+    return said if isinstance(said, int) and not isinstance(said, bool) else 0

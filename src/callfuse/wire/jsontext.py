@@ -1,0 +1,223 @@
+"""JSON as text: reading what strict parsers refuse, and changing one part while every other byte stays.
+
+`loads` and `dumps` are fast, and fall back to the lenient reader for what orjson refuses: lone surrogates, NaN, 1e400
+and deep nesting, all of which models and clients send.
+
+`apply` takes a valid JSON text (UTF-8) and edits, each a path and new raw text, and returns the text with just those
+spans replaced. A path is a sequence of object keys and array indexes. Big numbers, key order, escapes and white space
+elsewhere stay.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+Path = Sequence[str | int]
+_Tree = dict[str | int, Any]
+_Patch = tuple[int, int, bytes]
+
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SCALAR = re.compile(rb"[^\s,\]}]+")
+_NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+
+
+class NotJSON(ValueError):
+    """The text is no JSON for either reader."""
+
+
+def loads(text: bytes | str) -> Any:
+    """The value of a JSON text; raises `NotJSON`. Integers beyond 64 bits come as floats (see `loads_exact`)."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return loads_exact(text)
+
+
+def loads_exact(text: bytes | str) -> Any:
+    """As `loads`, slower, with every digit of every integer kept."""
+    try:
+        return json.loads(text.decode() if isinstance(text, bytes) else text)
+    except (ValueError, RecursionError) as error:
+        raise NotJSON(str(error)) from None
+
+
+class ExactAt:
+    """Reads the value at a place of a JSON text as `loads_exact` does, when it is called; None where there is none."""
+
+    __slots__ = ("_path", "_text")
+
+    def __init__(self, text: bytes, *path: str | int) -> None:
+        self._text = text
+        self._path = path
+
+    def __call__(self) -> Any:
+        value = loads_exact(self._text)
+        for step in self._path:
+            value = value.get(step) if isinstance(value, dict) else value[step]
+        return value
+
+
+def dumps(value: Any) -> bytes:
+    """A value as compact UTF-8 JSON; lone surrogates and wide integers are written as escapes and digits."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+END: Final = -1
+"""As the last step of a path: one past the last element of an array."""
+
+
+class Edit(NamedTuple):
+    """Replace the value at `path` by `raw`, or by what `raw` makes of the old text; None removes member or element.
+
+    A last step that does not exist adds a key at the object's end, or an element at the array's (`END`); there a
+    function is given empty text. The steps before it must exist. No edit may lie inside another.
+    """
+
+    path: tuple[str | int, ...]
+    raw: bytes | Callable[[bytes], bytes] | None
+
+
+class Member(NamedTuple):
+    """One member of an object or element of an array: the key (or index), where it starts, where its value stands."""
+
+    key: str | int
+    start: int
+    value: int
+    end: int
+
+
+def span(text: bytes, path: Path, start: int = 0) -> tuple[int, int] | None:
+    """Where the value at `path` stands, as (start, end); None where there is none. The last of equal keys counts."""
+    start = _blank(text, start)
+    for step in path:
+        found = None
+        for member in spans(text, start):
+            if member.key == step:
+                found = member
+        if found is None:
+            return None
+        start = found.value
+    return start, _skip(text, start)
+
+
+def spans(text: bytes, start: int = 0) -> Iterator[Member]:
+    """The members of the object, or elements of the array, that begins at `start`; none for a scalar."""
+    start = _blank(text, start)
+    opening = text[start : start + 1]
+    if opening not in (b"{", b"["):
+        return
+    position = _blank(text, start + 1)
+    index = 0
+    while text[position : position + 1] not in (b"}", b"]"):
+        begin = position
+        key: str | int = index
+        if opening == b"{":
+            end = _skip(text, position)
+            key = str(loads(text[position:end]))
+            position = _blank(text, _blank(text, end) + 1)
+        value = position
+        end = _skip(text, value)
+        yield Member(key, begin, value, end)
+        index += 1
+        position = _blank(text, end)
+        if text[position : position + 1] == b",":
+            position = _blank(text, position + 1)
+
+
+def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
+    """The text with all edits made, in one walk."""
+    tree: _Tree = {}
+    for edit in edits:
+        node = tree
+        for step in edit.path[:-1]:
+            node = node.setdefault(step, {})
+        node[edit.path[-1]] = edit
+    if not tree:
+        return text
+    pieces: list[bytes] = []
+    position = 0
+    for start, end, raw in sorted(_patches(text, _blank(text, 0), tree)):
+        pieces += (text[position:start], raw)
+        position = end
+    pieces.append(text[position:])
+    return b"".join(pieces)
+
+
+def _patches(text: bytes, start: int, tree: _Tree) -> Iterator[_Patch]:
+    """The replacements that a container's edits come to."""
+    members = list(spans(text, start))
+    last = {member.key: member for member in members}
+    removed: set[str | int] = set()
+    added: list[bytes] = []
+    for key, node in tree.items():
+        member = last.get(key)
+        if not isinstance(node, Edit):
+            if member is None:
+                raise KeyError(key)
+            yield from _patches(text, member.value, node)
+        elif node.raw is None:
+            removed.add(key)
+        else:
+            old = text[member.value : member.end] if member else b""
+            raw = node.raw if isinstance(node.raw, bytes) else node.raw(old)
+            if member:
+                yield member.value, member.end, raw
+            else:
+                added.append(raw if isinstance(key, int) else orjson.dumps(key) + b":" + raw)
+    yield from _relisted(text, start, members, removed & last.keys(), added)
+
+
+def _relisted(
+    text: bytes, start: int, members: list[Member], removed: set[str | int], added: list[bytes]
+) -> Iterator[_Patch]:
+    """What takes members out of a container, commas and all, and puts others at its end."""
+    kept = [member for member in members if member.key not in removed]
+    if not kept:
+        if removed or added:
+            yield start + 1, members[-1].end if members else start + 1, b",".join(added)
+        return
+    if kept[0] is not members[0]:
+        yield members[0].start, kept[0].start, b""
+    neighbours = {after.start: before for before, after in pairwise(members)}
+    for before, after in pairwise(kept):
+        if (gone := neighbours[after.start]) is not before:
+            yield before.end, gone.end, b""
+    if added or kept[-1] is not members[-1]:
+        yield kept[-1].end, members[-1].end, b"".join(b"," + raw for raw in added)
+
+
+def _blank(text: bytes, position: int) -> int:
+    """The first place from `position` that is not white space."""
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
+
+
+def _skip(text: bytes, start: int) -> int:
+    """The end of the value that begins at `start`."""
+    first = text[start : start + 1]
+    if first == b'"':
+        match = _STRING.match(text, start)
+    elif first in (b"{", b"["):
+        depth = 0
+        for match in _NESTING.finditer(text, start):
+            token = match.group()
+            if token in (b"{", b"["):
+                depth += 1
+            elif token in (b"}", b"]"):
+                depth -= 1
+                if not depth:
+                    return match.end()
+        match = None
+    else:
+        match = _SCALAR.match(text, start)
+    if match is None:
+        raise ValueError(f"not a JSON value at byte {start}")
+    return match.end()

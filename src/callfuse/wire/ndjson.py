@@ -1,0 +1,91 @@
+"""Newline-delimited JSON, split into lines and read, as a `Format`.
+
+A frame is a line with its line feed; a carriage return before it belongs to the line. JSON text holds no raw line feed,
+so no other character ends a frame. A blank line has no payload.
+"""
+
+from typing import Final
+
+import orjson
+
+from callfuse.wire.format import Framer, Payload
+from callfuse.wire.jsontext import NotJSON, loads_exact
+
+_DIGITS_AS_ZEROS: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_WIDE: Final = b"0" * 19
+"""So many digits may be an integer which the fast parser would round."""
+
+
+class NDJSONFramer:
+    """Splits one stream. `empty` says that no part of a line is waiting."""
+
+    __slots__ = ("_buffer", "empty")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self.empty = True
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the end of their line."""
+        return len(self._buffer)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines, each with its line feed, that this chunk completes."""
+        if self.empty and chunk.find(b"\n") == len(chunk) - 1 >= 0:
+            return [chunk]
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._buffer += chunk
+            self.empty = not self._buffer
+            return []
+        lines = chunk[:end].split(b"\n")[:-1]
+        lines[0] = bytes(self._buffer) + lines[0]
+        self._buffer[:] = chunk[end:]
+        self.empty = not self._buffer
+        return [line + b"\n" for line in lines]
+
+    def rest(self) -> bytes:
+        """The last line, should its line feed be missing."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        self.empty = True
+        return rest
+
+
+class Lines:
+    """Frames are lines; their payload is the object on them."""
+
+    frame_end: Final = b"\n"
+    ordered: Final = False
+
+    def framer(self) -> Framer:
+        """A splitter into lines."""
+        return NDJSONFramer()
+
+    def payload(self, frame: bytes) -> Payload | None:
+        """The object of a line with every digit of its integers; None for a blank one. Raises NotJSON."""
+        if frame[:1] == b"{" and frame.translate(_DIGITS_AS_ZEROS).find(_WIDE) < 0:
+            try:
+                found: Payload = orjson.loads(frame)
+            except orjson.JSONDecodeError:
+                pass  # more than the fast parser takes
+            else:
+                return found
+        if frame.isspace():
+            return None
+        value = loads_exact(frame)
+        if not isinstance(value, dict):
+            raise NotJSON("a line is no object")
+        return value
+
+    def text(self, frame: bytes) -> bytes:
+        """The JSON text of the payload."""
+        return frame.strip() or b"{}"
+
+    def with_text(self, frame: bytes, text: bytes) -> bytes:
+        """The same line with another payload."""
+        return text + frame[len(frame.rstrip(b"\r\n")) :]
+
+
+NDJSON: Final = Lines()

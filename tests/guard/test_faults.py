@@ -1,0 +1,186 @@
+"""Whatever breaks inside callfuse breaks at any point once: nothing is raised, no byte is lost, no call leaks.
+
+In: an exchange in which the reader, the writer, the dialect or the judge raises at its k-th call, for every k.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.guard.driving import Outcome, Scene, each_kit, play, scene
+from tests.support.kits import DialectKit, stream_of
+from tests.support.meeting import MARK, streamed_and_whole
+from tests.support.model import Answer
+from tests.support.plain import again, elsewhere, known_call, same_call, saying, spin, thinking
+from tests.support.wire import frames
+
+FIRST = b"call_first"
+
+
+class Bug(Exception):
+    """A mistake in callfuse."""
+
+
+class Fuse:
+    """Burns once, at the k-th call."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.where = ""
+
+    def tick(self, where: str) -> None:
+        """One call."""
+        self.left -= 1
+        if self.left == 0:
+            self.where = where
+            raise Bug(where)
+
+
+class Faulty:
+    """An object whose methods share a fuse; readers and writers that they make share it too."""
+
+    def __init__(self, target: Any, fuse: Fuse) -> None:
+        self._target = target
+        self._fuse = fuse
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        return self._method(name, value) if callable(value) else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._target, name, value)
+
+    def _method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if name == "reader":
+                return Faulty(method(*args, **kwargs), self._fuse)
+            if name == "is_end":  # compares two constants, behind all else that a frame goes through
+                return method(*args, **kwargs)
+            self._fuse.tick(f"{type(self._target).__name__}.{name}")
+            made = method(*args, **kwargs)
+            return Faulty(made, self._fuse) if name == "writer" else made
+
+        return called
+
+
+def broken(whole: Scene, part: str, fuse: Fuse) -> Scene:
+    """The scene with one faulty part."""
+    made = Scene(whole.dialect, whole.request, whole.judge)
+    setattr(made, part, Faulty(getattr(whole, part), fuse))
+    return made
+
+
+def pieces(kit: DialectKit, answer: Answer, *, stream: bool) -> list[bytes]:
+    """An answer in chunks: a frame each."""
+    return frames(stream_of(kit, answer)) if stream else [kit.whole(answer)]
+
+
+def outcomes(
+    kit: DialectKit, part: str, ladder: str, *later: Answer, stream: bool, **settings: Any
+) -> list[tuple[str, Outcome, Any]]:
+    """What came of the exchange for each place at which the part can break."""
+    first = saying(thinking(), "Let me look.", same_call("call_first"))
+    answers = [pieces(kit, one, stream=stream) for one in (first, *(later or [elsewhere()]))]
+    found: list[tuple[str, Outcome, Any]] = []
+    for at in range(1, 1000):
+        fuse = Fuse(at)
+        guard = broken(scene(kit, ladder=ladder, stream=stream, **settings), part, fuse).guard(stream=stream)
+        outcome = play(guard, *answers)
+        if not fuse.where:
+            return found
+        found.append((fuse.where, outcome, guard))
+    raise AssertionError("the exchange does not end")
+
+
+@each_kit
+@streamed_and_whole
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block", "steer twice"])
+@pytest.mark.parametrize("part", ["dialect", "judge"])
+def test_a_bug_anywhere_is_survived(kit: DialectKit, stream: bool, ladder: str, part: str) -> None:
+    """Before the verdict the answer leaves as it came; after it the call is gone, and the answer is a valid one."""
+    first = b"".join(pieces(kit, saying(thinking(), "Let me look.", same_call("call_first")), stream=stream))
+    tried = outcomes(kit, part, ladder, stream=stream)
+    assert tried
+    for where, outcome, guard in tried:
+        if not any(verdict.withholds for verdict in guard.record.verdicts) and MARK.encode() not in outcome.out:
+            assert outcome.out == first, where
+        else:
+            assert FIRST not in outcome.out, where
+            assert MARK.encode() in outcome.out or b"call_second" in outcome.out, where
+        if stream:
+            assert kit.faults(outcome.out) == [], where
+        kit.sdk(outcome.out, stream=stream)
+
+
+@each_kit
+@streamed_and_whole
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block", "steer twice"])
+def test_a_bug_in_writing_leaks_nothing(kit: DialectKit, stream: bool, ladder: str) -> None:
+    """What cannot be written rightly is at least not the call, and the answer ends."""
+    for where, outcome, _ in outcomes(kit, "request", ladder, stream=stream):
+        assert FIRST not in outcome.out, where
+        assert outcome.out, where
+
+
+@each_kit
+@streamed_and_whole
+@pytest.mark.parametrize("part", ["dialect", "judge", "request"])
+def test_a_bug_on_any_rung_is_survived(kit: DialectKit, stream: bool, part: str) -> None:
+    """The model is asked on every rung in turn and never listens: whatever breaks, no call that was judged gets out."""
+    later = [
+        saying(thinking(), f"Try {tag}.", same_call(f"call_{tag}"), tag=tag) for tag in ("second", "third", "last")
+    ]
+    for where, outcome, guard in outcomes(kit, part, "every rung", *later, stream=stream):
+        for verdict in guard.record.verdicts:
+            assert not (verdict.withholds and verdict.call.id.encode() in outcome.out), where
+        if part != "request":
+            kit.sdk(outcome.out, stream=stream)
+            assert not stream or kit.faults(outcome.out) == [], where
+
+
+@each_kit
+@streamed_and_whole
+def test_under_fail_closed_no_bug_lets_a_call_go(kit: DialectKit, stream: bool) -> None:
+    """What could not be judged is replaced by a block message, in a valid answer."""
+    for part in ("dialect", "judge"):
+        for where, outcome, _ in outcomes(kit, part, "block", stream=stream, fail_closed=True):
+            assert FIRST not in outcome.out, where
+            assert MARK.encode() in outcome.out, where
+            kit.sdk(outcome.out, stream=stream)
+
+
+@each_kit
+def test_a_bug_beside_a_survivor_loses_no_survivor(kit: DialectKit) -> None:
+    """Or it blocks the round, visibly."""
+    answer = saying("Both.", same_call("call_first"), known_call("call_sibling"))
+    chunks = frames(stream_of(kit, answer))
+    for at in range(1, 1000):
+        fuse = Fuse(at)
+        guard = broken(scene(kit, spin(beside=True)), "request", fuse).guard()
+        outcome = play(guard, chunks)
+        if not fuse.where:
+            assert b"call_sibling" in outcome.out
+            return
+        assert FIRST not in outcome.out or outcome.out == b"".join(chunks), fuse.where
+        assert b"call_sibling" in outcome.out or MARK.encode() in outcome.out, fuse.where
+
+
+@each_kit
+def test_a_malformed_frame_in_a_hold_ends_it(kit: DialectKit) -> None:
+    """Before the hold it only passes; within, it, all before it and all behind it leave in order, however cut."""
+    chunks = frames(stream_of(kit, again()))
+    opens = next(at for at, chunk in enumerate(chunks) if FIRST in chunk and b"search" in chunk)
+    last = max(at for at, chunk in enumerate(chunks) if kit.called.encode() in chunk)
+    for at in range(1, len(chunks)):
+        spoiled = [*chunks[:at], b"data: {broken\n\n", *chunks[at:]]
+        for cut in (spoiled, [b"".join(spoiled)]):
+            out = play(scene(kit).guard(), cut).out
+            if at <= opens:
+                assert b"{broken" in out
+                assert MARK.encode() in out
+            elif at <= last:
+                assert out == b"".join(spoiled)

@@ -1,0 +1,187 @@
+"""The guard of a stream, driven by hand: what waits, limits, what is let go, and what is asked."""
+
+import pytest
+
+from callfuse.policy.settings import Rung
+from tests.guard.driving import each_kit, play, scene
+from tests.support.kits import DialectKit, stream_of
+from tests.support.meeting import MARK
+from tests.support.model import Answer
+from tests.support.plain import again, elsewhere, new_call, same_call, saying
+from tests.support.wire import bytewise, frames
+
+FIRST = b"call_first"
+
+
+def cut(answer: Answer, kit: DialectKit) -> list[bytes]:
+    """An answer, one frame a chunk."""
+    return frames(stream_of(kit, answer))
+
+
+@each_kit
+def test_a_hold_begins_and_ends(kit: DialectKit) -> None:
+    """Nothing waits before the suspect opens; from then on all does; at the end a verdict is due."""
+    guard = scene(kit).guard()
+    chunks = cut(again(), kit)
+    opens = next(at for at, one in enumerate(chunks) if FIRST in one)
+    for at, one in enumerate(chunks):
+        out = guard.feed(one)
+        assert out == (one if at < opens else b"")
+        assert guard.holding is (at >= opens)
+    assert guard.held_bytes == len(b"".join(chunks[opens:]))
+    assert guard.due
+    assert guard.complete
+    guard.act(guard.verdicts())
+    assert not guard.holding
+    assert guard.held_bytes == 0
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_keep_alive_behind_the_end_waits_for_the_verdict(kit: DialectKit, ladder: str) -> None:
+    """It may come in the chunk that ends the answer: it leaves where it would have in a chunk of its own."""
+    whole, second = stream_of(kit, again()), cut(elsewhere(), kit)
+    alone, together = [
+        play(scene(kit, ladder=ladder).guard(), cutting, second).out
+        for cutting in ([whole, b": keep-alive\n\n"], [whole + b": keep-alive\n\n"])
+    ]
+    assert alone == together
+
+
+@each_kit
+@pytest.mark.parametrize("limit", [1, 100, 200])
+def test_the_limit_of_held_bytes(kit: DialectKit, limit: int) -> None:
+    """Beyond it everything leaves, in order, and passes from then on; noted once, and however the answer is cut."""
+    chunks = cut(again(), kit)
+    for cutting in ([b"".join(chunks)], chunks, list(bytewise(b"".join(chunks)))):
+        guard = scene(kit, max_held_bytes=limit).guard()
+        assert play(guard, cutting).out == b"".join(chunks)
+        assert guard.record.fail_open == ["max_held_bytes"]
+        assert guard.held_bytes == 0
+
+
+@each_kit
+def test_the_limit_under_fail_closed(kit: DialectKit) -> None:
+    """The call is replaced by a block message, and what still comes is dropped."""
+    guard = scene(kit, max_held_bytes=100, fail_closed=True).guard()
+    outcome = play(guard, cut(again(), kit))
+    assert guard.record.fail_open == ["max_held_bytes"]
+    assert FIRST not in outcome.out
+    assert MARK.encode() in outcome.out
+    assert kit.faults(outcome.out) == []
+    (view,) = kit.sdk(outcome.out, stream=True)
+    assert view.calls == ()
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_an_answer_over_the_limit_passes(kit: DialectKit, ladder: str) -> None:
+    """Beyond `max_response_bytes` it could neither be sent back nor be gone on with; it leaves, however it is cut."""
+    chunks = cut(again(text="Let me look. " * 50), kit)
+    for cutting in ([b"".join(chunks)], chunks, list(bytewise(b"".join(chunks)))):
+        guard = scene(kit, ladder=ladder, max_response_bytes=300).guard()
+        outcome = play(guard, cutting, cut(elsewhere(), kit))
+        assert outcome.out == b"".join(chunks)
+        assert guard.record.fail_open == ["max_response_bytes"]
+
+
+@each_kit
+@pytest.mark.parametrize(
+    ("ladder", "asked", "rungs"),
+    [
+        (["steer"], 1, "steer steer"),
+        (["steer", "block"], 1, "steer block"),
+        (["steer", "steer", "block"], 2, "steer steer block"),
+        (["steer", "warn"], 1, "steer block"),
+        (["steer", "observe", "block"], 1, "steer block"),
+        (["steer", "warn", "steer"], 2, "steer steer block"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_request_that_fails_takes_the_next_rung(
+    kit: DialectKit, ladder: list[str], asked: int, rungs: str, stream: bool
+) -> None:
+    """Until there is only the block, whatever the ladder has; the client gets its text."""
+    guard = scene(kit, ladder=ladder, stream=stream).guard(stream=stream)
+    first = cut(again(), kit) if stream else [kit.whole(again())]
+    outcome = play(guard, first, *[None] * 5)
+    assert len(outcome.asked) == asked
+    assert len(set(outcome.asked)) == 1
+    (view,) = kit.sdk(outcome.out, stream=stream)
+    assert MARK in view.text
+    assert view.calls == ()
+    found = [str(verdict.rung) for verdict in guard.record.verdicts]
+    assert found[: len(rungs.split()) - 1] == rungs.split()[:-1]
+    assert guard.record.verdicts[-1].withholds
+    assert len(guard.record.rounds) == 1
+    assert guard.record.rounds[0][0].withheld
+
+
+@each_kit
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_each_answer_of_an_exchange_is_a_round(kit: DialectKit, stream: bool) -> None:
+    """The withheld call and the delivered one, each marked with what became of it."""
+    guard = scene(kit, ladder="chance_then_block", stream=stream).guard(stream=stream)
+    answers = [cut(one, kit) if stream else [kit.whole(one)] for one in (again(), elsewhere())]
+    outcome = play(guard, *answers)
+    assert outcome.complete
+    first, second = guard.record.rounds
+    assert [(call.id, call.withheld, call.blocked, call.place) for call in first] == [("call_first", True, False, 1)]
+    assert [(call.id, call.withheld, call.place) for call in second] == [("call_second", False, 0)]
+
+
+@each_kit
+def test_both_answers_loop(kit: DialectKit) -> None:
+    """The second time it is blocked; a new call beside it is delivered and the looping one is not."""
+    guard = scene(kit, ladder="chance_then_block").guard()
+    second = saying("Both.", same_call("call_loop"), new_call("call_new"), tag="second")
+    outcome = play(guard, cut(again(), kit), cut(second, kit))
+    (view,) = kit.sdk(outcome.out, stream=True)
+    assert [call.id for call in view.calls] == ["call_new"]
+    assert [verdict.rung for verdict in guard.record.verdicts] == [Rung.STEER, Rung.BLOCK]
+    (note,) = guard.record.notes
+    assert note[0].id == "call_new"
+    assert note[1].startswith(MARK)
+
+
+@each_kit
+def test_a_cut_answer_leaves_as_it_came(kit: DialectKit) -> None:
+    """At any byte; it is no evidence, and no verdict is due."""
+    whole = b"".join(cut(again(), kit))
+    end = whole.rindex(kit.called.encode())
+    for at in range(0, end, 7):
+        guard = scene(kit).guard()
+        assert guard.feed(whole[:at]) + guard.cut() == whole[:at]
+        guard.settle()
+        assert not guard.due
+        assert guard.record.rounds == []
+
+
+@each_kit
+def test_a_continuation_that_breaks_before_it_spoke(kit: DialectKit) -> None:
+    """Nothing of it has gone out, so what was held of it is dropped and the next rung taken."""
+    guard = scene(kit, ladder="chance_then_block").guard()
+    out = b"".join(guard.feed(one) for one in cut(again(text=""), kit))
+    step = guard.act(guard.verdicts())
+    assert step.ask is not None
+    guard.answered()
+    second = cut(again(text="", tag="second"), kit)
+    finish = max(at for at, one in enumerate(second) if kit.called.encode() in one)
+    out += step.out + b"".join(guard.feed(one) for one in second[:finish]) + guard.cut()
+    assert guard.pending
+    step = guard.unanswered()
+    assert step.ask is None
+    out += step.out
+    assert b"call_second" not in out
+    assert MARK.encode() in out
+    assert kit.faults(out) == []
+
+
+@each_kit
+@pytest.mark.parametrize("begins", [b"", b": ready\n\n"], ids=["at once", "with a comment"])
+def test_the_byte_order_mark_of_a_second_answer(kit: DialectKit, begins: bytes) -> None:
+    """A mark may stand at the front of a stream only: in the middle of one, clients would not know the line behind."""
+    first, second = cut(again(text=""), kit), cut(elsewhere(), kit)
+    plain = play(scene(kit, ladder="chance_then_block").guard(), first, [begins, *second])
+    marked = play(scene(kit, ladder="chance_then_block").guard(), first, [b"\xef\xbb\xbf" + begins, *second])
+    assert marked.out == plain.out

@@ -1,0 +1,263 @@
+"""The guard of an OpenAI stream: structured output, usage, several choices, copies of calls, legacy calls."""
+
+import json
+from typing import Any
+
+import pytest
+
+from callfuse.policy.settings import Rung
+from tests.guard.driving import play, scene
+from tests.guard.written import (
+    DONE,
+    OPENAI,
+    SEARCH,
+    body,
+    chunk,
+    part,
+    payloads,
+    usage_chunk,
+)
+from tests.support.meeting import MARK
+from tests.support.plain import spin
+
+FIRST = b"call_first"
+ARGUMENT = "zebra crossing"
+LOOP = [chunk({"role": "assistant", "content": None}), chunk({"tool_calls": [part()]}), chunk({}, "tool_calls"), DONE]
+ANSWER = [chunk({"role": "assistant", "content": "Done."}), chunk({}, "stop"), DONE]
+
+
+def openai(
+    *chunks: bytes, ladder: str = "block", second: list[bytes] | None = None, **more: Any
+) -> tuple[list[Any], Any]:
+    """The client's chunks and the guard's record of an OpenAI exchange."""
+    settings = {key: more.pop(key) for key in ("finish_reason", "usage") if key in more}
+    guard = scene(OPENAI, body(OPENAI, **more), ladder, **settings).guard()
+    return payloads(play(guard, list(chunks), second).out), guard.record
+
+
+def said(found: list[Any], key: str = "content") -> str:
+    """One string of all deltas."""
+    return "".join(choice["delta"].get(key) or "" for one in found for choice in one["choices"])
+
+
+def reasons(found: list[Any]) -> list[str]:
+    """The finish reasons."""
+    return [choice["finish_reason"] for one in found for choice in one["choices"] if choice["finish_reason"]]
+
+
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+
+
+@pytest.mark.parametrize("form", [SCHEMA, {"type": "json_object"}])
+def test_structured_output_gets_a_refusal(form: dict[str, Any]) -> None:
+    """A plain text would raise in the SDK's helpers."""
+    found, _ = openai(*LOOP, response_format=form)
+    assert said(found, "refusal").startswith(MARK)
+    assert said(found) == ""
+    assert reasons(found) == ["stop"]
+
+
+def test_structured_output_is_not_asked_again_after_text() -> None:
+    """The client has the beginning of an object already; without any, the second answer is the object."""
+    begun = [chunk({"role": "assistant", "content": '{"a'}), *LOOP[1:]]
+    found, record = openai(*begun, ladder="chance_then_block", second=ANSWER, response_format=SCHEMA)
+    assert record.unasked == ["structured text"]
+    assert said(found, "refusal").startswith(MARK)
+    found, record = openai(*LOOP, ladder="chance_then_block", second=ANSWER, response_format=SCHEMA)
+    assert record.unasked == []
+    assert said(found) == "Done."
+
+
+def test_plain_text_is_asked_again() -> None:
+    """`response_format: text` is no schema."""
+    begun = [chunk({"role": "assistant", "content": "Well."}), *LOOP[1:]]
+    found, _ = openai(*begun, ladder="chance_then_block", second=ANSWER, response_format={"type": "text"})
+    assert said(found) == "Well.\n\nDone."
+
+
+@pytest.mark.parametrize(
+    ("usage", "prompt", "total"), [("last", 20, 27), ("sum", 30, 37)], ids=["the last answer's", "the sum"]
+)
+def test_usage_of_two_answers(usage: str, prompt: int, total: int) -> None:
+    """Output is the sum; input and cached tokens are the last answer's, unless all are summed."""
+    first = [*LOOP[:3], usage_chunk(10, 3, prompt_tokens_details={"cached_tokens": 8}), DONE]
+    second = [*ANSWER[:2], usage_chunk(20, 4, prompt_tokens_details={"cached_tokens": 16}), DONE]
+    options = {"stream_options": {"include_usage": True}}
+    found, _ = openai(*first, ladder="chance_then_block", second=second, usage=usage, **options)
+    (counted,) = [one["usage"] for one in found if one.get("usage")]
+    assert (counted["prompt_tokens"], counted["completion_tokens"], counted["total_tokens"]) == (prompt, 7, total)
+    assert counted["prompt_tokens_details"]["cached_tokens"] == (16 if usage == "last" else 24)
+
+
+def test_a_block_can_end_with_error() -> None:
+    """Where a client asks for it; a reason that says more than a call stays."""
+    assert reasons(openai(*LOOP, finish_reason="error")[0]) == ["error"]
+    assert reasons(openai(*LOOP[:2], chunk({}, "stop"), DONE)[0]) == ["stop"]
+
+
+def test_each_choice_is_blocked_by_itself() -> None:
+    """With n > 1 the model is not asked again, and no round is kept, for nobody knows which choice is taken."""
+    answer = [
+        chunk({"role": "assistant", "content": "One."}),
+        chunk({"tool_calls": [part()]}, choice=1),
+        chunk({"content": " Two."}),
+        chunk({}, "tool_calls", choice=1),
+        chunk({}, "stop"),
+        DONE,
+    ]
+    guard = scene(OPENAI, body(OPENAI, n=2), "chance_then_block").guard()
+    outcome = play(guard, answer)
+    found = payloads(outcome.out)
+    texts = {
+        at: "".join(c["delta"].get("content") or "" for p in found for c in p["choices"] if c["index"] == at)
+        for at in (0, 1)
+    }
+    assert texts[0] == "One. Two."
+    assert texts[1].startswith(MARK)
+    assert outcome.asked == []
+    assert guard.record.rounds == []
+    assert FIRST not in outcome.out
+
+
+def test_a_choice_that_is_free_is_not_held_up() -> None:
+    """The text of choice 0 leaves while choice 1 is held."""
+    guard = scene(OPENAI, body(OPENAI, n=2)).guard()
+    guard.feed(chunk({"tool_calls": [part()]}, choice=1))
+    words = chunk({"content": "One."})
+    assert guard.feed(words) == words
+
+
+def test_a_copy_of_the_calls_is_withheld_too() -> None:
+    """Writer sends each chunk's delta a second time as `message`."""
+    answer = [
+        LOOP[0],
+        chunk({"tool_calls": [part()]}, message={"role": "assistant", "tool_calls": [part()]}),
+        chunk({"tool_calls": None}, "tool_calls", message={"role": "assistant", "content": None, "tool_calls": None}),
+        DONE,
+    ]
+    found, record = openai(*answer)
+    assert "call_first" not in json.dumps(found)
+    assert ARGUMENT not in json.dumps(found)
+    assert record.verdicts[0].rung is Rung.BLOCK
+
+
+def unfinished(*deltas: dict[str, Any], usage: bool = False) -> list[bytes]:
+    """An answer that ends in `[DONE]` without a finish reason."""
+    chunks = [chunk({"role": "assistant", "content": None}), *map(chunk, deltas)]
+    return [*chunks, *([usage_chunk(10, 3)] if usage else []), DONE]
+
+
+ONLY, NEW = {"tool_calls": [part()]}, {"tool_calls": [part("call_new", '{"query": "giraffe"}')]}
+
+
+def valid(out: bytes) -> list[dict[str, Any]]:
+    """The chunks of a stream that breaks no rule."""
+    assert OPENAI.faults(out) == []
+    return payloads(out)
+
+
+@pytest.mark.parametrize("usage", [False, True], ids=["", "usage"])
+@pytest.mark.parametrize("before", [[], [{"content": "Let me look."}]], ids=["", "text"])
+def test_a_block_without_a_finish_reason_gets_one(before: list[dict[str, Any]], *, usage: bool) -> None:
+    """The text and the finish stand before the usage and `[DONE]`."""
+    guard = scene(OPENAI, body(OPENAI)).guard()
+    outcome = play(guard, unfinished(*before, ONLY, usage=usage))
+    found = valid(outcome.out)
+    assert MARK in said(found)
+    assert reasons(found) == ["stop"]
+    assert outcome.out.endswith(DONE)
+    assert bool(found[-1].get("usage")) is usage
+    assert FIRST not in outcome.out
+    assert outcome.complete
+    assert [[call.withheld for call in kept] for kept in guard.record.rounds] == [[True]]
+
+
+@pytest.mark.parametrize("second", [NEW, {"content": "Done."}], ids=["call", "text"])
+def test_a_steer_without_finish_reasons(second: dict[str, Any]) -> None:
+    """The second answer goes on from the first and ends as it does; its calls are kept."""
+    guard = scene(OPENAI, body(OPENAI), "chance_then_block").guard()
+    outcome = play(guard, unfinished({"content": "One."}, ONLY), unfinished(second))
+    (asked,) = outcome.asked
+    assert [call["id"] for call in json.loads(asked)["messages"][-2]["tool_calls"]] == ["call_first"]
+    found = payloads(outcome.out)
+    assert said(found) == ("One." if second is NEW else "One.\n\nDone.")
+    assert (b"call_new" in outcome.out) is (second is NEW)
+    assert FIRST not in outcome.out
+    assert sum("role" in choice["delta"] for one in found for choice in one["choices"]) == 1
+    assert outcome.out.count(DONE) == 1
+    assert outcome.out.endswith(DONE)
+    kept = [[call.id for call in kept] for kept in guard.record.rounds]
+    assert kept == ([["call_first"], ["call_new"]] if second is NEW else [["call_first"]])
+
+
+def test_a_second_answer_that_loops_on_without_a_finish_reason() -> None:
+    """It is blocked in its turn."""
+    guard = scene(OPENAI, body(OPENAI), "chance_then_block").guard()
+    outcome = play(guard, unfinished({"content": "One."}, ONLY), unfinished({"content": "Two."}, ONLY, usage=True))
+    found = valid(outcome.out)
+    assert said(found).startswith(f"One.\n\nTwo.\n\n{MARK}")
+    assert reasons(found) == ["stop"]
+    assert FIRST not in outcome.out
+
+
+def test_an_innocent_sibling_without_a_finish_reason() -> None:
+    """It survives, renumbered, and no finish reason is put in its mouth."""
+    known = {"tool_calls": [part("call_known", '{"id": 9007199254740993}', index=1, name="lookup")]}
+    guard = scene(OPENAI, body(OPENAI, history=spin(beside=True))).guard()
+    outcome = play(guard, unfinished(ONLY, known, usage=True))
+    found = valid(outcome.out)
+    parts = [part for one in found for choice in one["choices"] for part in choice["delta"].get("tool_calls") or ()]
+    assert [(part["index"], part["id"]) for part in parts] == [(0, "call_known")]
+    assert reasons(found) == []
+    assert said(found) == ""
+
+
+def test_each_choice_without_a_finish_reason_is_blocked_by_itself() -> None:
+    """One that broke off in a call lets all go: nobody knows whether it had news."""
+    first, second = chunk(ONLY), chunk(ONLY, choice=1)
+    guard = scene(OPENAI, body(OPENAI, n=2)).guard()
+    found = payloads(play(guard, [first, second, chunk({"content": "Two."}, choice=1), DONE]).out)
+    assert sorted(choice["index"] for one in found for choice in one["choices"] if choice["finish_reason"]) == [0, 1]
+    assert "call_first" not in json.dumps(found)
+    answer = [first, chunk({"tool_calls": [part("call_cut", '{"query')]}, choice=1), DONE]
+    outcome = play(scene(OPENAI, body(OPENAI, n=2)).guard(), answer)
+    assert outcome.out == b"".join(answer)
+    assert not outcome.complete
+
+
+def test_an_error_leaves_an_answer_incomplete() -> None:
+    """Whatever follows it, a finish reason or `[DONE]`: the client has raised."""
+    error = b'data: {"error":{"message":"The server had an error"}}\n\n'
+    for end in ([DONE], [chunk({}, "tool_calls"), DONE]):
+        guard = scene(OPENAI, body(OPENAI)).guard()
+        answer = [chunk({"tool_calls": [part(name="other")]}), error, *end]
+        outcome = play(guard, answer)
+        assert outcome.out == b"".join(answer)
+        assert not outcome.complete
+        assert guard.record.rounds == []
+
+
+def test_a_legacy_function_call() -> None:
+    """`function_call` loops, is blocked, and is asked again in its own words."""
+    function = {"name": "search", "arguments": json.dumps(SEARCH)}
+    turns = [
+        {"role": "assistant", "content": None, "function_call": function},
+        {"role": "function", "name": "search", "content": "x"},
+    ]
+    request: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "Find it."}, *turns, *turns],
+        "tools": None,
+        "functions": [{"name": "search"}],
+        "function_call": {"name": "search"},
+    }
+    answer = [LOOP[0], chunk({"function_call": function}), chunk({}, "function_call"), DONE]
+    found, _ = openai(*answer, **request)
+    assert said(found).startswith(MARK)
+    assert reasons(found) == ["stop"]
+    assert "function_call" not in json.dumps(found)
+    guard = scene(OPENAI, body(OPENAI, **request), "chance_then_block").guard()
+    (asked,) = play(guard, answer, ANSWER).asked
+    *_, turn, reply = json.loads(asked)["messages"]
+    assert turn == {"role": "assistant", "content": None, "function_call": function}
+    assert (reply["role"], reply["name"]) == ("function", "search")
+    assert json.loads(asked)["function_call"] == "auto"
