@@ -42,8 +42,10 @@ def is_own_or_reminder(content: Any) -> bool:
     return bool(found) and all(text.startswith(_NOT_SPOKEN) for text in found)
 
 
-def pair(calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]], keys: Sequence[str] | None = None) -> None:
-    """Give each call its result: by id, and by order where ids repeat or lack.
+def pair(
+    calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]], keys: Sequence[str] | None = None
+) -> tuple[ToolCall, ...]:
+    """The calls, each with its result: by id, and by order where ids repeat or lack.
 
     `keys` are what the results name their calls by, call for call, where that is not the id.
     """
@@ -52,11 +54,12 @@ def pair(calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]], keys:
         key = keys[0] if keys else call.id
         if id_ == key or not (id_ and key):
             call.result = result
-        return
+        return tuple(calls)
     ids = [id_ for id_, _ in results]
     for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
         if at is not None:
             call.result = results[at][1]
+    return tuple(calls)
 
 
 def result_at(

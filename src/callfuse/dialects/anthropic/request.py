@@ -73,8 +73,7 @@ class MessagesRequest(ParsedBody):
             if role == "assistant":
                 answered = True
                 if calls := self._calls(position):
-                    pair(calls, results)
-                    yield Round(calls, position)
+                    yield Round(pair(calls, results), position)
             elif role == "user":
                 content = message.get("content")
                 blocks = content if type(content) is list else ()

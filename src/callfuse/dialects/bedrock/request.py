@@ -88,8 +88,7 @@ class ConverseRequest(ParsedBody):
                 continue
             if message.get("role") == "assistant":
                 if calls := self._calls(position):
-                    pair(calls, results)
-                    yield Round(calls, position)
+                    yield Round(pair(calls, results), position)
                 results = []
             elif message.get("role") == "user":
                 if _is_real_user(message):

@@ -94,8 +94,8 @@ class Contents:
                 if calls := self.calls(at):
                     responses = [response for _, _, response in self.responses(at)]
                     keys, ids = keys_of(calls, responses)
-                    pair(calls, list(zip(ids, map(_result, responses), strict=True)), keys)
-                    yield Round(calls, at)
+                    paired = pair(calls, list(zip(ids, map(_result, responses), strict=True)), keys)
+                    yield Round(paired, at)
             elif self.is_real_user(at):
                 yield None
             at -= 1

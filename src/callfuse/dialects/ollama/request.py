@@ -80,8 +80,8 @@ class ChatRequest(ParsedBody):
                 if calls := self._calls(position):
                     results.reverse()
                     keys, ids = _keys(calls, results)
-                    pair(calls, list(zip(ids, map(_result, results), strict=True)), keys)
-                    yield Round(calls, position)
+                    paired = pair(calls, list(zip(ids, map(_result, results), strict=True)), keys)
+                    yield Round(paired, position)
                 results = []
             elif role == "user" and _is_real_user(message):
                 yield None

@@ -100,8 +100,7 @@ class ChatRequest(ParsedBody):
                 results.append(("", Result(message.get("content"))))
             elif role == "assistant":
                 if calls := calls_of(message):
-                    pair(calls, results[::-1])
-                    yield Round(calls, position)
+                    yield Round(pair(calls, results[::-1]), position)
                 results = []
             elif role == "user" and self._is_real_user(position, message):
                 yield None

@@ -118,8 +118,8 @@ class ResponsesRequest(ParsedBody):
                 yield None
                 continue
             results = [self._items[place] for place in run.results]
-            pair(run.calls, [(call_id(item), result_of(item)) for item in results])
-            yield Round(run.calls, run.position)
+            paired = pair(run.calls, [(call_id(item), result_of(item)) for item in results])
+            yield Round(paired, run.position)
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: a stored prompt, or what the vendor remembers, may hold others. A
