@@ -20,9 +20,9 @@ from functools import partial
 from itertools import count, islice, pairwise
 from typing import Final, NamedTuple
 
-from callfuse.detect import Engine, is_healthy
+from callfuse.detect import Engine, can_fire
 from callfuse.detect.similarity import alike
-from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import outcome_of
 from callfuse.policy.settings import LoopSettings
 
@@ -65,24 +65,24 @@ KINDS: Final = {
 }
 
 
-def calls_of(kind: Kind, rounds: int) -> list[ToolCall]:
+def calls_of(kind: Kind, rounds: int) -> list[PastCall]:
     """The calls of a timeline, oldest first, and one that is pending, as a request brings them."""
     names = sorted(TOOLS)
     made = []
     for at in range(rounds + 1):
         arguments = json.dumps({"query": kind.query(at), "limit": 10, "language": "en"})
         outcome = outcome_of(f"{'abcdefghij'[kind.result(at) % 10] * (kind.result(at) + 1)}: {RESULT}")
-        made.append(ToolCall(f"call_{at}", names[kind.tool(at)], arguments, outcome=outcome))
+        made.append(PastCall(ToolCall(f"call_{at}", names[kind.tool(at)], arguments), outcome=outcome))
     return made
 
 
-def histories(calls: list[ToolCall], *, fresh: bool) -> Iterator[tuple[list[Round], ToolCall]]:
+def histories(calls: list[PastCall], *, fresh: bool) -> Iterator[tuple[list[Round], ToolCall]]:
     """The same history again and again, newest first, each time in new rounds, or of new calls, too."""
     while True:
         own = calls
         if fresh:
-            own = [ToolCall(one.id, one.name, one.arguments, outcome=one.outcome) for one in calls]
-        yield [Round((one,), 2 * at) for at, one in enumerate(own[:-1])][::-1], own[-1]
+            own = [PastCall(ToolCall(one.id, one.name, one.call.arguments), outcome=one.outcome) for one in calls]
+        yield [Round((one,), 2 * at) for at, one in enumerate(own[:-1])][::-1], own[-1].call
 
 
 def hold(rounds: list[Round], _pending: ToolCall) -> None:
@@ -109,7 +109,7 @@ def engine_of(rounds: list[Round]) -> Engine:
 
 def glance(rounds: list[Round], _pending: ToolCall) -> None:
     """What a healthy request pays."""
-    is_healthy(Timeline(rounds, declares=TOOLS.__contains__), DEFAULTS)
+    can_fire(Timeline(rounds, declares=TOOLS.__contains__), DEFAULTS)
 
 
 def timed(work: Callable[[list[Round], ToolCall], None], source: Iterator[tuple[list[Round], ToolCall]]) -> float:
@@ -129,7 +129,7 @@ def likeness(size: int) -> Callable[[], float]:
     def once() -> float:
         words = "some words that are to be written to a file, " * (size // 45)
         texts = [json.dumps({"path": "a.py", "text": f"{next(numbers)} {words} {next(numbers)}"}) for _ in range(200)]
-        calls = [ToolCall("", "write", text, result=Result("")) for text in texts]
+        calls = [ToolCall("", "write", text) for text in texts]
         _ = [call.signature for call in calls]
         begin = time.process_time()
         for one, other in pairwise(calls):

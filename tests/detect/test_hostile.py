@@ -9,9 +9,8 @@ import pytest
 
 from callfuse.detect import Engine, pollers, similar
 from callfuse.detect.detector import NAMED
-from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.model import calls as model_calls
-from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 
@@ -50,21 +49,21 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return done
 
 
-def called(arguments: Any, result: Any = "x", tool: str = "a") -> ToolCall:
+def called(arguments: Any, result: Any = "x", tool: str = "a") -> PastCall:
     """An executed call."""
-    return ToolCall("id", tool, arguments, Result(result))
+    return PastCall(ToolCall("id", tool, arguments), Result(result))
 
 
-def asked(rounds: list[list[ToolCall]], pending: list[ToolCall], settings: LoopSettings) -> int:
+def asked(rounds: list[list[PastCall]], pending: list[PastCall], settings: LoopSettings) -> int:
     """Everything that can be asked of an engine; how many findings it has."""
     past = [Round(tuple(calls), 2 * at) for at, calls in enumerate(rounds)][::-1]
     engine = Engine(Timeline(past, declares={"a", "b"}.__contains__), settings)
     for name in engine.suspects():
         list(engine.possible(name))
-    engine.hindsight()
+    next(engine.hindsights(), None)
     for one in pending:
-        engine.judge_beside(one, (), news=False)
-    return len(engine.judge_round(pending))
+        engine.judge(one.call)
+    return len(engine.judge_round([one.call for one in pending]))
 
 
 def nested(depth: int) -> Any:
@@ -166,7 +165,7 @@ def test_a_finding_has_a_size() -> None:
     """However much it rests on, it names only the newest calls."""
     rounds = [[called("{}")] for _ in range(1000)]
     past = [Round(tuple(calls), 2 * at) for at, calls in enumerate(rounds)][::-1]
-    finding = Engine(Timeline(past), ALL).judge(called("{}"))
+    finding = Engine(Timeline(past), ALL).judge(called("{}").call)
     assert finding is not None
     assert len(finding.calls) == NAMED
 
@@ -177,5 +176,4 @@ def test_a_long_loop_reads_no_outcome_twice(work: Counter[str]) -> None:
     asked(rounds, [called('{"n":0}')], LoopSettings())
     assert max(work["signatures"], work["outcomes"]) <= 301
     for call in (call for calls in rounds for call in calls):
-        assert isinstance(call.seen_outcome, Outcome | None)
         assert isinstance(call.signature, Signature)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.model import Result, ToolCall
+from callfuse.model import PastCall, Result, ToolCall
 from callfuse.model.outcomes import OutcomeKind, failed, outcome_of
 
 PHRASES = (
@@ -48,9 +48,9 @@ def test_it_is_what_the_outcome_says(content: Any, flag: bool | None) -> None:
 )
 def test_a_call_knows_whether_it_failed(result: Result | None, said: bool | None, asks_before: bool) -> None:
     """Before its outcome is asked for, and after."""
-    call = ToolCall("id", "search", "{}", result)
+    call = PastCall(ToolCall("id", "search", "{}"), result)
     if asks_before:
         assert call.failed is said
-        assert call.seen_outcome is None
+        assert call.result is result
     assert (call.outcome is None) is (said is None)
     assert call.failed is said

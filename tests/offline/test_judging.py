@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.detect import Engine
-from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.offline.judging import Judged, judged
 from callfuse.offline.reading import Reading
 from callfuse.offline.run import Run
@@ -24,7 +24,7 @@ def run_of(*turns: list[list[str]], success: bool | None = None) -> Run:
     """A run of turns, each a list of rounds, each a list of arguments; equal arguments get equal results."""
     listed = [
         [
-            Round(tuple(ToolCall(f"{at}{text}", "look", f'"{text}"', Result(text)) for text in texts), at)
+            Round(tuple(PastCall(ToolCall(f"{at}{text}", "look", f'"{text}"'), Result(text)) for text in texts), at)
             for at, texts in enumerate(rounds)
         ]
         for rounds in turns
@@ -97,10 +97,10 @@ def slowly(run: Run, settings: LoopSettings) -> list[tuple[int, int]]:
     places = []
     for turn, rounds in enumerate(run.turns):
         for at, round_ in enumerate(rounds):
-            found = Engine(Timeline(rounds[:at][::-1]), settings).judge_round(round_.calls)
+            found = Engine(Timeline(rounds[:at][::-1]), settings).judge_round([one.call for one in round_.calls])
             places += [(turn, at) for _ in found]
             after = Engine(Timeline(rounds[: at + 1][::-1]), settings)
-            if round_.calls[-1] not in [call for call, _ in found] and after.hindsight():
+            if round_.calls[-1].call not in [call for call, _ in found] and next(after.hindsights(), None):
                 places.append((turn, at))
     return places
 

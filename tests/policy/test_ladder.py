@@ -21,8 +21,8 @@ def placed(texts: Sequence[str], places: Sequence[int]) -> Timeline:
     made = rounds(*texts)
     for round_, place in zip(made, places, strict=True):
         for one in round_.calls:
-            one.place = place
-    return Timeline(reversed(made))
+            one.step = place
+    return Timeline(made[::-1])
 
 
 def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:

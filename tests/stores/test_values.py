@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
@@ -18,9 +19,8 @@ texts = st.text(max_size=8) | st.text(st.characters(categories=["Cs", "Cc", "Lo"
 digests = st.binary(max_size=33)
 small = st.integers(-1, 300)
 outcomes = st.builds(Outcome, digests, st.sampled_from(OutcomeKind), texts, st.booleans(), st.booleans(), digests)
-calls = st.builds(
-    KeptCall, texts, texts, digests, st.none() | outcomes, withheld=st.booleans(), blocked=st.booleans(), place=small
-)
+deliveries = st.sampled_from([Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED])
+calls = st.builds(KeptCall, texts, texts, digests, st.none() | outcomes, delivery=deliveries, step=small)
 times = st.none() | st.floats(0, 1e10)
 rounds = st.builds(KeptRound, small, times, digests, st.lists(calls, max_size=3).map(tuple))
 continuations = st.just(AS_ONE) | st.builds(
@@ -31,11 +31,6 @@ states = st.builds(
     st.lists(rounds, max_size=4).map(tuple),
     st.dictionaries(st.tuples(texts, digests, small), texts, max_size=3),
     small,
-    small,
-    small,
-    st.booleans(),
-    small,
-    anchor=st.none() | rounds,
     continuation=continuations,
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
 )
