@@ -14,6 +14,7 @@ from callfuse.model import NOWHERE, Kind, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds, timeline
 from tests.detect.values import arguments
+from tests.support.examples import more_examples
 
 LOOP = ("b=y", "a=x", "a=x")
 BLOCKED = (*LOOP, "!!a")
@@ -206,6 +207,7 @@ def test_a_glance(texts: tuple[str, ...], healthy: bool) -> None:
     assert Engine(timeline(*texts, tools={"a", "b", "c"}), LoopSettings()).is_healthy() is healthy
 
 
+@more_examples(5)
 @given(one=arguments, other=arguments)
 def test_calls_that_cannot_be_equal_have_other_signatures(one: Any, other: Any) -> None:
     """The quick look at two calls never tells apart what is equal, in whatever form their arguments come."""

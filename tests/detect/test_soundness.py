@@ -13,6 +13,7 @@ from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 from tests.detect.drawn import clocks, made, rounds, settings, timelines, words, written
 from tests.detect.timelines import call, calls
+from tests.support.examples import more_examples
 
 pendings = st.lists(words, min_size=1, max_size=3)
 
@@ -24,6 +25,7 @@ def of_past(past: Timeline) -> list[ToolCall]:
     ]
 
 
+@more_examples(5)
 @given(past=timelines(), chosen=settings(), drawn=pendings, refused=st.sets(words, max_size=2), again=st.booleans())
 def test_whatever_is_found_was_foreseen(
     past: Timeline, chosen: LoopSettings, drawn: list[str], refused: set[str], again: bool
@@ -41,6 +43,7 @@ def test_whatever_is_found_was_foreseen(
         assert any(found.hard >= finding.hard for found in engine.possible(one.full_name))
 
 
+@more_examples(5)
 @given(past=timelines(), chosen=settings(), drawn=pendings)
 def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, drawn: list[str]) -> None:
     """With a count as high, in calls of the past that come again and in others; a glance that says healthy is right."""
@@ -54,6 +57,7 @@ def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, 
                 assert not engine.is_healthy()
 
 
+@more_examples(5)
 @given(past=timelines(), chosen=settings())
 def test_no_call_is_held_for_nothing(past: Timeline, chosen: LoopSettings) -> None:
     """What is possible of a tool is found in some call of it: one of the past that comes again, or any other."""
@@ -75,6 +79,7 @@ def shuffled(draw: st.DataObject, text: str) -> str:
     return " ".join(draw.draw(st.permutations(text.split())))
 
 
+@more_examples(5)
 @given(texts=written(), clock=clocks, chosen=settings(), drawn=rounds, complete=st.booleans(), data=st.data())
 def test_order_inside_a_round_does_not_matter(
     texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool, data: st.DataObject
@@ -89,6 +94,7 @@ def test_order_inside_a_round_does_not_matter(
     assert found[0] == found[1]
 
 
+@more_examples(5)
 @given(texts=written(), clock=clocks, chosen=settings(), drawn=rounds, complete=st.booleans())
 def test_nor_does_how_much_has_been_read(
     texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool
@@ -104,6 +110,7 @@ def test_nor_does_how_much_has_been_read(
     assert found[0] == found[1]
 
 
+@more_examples(5)
 @given(texts=written(), clock=clocks, chosen=settings(), drawn=rounds, complete=st.booleans())
 def test_looking_changes_nothing(
     texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool
@@ -118,6 +125,7 @@ def test_looking_changes_nothing(
     assert [finding for _, finding in Engine(past, chosen).judge_round(calls(drawn))] == [found for _, found in fresh]
 
 
+@more_examples(5)
 @given(texts=written(), chosen=settings(), drawn=rounds, outcomes=st.booleans())
 def test_a_pending_round_says_nothing_of_itself(
     texts: list[str], chosen: LoopSettings, drawn: str, outcomes: bool
@@ -130,6 +138,7 @@ def test_a_pending_round_says_nothing_of_itself(
     assert [finding for _, finding in known] == [finding for _, finding in unknown]
 
 
+@more_examples(5)
 @given(texts=written(), drawn=words.filter(lambda word: word.isalpha()), tools=st.booleans())
 def test_a_new_round_of_known_outcome_is_healthy(texts: list[str], drawn: str, tools: bool) -> None:
     """Under the defaults nothing is possible once the newest round is new, and of tools that there are."""

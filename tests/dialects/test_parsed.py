@@ -106,6 +106,7 @@ def read_page(page: int) -> Call:
 
 
 @every_dialect
+@pytest.mark.usefixtures("frozen_heap")
 @pytest.mark.parametrize("seen", [0, 2], ids=["unknown", "known"])
 def test_none_is_held_while_a_healthy_answer_comes(kit: DialectKit, seen: int) -> None:
     """However long that takes, and whatever the ledger knows of the conversation."""

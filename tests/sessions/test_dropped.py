@@ -12,9 +12,11 @@ from callfuse.sessions.conversation import Conversation
 from callfuse.sessions.ledger import LaneState
 from callfuse.sessions.notes import notes_for
 from tests.dialects.test_parsed import read
-from tests.support.kits import DialectKit
+from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask, every_dialect
 from tests.support.model import Call, History, Round, User
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = LoopSettings.model_validate({"mode": "warn", "per_tool": {"lookup": {"ignore": ["at"]}}})
 
@@ -77,10 +79,12 @@ def request(kit: DialectKit, turns: Sequence[User | Round]) -> Request:
 @pytest.mark.parametrize("turns", HISTORIES.values(), ids=HISTORIES)
 @pytest.mark.parametrize("unknown", [0, 1, 5, 100])
 def test_nothing_is_lost(kit: DialectKit, turns: Sequence[User | Round], unknown: int) -> None:
-    """Whatever is asked before and after, and whatever the ledger knows."""
+    """Whatever is asked before and after, and whatever the ledger knows: every pair of questions over the dialects."""
     state = state_after(kit, turns, max(0, len(turns) - unknown))
-    for first in QUESTIONS.values():
-        for then in QUESTIONS.values():
+    asked, shift = list(QUESTIONS.values()), KITS.index(kit)
+    for at, first in enumerate(asked):
+        for step in (shift, shift + 1):
+            then = asked[(at + step) % len(asked)]
             kept, dropped = (Conversation(request(kit, turns), state, 3.0, SETTINGS) for _ in range(2))
             assert first(kept) == first(dropped)
             dropped.drop_read()

@@ -12,6 +12,7 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.sessions.ledger import LaneState
 from tests.detect.timelines import call
 from tests.sessions.talks import Ids, Lane, by_name, request, talk, without
+from tests.support.examples import more_examples
 
 HELLO = "user: Hello."
 TOOLS = "abcdefghijklmnop"
@@ -21,6 +22,7 @@ IDS = st.sampled_from([None, by_name, without])
 """None: those of vendors, each of which comes once."""
 
 
+@more_examples(5)
 @given(steps=STEPS, ids=IDS, window=st.sampled_from([2, 10]), max_rounds=st.sampled_from([10, 128]))
 def test_a_round_that_is_called_new_is_new(
     steps: list[tuple[str, str]], ids: Ids | None, window: int, max_rounds: int
