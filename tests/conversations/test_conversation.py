@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from callfuse.conversations.notes import note_keys
 from tests.conversations.talks import Ids, Lane, by_name, by_number, request, talk, without, words
+from tests.support.examples import more_examples
 
 HELLO = "user: Find it."
 EVERY_ID = pytest.mark.parametrize("ids", [by_number, by_name, without])
@@ -210,6 +211,7 @@ said = st.lists(st.sampled_from(["a=x", "a=x", "b=y", "a=x b=y"]), min_size=1, m
 brought = st.lists(st.sampled_from(["a", "b", "a b", "!a"]), min_size=1, max_size=3)
 
 
+@more_examples(5)
 @given(before=said, tries=brought, ids=st.sampled_from([by_number, by_name, without]))
 @example(before=["a=x"], tries=["a"], ids=by_name)
 def test_tries_leave_no_trace(before: list[str], tries: list[str], ids: Ids) -> None:

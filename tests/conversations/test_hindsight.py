@@ -16,6 +16,7 @@ from callfuse.policy.settings import LoopSettings
 from tests.conversations.talks import Ids, by_name, by_number, messages, talk, without
 from tests.guard.driving import read
 from tests.guard.written import OPENAI
+from tests.support.examples import more_examples
 
 HELLO = "user: Find it."
 RESULTS = {
@@ -136,6 +137,7 @@ def test_earlier_timelines_keep_theirs() -> None:
 words = st.sampled_from(["a{}=err", "a{}=err", "a{}=err", "a{}=fine", "b{}=err", "a{}=err a9=err", "user: On."])
 
 
+@more_examples(5)
 @given(st.lists(words, min_size=4, max_size=16), st.sampled_from([by_number, by_name, without]), st.data())
 def test_the_ledger_changes_nothing(said: list[str], ids: Ids, data: st.DataObject) -> None:
     """A guard that has seen the conversation from the start, one that was restarted on the way, and one that knows

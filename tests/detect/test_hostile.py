@@ -14,6 +14,8 @@ from callfuse.model import calls as model_calls
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 
+pytestmark = pytest.mark.slow
+
 ALL = LoopSettings.model_validate(
     {
         "similarity_threshold": 0.9,
@@ -142,9 +144,9 @@ def test_ten_thousand_different_calls(settings: LoopSettings, work: Counter[str]
 
 @pytest.mark.parametrize("settings", [ALL, DEFAULTS], ids=["all", "defaults"])
 @pytest.mark.parametrize("times", [1, 2, 4])
-def test_ten_thousand_calls_in_one_round(settings: LoopSettings, times: int, work: Counter[str]) -> None:
+def test_thousands_of_calls_in_one_round(settings: LoopSettings, times: int, work: Counter[str]) -> None:
     """In the past and pending, new or known: the work grows with their number, and not with its square."""
-    count = 10_000
+    count = 2_000
     batches = [[called(f'{{"n":{at}}}') for at in range(count)] for _ in range(times)]
     pending = [called(f'{{"n":{at}}}') for at in range(count)]
     found = asked(batches, pending, settings)

@@ -14,6 +14,7 @@ from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 from tests.detect.drawn import clocks, made, rounds, settings, timelines, words, written
 from tests.detect.timelines import call, calls
+from tests.support.examples import more_examples
 
 pendings = st.lists(words, min_size=1, max_size=3)
 
@@ -27,6 +28,7 @@ def of_past(past: Timeline) -> list[ToolCall]:
     ]
 
 
+@more_examples(5)
 @given(past=timelines(), chosen=settings(), drawn=pendings, refused=st.sets(words, max_size=2), again=st.booleans())
 def test_whatever_is_found_was_foreseen(
     past: Timeline, chosen: LoopSettings, drawn: list[str], refused: set[str], again: bool
@@ -43,6 +45,7 @@ def test_whatever_is_found_was_foreseen(
         assert any(found.hard >= finding.hard for found in engine.possible(one.full_name))
 
 
+@more_examples(5)
 @given(past=timelines(), chosen=settings(), drawn=pendings)
 def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, drawn: list[str]) -> None:
     """With a count as high, in calls of the past that come again and in others; a glance that says healthy is right."""
@@ -56,6 +59,7 @@ def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, 
                 assert engine.can_fire
 
 
+@more_examples(5)
 @given(past=timelines(), chosen=settings())
 def test_no_call_is_held_for_nothing(past: Timeline, chosen: LoopSettings) -> None:
     """What is possible of a tool is found in some call of it: one of the past that comes again, or any other."""
@@ -77,6 +81,7 @@ def shuffled(draw: st.DataObject, text: str) -> str:
     return " ".join(draw.draw(st.permutations(text.split())))
 
 
+@more_examples(5)
 @given(texts=written(), clock=clocks, chosen=settings(), drawn=rounds, complete=st.booleans(), data=st.data())
 def test_order_inside_a_round_does_not_matter(
     texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool, data: st.DataObject
@@ -91,6 +96,7 @@ def test_order_inside_a_round_does_not_matter(
     assert found[0] == found[1]
 
 
+@more_examples(5)
 @given(past=timelines(), chosen=settings(), drawn=pendings, at=st.integers(0, 24), data=st.data())
 def test_the_pre_check_is_sound(
     past: Timeline, chosen: LoopSettings, drawn: list[str], at: int, data: st.DataObject
@@ -111,6 +117,7 @@ def test_the_pre_check_is_sound(
         )
 
 
+@more_examples(5)
 @given(texts=written(), clock=clocks, chosen=settings(), drawn=rounds, complete=st.booleans())
 def test_looking_changes_nothing(
     texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool
@@ -125,6 +132,7 @@ def test_looking_changes_nothing(
     assert [finding for _, finding in Engine(past, chosen).judge_round(calls(drawn))] == [found for _, found in fresh]
 
 
+@more_examples(5)
 @given(texts=written(), chosen=settings(), drawn=rounds, outcomes=st.booleans())
 def test_a_pending_round_says_nothing_of_itself(
     texts: list[str], chosen: LoopSettings, drawn: str, outcomes: bool
@@ -137,6 +145,7 @@ def test_a_pending_round_says_nothing_of_itself(
     assert [finding for _, finding in known] == [finding for _, finding in unknown]
 
 
+@more_examples(5)
 @given(texts=written(), drawn=words.filter(lambda word: word.isalpha()), tools=st.booleans())
 def test_a_new_round_of_known_outcome_is_healthy(texts: list[str], drawn: str, tools: bool) -> None:
     """Under the defaults nothing is possible once the newest round is new, and of tools that there are."""

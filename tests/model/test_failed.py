@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from callfuse.model import PastCall, Result, ToolCall
 from callfuse.model.outcomes import OutcomeKind, failed, outcome_of
+from tests.support.examples import more_examples
 
 PHRASES = (
     "Error: no such key", "ls: cannot access 'a'", "cat: a: No such file or directory", "bash: a: command not found",
@@ -26,6 +27,7 @@ values = st.recursive(
 parts = st.lists(texts | st.builds(lambda text: {"type": "text", "text": text}, texts) | values, max_size=3)
 
 
+@more_examples(5)
 @given(content=values | parts, flag=st.sampled_from([None, True, False]))
 def test_it_is_what_the_outcome_says(content: Any, flag: bool | None) -> None:
     """Of any content, with the client's flag or without; nothing is said where the outcome is unknown."""

@@ -15,6 +15,7 @@ from callfuse.offline.judging import Judged, judged
 from callfuse.offline.reading import Reading
 from callfuse.offline.run import Run
 from callfuse.policy.settings import MODES, LoopSettings, Rung
+from tests.support.examples import more_examples
 
 SETTINGS = LoopSettings()
 TRAJECTORIES = Path(os.environ.get("TRAJECTORIES", "../shared/trajectories"))
@@ -110,6 +111,7 @@ def places_of(calls: list[Judged]) -> list[tuple[int, int]]:
     return [(one.turn, one.round) for one in calls if one.finding is not None]
 
 
+@more_examples(5)
 @given(st.lists(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=2), max_size=14), max_size=3))
 def test_nothing_is_missed_on_the_fast_path(turns: list[list[list[str]]]) -> None:
     """A round of which no call could be found to loop need not be judged."""
@@ -117,6 +119,7 @@ def test_nothing_is_missed_on_the_fast_path(turns: list[list[list[str]]]) -> Non
     assert places_of(list(judged(run, SETTINGS))) == slowly(run_of(*turns), SETTINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not TRAJECTORIES.is_dir(), reason=f"no recorded runs in {TRAJECTORIES} (name another in TRAJECTORIES)"
 )

@@ -14,6 +14,7 @@ from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
 from callfuse.stores.values import UnreadableError, lane_state, lane_value, session_state, session_value
+from tests.support.examples import more_examples
 
 texts = st.text(max_size=8) | st.text(st.characters(categories=["Cs", "Cc", "Lo"]), max_size=4)
 digests = st.binary(max_size=33)
@@ -47,12 +48,14 @@ overrides = st.builds(Overrides, settings, st.dictionaries(texts, settings.filte
 sessions = st.builds(SessionState, overrides, st.lists(digests, max_size=4).map(tuple))
 
 
+@more_examples(5)
 @given(state=states)
 def test_a_lane_comes_back(state: LaneState) -> None:
     """Rounds, calls, outcomes, notes, what the vendor remembers, whatever the texts hold."""
     assert lane_state(lane_value(state)) == state
 
 
+@more_examples(5)
 @given(state=sessions)
 def test_a_session_comes_back(state: SessionState) -> None:
     """With values of the types that commands set."""
@@ -63,6 +66,7 @@ def test_a_session_comes_back(state: SessionState) -> None:
     ]
 
 
+@more_examples(5)
 @given(state=states)
 def test_a_lane_begins_with_its_session(state: LaneState) -> None:
     """That is where the script looks for it."""
@@ -118,6 +122,7 @@ def test_what_is_no_session(value: bytes) -> None:
         session_state(value)
 
 
+@more_examples(5)
 @given(value=st.binary(max_size=60) | st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: (
     st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=3), inner, max_size=3)), max_leaves=12,
 ).map(lambda one: b"\n" + json.dumps(one).encode()))  # fmt: skip
