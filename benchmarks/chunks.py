@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from benchmarks.driving import ASGIApp, Message, Receive, Scope, Send, timed
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.testing.script import Answer, Call, VendorRequest
 from callfuse.testing.turn import Turn
 from callfuse.testing.vendor import DIALECTS
@@ -211,21 +211,6 @@ def naive(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, sender)
 
     return wrapped
-
-
-async def timed(app: ASGIApp, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> float:
-    """Seconds of CPU time that one exchange takes."""
-    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "root_path": ""}
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Message) -> None:
-        """The server's end, which costs nothing here."""
-
-    begin = time.process_time()
-    await app(scope, receive, send)
-    return time.process_time() - begin
 
 
 async def medians(
