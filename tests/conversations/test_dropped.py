@@ -11,7 +11,7 @@ from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.notes import notes_for
 from callfuse.dialects.base import Request
 from callfuse.policy.settings import LoopSettings
-from tests.dialects.test_parsed import read
+from tests.dialects.reading import read
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect
 from tests.support.model import Call, History, Round, User
@@ -84,5 +84,4 @@ def test_nothing_is_lost(kit: DialectKit, turns: Sequence[User | Round], unknown
             kept, dropped = (Conversation(request(kit, turns), state, 3.0, SETTINGS) for _ in range(2))
             assert first(kept) == first(dropped)
             dropped.drop_read()
-            dropped.request.drop_parsed()
             assert then(dropped) == then(kept)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.anthropic.read import MessagesReader, is_client_call, read_whole
+from callfuse.dialects.anthropic.answer import MessagesReader, is_client_call, read_whole
 
 
 def start(index: int, kind: str = "tool_use", **more: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.anthropic.turn import turn, turn_of_whole
+from callfuse.dialects.anthropic.answer import turn, turn_of_whole
 from callfuse.dialects.base import AskError
 
 

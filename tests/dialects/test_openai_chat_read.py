@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.base import What
-from callfuse.dialects.openai_chat.read import ChatReader, read_whole
+from callfuse.dialects.openai_chat.answer import ChatReader, read_whole
 
 
 def delta(*parts: Any, finish: str | None = None, choice: int | None = 0) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.base import AskError
-from callfuse.dialects.openai_chat.turn import turn, turn_of_whole
+from callfuse.dialects.openai_chat.answer import turn, turn_of_whole
 
 CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":9007199254740993}'}}
 WHOLE = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":9007199254740993}'}}
@@ -93,8 +93,8 @@ def test_a_whole_turn_keeps_its_bytes() -> None:
     """Without the keys that say nothing; big numbers, order and white space stay."""
     raw = b'{ "reasoning" : "r\\u00e9" , "tool_calls":[ {"id":"a", "n":9007199254740993.0} ], "big":1.50 }'
     body = b'{"choices":[{"message":' + raw + b"}]}"
-    assert turn_of_whole(body, json.loads(body)) == raw
+    assert turn_of_whole(body) == raw
     body = body.replace(b'"big":1.50', b'"refusal":null,"annotations":[],"audio":null,"content":null')
-    assert json.loads(turn_of_whole(body, json.loads(body))).keys() == {"reasoning", "tool_calls", "content"}
+    assert json.loads(turn_of_whole(body)).keys() == {"reasoning", "tool_calls", "content"}
     with pytest.raises(AskError):
-        turn_of_whole(b'{"choices":[]}', {"choices": []})
+        turn_of_whole(b'{"choices":[]}')

@@ -207,7 +207,6 @@ class Exchange:
         known = self._read
         if known is not None and self._is_healthy and self._hindsight is None:  # then hardly anything asks for it
             known.drop_read()
-        self._request.drop_parsed()
         self._send, self._body = send, body
         watched = self._watched if known is None or known.learned is None else self._watched_to_its_end
         return app(scope, body.replay(content), watched)

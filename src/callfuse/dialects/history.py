@@ -102,9 +102,9 @@ def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[
         yield from (Edit((*path, "content", at), None) for at in gone)
 
 
-def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str = "text") -> list[Edit]:
+def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
     """The edit that adds a text to a result's content: to its last text, as a new part, or as an object's key. None
-    for a content that has room for neither."""
+    for a content that has room for neither. `text_part` is the type of parts that are texts; None: they have none."""
     if isinstance(content, list):
         for at in reversed(range(len(content))):
             part = content[at]
@@ -112,7 +112,7 @@ def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: st
                 return [Edit((*path, at), partial(_longer, text))]
             if isinstance(part, dict) and part.get("type") == text_part and isinstance(part.get("text"), str):
                 return [Edit((*path, at, "text"), partial(_longer, text))]
-        return [Edit((*path, END), dumps({"type": text_part, "text": text}))]
+        return [Edit((*path, END), dumps(({"type": text_part} if text_part else {}) | {"text": text}))]
     if isinstance(content, dict):
         return [Edit((*path, MARKER.strip("[]")), dumps(text))]
     return [Edit(path, partial(_longer, text))] if content is None or isinstance(content, str) else []
