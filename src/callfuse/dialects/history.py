@@ -5,14 +5,9 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from callfuse.model import MARKER, Result, ToolCall
+from callfuse.harness import OWN_KEY, is_automatic
+from callfuse.model import Result, ToolCall
 from callfuse.wire.jsontext import END, Edit, dumps
-
-REMINDERS = ("<system-reminder>", "<environment_details>")
-"""How texts begin that a harness, not a person, puts into user messages."""
-RETRIES = ("Validation feedback:\n",)
-"""How a harness begins that has found no answer in what the model said, and tries again by itself (pydantic-ai)."""
-_NOT_SPOKEN = (MARKER, *REMINDERS, *RETRIES)
 
 
 def texts(content: Any) -> list[bytes]:
@@ -35,11 +30,11 @@ def digest_of(parts: Iterable[bytes]) -> bytes:
 
 
 def is_own_or_reminder(content: Any) -> bool:
-    """Whether a user message holds nothing but callfuse's own texts and a harness's reminders."""
+    """Whether a user message holds nothing but callfuse's own texts, and a harness's reminders and retries."""
     if isinstance(content, str):
-        return content.lstrip().startswith(_NOT_SPOKEN)
-    found = [text.decode("utf-8", "replace").lstrip() for text in texts(content)]
-    return bool(found) and all(text.startswith(_NOT_SPOKEN) for text in found)
+        return is_automatic(content)
+    found = [text.decode("utf-8", "replace") for text in texts(content)]
+    return bool(found) and all(map(is_automatic, found))
 
 
 def pair(
@@ -114,7 +109,7 @@ def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: st
                 return [Edit((*path, at, "text"), partial(_longer, text))]
         return [Edit((*path, END), dumps(({"type": text_part} if text_part else {}) | {"text": text}))]
     if isinstance(content, dict):
-        return [Edit((*path, MARKER.strip("[]")), dumps(text))]
+        return [Edit((*path, OWN_KEY), dumps(text))]
     return [Edit(path, partial(_longer, text))] if content is None or isinstance(content, str) else []
 
 

@@ -4,7 +4,8 @@ Built by dialects (from requests and responses) and by the ledger; read by detec
 to know, a call's signature or its outcome, is worked out when first asked for and then kept.
 """
 
-from callfuse.model.calls import ANY_TOOL, MARKER, Result, ToolCall
+from callfuse.harness import MARKER
+from callfuse.model.calls import ANY_TOOL, Result, ToolCall
 from callfuse.model.finding import Finding, Kind
 from callfuse.model.replayed import READ_AT_ONCE, InBlocks, Replayed
 from callfuse.model.rounds import NOWHERE, Round
