@@ -23,8 +23,17 @@ _OWN_TEXT: Final = re.compile(r"(?:\A|\n\n)\[callfuse\].*", re.DOTALL)
 _REMINDER_TAGS: Final = ("system-reminder", "environment_details")
 _REMINDERS: Final = {f"</{tag}>": f"<{tag}>" for tag in _REMINDER_TAGS}
 """The tags around texts that a harness adds, by how they end."""
-_RETRIES: Final = ("Validation feedback:\n",)
-"""How a harness begins that has found no answer in what the model said, and tries again by itself (pydantic-ai)."""
+_RETRIES: Final = (
+    "Validation feedback:\n",  # pydantic-ai; from 2.68 on the next two
+    "Your previous response failed the application's validation (this is automated feedback",
+    "<pyai:validation_errors>",
+    "You have stopped calling tools without finishing",  # Gemini CLI's sub-agents, and the next two
+    "[System: You previously returned an empty response",
+    "[The previous response was interrupted before it completed.]",
+)
+"""How a harness begins that has found no answer in what the model said, and tries again by itself."""
+_RETRY_OF_MINI: Final = re.compile(r"Tool call error:\s*<error>\s*No tool calls found in the response")
+"""The same of mini-swe-agent, whose templates differ in their white space."""
 _AUTOMATIC: Final = (MARKER, *_REMINDERS.values(), *_RETRIES)
 _REPORT: Final = re.compile(r"\[[\w-]+(?: for .*)?\] Result:")
 """How a harness reports, as a user's text, what a tool has given that the model called in its text (Cline, Roo)."""
@@ -42,7 +51,8 @@ _ELEMENT: Final = re.compile(rf"(<({_ELEMENTS})\b.*?(?:</\2>|\Z))", re.DOTALL)
 
 def is_automatic(text: str) -> bool:
     """Whether a text in a user message is callfuse's own, a harness's reminder or its automatic retry."""
-    return text.lstrip().startswith(_AUTOMATIC)
+    text = text.lstrip()
+    return text.startswith(_AUTOMATIC) or _RETRY_OF_MINI.match(text) is not None
 
 
 def is_tool_report(text: str) -> bool:
