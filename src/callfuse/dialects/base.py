@@ -260,10 +260,6 @@ class Request(Protocol):
         """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
         ...
 
-    def drop_parsed(self) -> None:
-        """Let go of what has been parsed; what is asked for later is parsed again."""
-        ...
-
     def opening(self) -> Iterable[bytes]:
         """What tells this conversation from others: the system prompt and the first user message."""
         ...
