@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.gemini.read import GeminiReader, read_whole
+from callfuse.dialects.gemini.answer import GeminiReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.gemini.request import GeminiRequest
-from callfuse.dialects.gemini.turn import turn, turn_of_whole
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
 
