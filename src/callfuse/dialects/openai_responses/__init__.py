@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.openai_responses.read import ResponsesReader, read_whole
+from callfuse.dialects.openai_responses.answer import ResponsesReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.openai_responses.request import ResponsesRequest
-from callfuse.dialects.openai_responses.turn import turn, turn_of_whole
 from callfuse.wire import EVENTS, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
 
