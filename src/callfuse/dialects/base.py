@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.typed import OwnAnswer, Typed
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
@@ -475,6 +476,11 @@ class Dialect(Protocol):
 
     def error_body(self, status: int, message: str) -> bytes:
         """An error in the vendor's own envelope."""
+        ...
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """What a recorded JSON value, which comes without a path, is in this dialect; None where it is of another.
+        Values are foreign: whatever the shape, this raises nothing."""
         ...
 
 

@@ -7,6 +7,7 @@ from callfuse.dialects.base import Request, WholeChoice
 from callfuse.dialects.cohere.read import ChatReader, read_whole
 from callfuse.dialects.cohere.request import ChatRequest
 from callfuse.dialects.cohere.turn import turn, turn_of_whole
+from callfuse.dialects.recorded import Recorded
 from callfuse.wire import EVENTS, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
 
@@ -68,3 +69,7 @@ class Cohere:
     def error_body(self, status: int, message: str) -> bytes:
         """Cohere's error envelope."""
         return dumps({"message": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """Nothing: its messages are those of OpenAI chat completions."""
+        return None
