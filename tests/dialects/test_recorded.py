@@ -12,7 +12,7 @@ from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect
 from tests.support.plain import spin
 
-AS: dict[str, str] = {"cohere": "openai-chat"}
+AS: dict[str, str] = {"cohere-v2": "openai-chat"}
 """Whose messages are those of another dialect."""
 KEYS = ("messages", "input", "contents", "choices", "candidates", "output", "content", "message", "role", "parts")
 
