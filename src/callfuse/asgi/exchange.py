@@ -18,12 +18,10 @@ from callfuse.asgi.guarded import GuardedExchange
 from callfuse.asgi.mending import Mending
 from callfuse.asgi.shape import Shape, is_success, shape_of
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
-from callfuse.conversations.conversation import Conversation
-from callfuse.conversations.glance import is_all_new
 from callfuse.conversations.identity import Lane, lane_at
 from callfuse.conversations.ledger import LaneState, Ledger
-from callfuse.conversations.notes import notes_for
-from callfuse.detect import is_healthy
+from callfuse.conversations.notes import note_keys, notes_for
+from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Continuation, Continuing, Dialect, Request
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import Record
@@ -77,7 +75,6 @@ class Exchange:
         "_host",
         "_idle",
         "_is_healthy",
-        "_is_new",
         "_keeps_place",
         "_lane",
         "_made",
@@ -140,15 +137,9 @@ class Exchange:
             if signed and follower.chained:
                 host.unguarded("signed chain")
         self._made: Judge | None = None
-        self._is_new = is_all_new(request, state, host.settings)
-        self._is_healthy, self._holds = True, False
-        self._hindsight: Verdict | None = None
-        if not self._is_new:
-            conversation = self._conversation
-            self._is_healthy = is_healthy(conversation.timeline, host.settings)
-            self._holds = not self._is_healthy and self._judge.any_hold
-            if conversation.brings_results and conversation.may_fail_again():
-                self._hindsight = self._judge.hindsight()
+        self._is_healthy = not self._judge.any_finding
+        self._holds = not self._is_healthy and self._judge.any_hold
+        self._hindsight = self._judge.hindsight() if self._conversation.brings_results else None
 
     @property
     def _session(self) -> str:
@@ -160,9 +151,7 @@ class Exchange:
         """What most exchanges of short conversations need only if calls come."""
         if self._read is None:
             settings = self._host.settings
-            self._read = Conversation(self._request, self._state, self._now, settings, named=self._lane.named)
-            if self._is_new:
-                self._read.looked_over(None, is_calm=True, judged=settings.warns)
+            self._read = read_conversation(self._request, self._state, self._now, settings, named=self._lane.named)
         return self._read
 
     @property
@@ -204,12 +193,9 @@ class Exchange:
             return guarded.run(content)
         if content is not None or self._reads_all:
             scope = headers.for_body(scope, content, identity=self._reads_all)
-        known = self._read
-        if known is not None and self._is_healthy and self._hindsight is None:  # then hardly anything asks for it
-            known.drop_read()
         self._request.drop_parsed()
         self._send, self._body = send, body
-        watched = self._watched if known is None or known.learned is None else self._watched_to_its_end
+        watched = self._watched_to_its_end if self._conversation.evidence.is_new else self._watched
         return app(scope, body.replay(content), watched)
 
     def _with_texts(self) -> bytes | None:
@@ -218,7 +204,7 @@ class Exchange:
         if self._signed:
             return None
         try:
-            if not self._is_new and (notes := notes_for(self._conversation)):
+            if notes := notes_for(self._conversation):
                 self._request.body = self._request.with_notes(notes)
             if self._continuing is not None:
                 self._request.body = self._continuing.resumed(self._state.continuation)
@@ -383,11 +369,11 @@ class Exchange:
         goes_on = self._keeps_place and bool(record.answers)
         notes = [*record.notes, *self._notes] if self._request.choices == 1 else []
         now = host.clock()
-        state = None if self._read is None else self._read.learned
-        if rounds or notes or self._hindsight or goes_on:
-            state = self._conversation.after(rounds, notes, now, max_rounds=host.settings.max_rounds)
-        if state is None:
+        evidence = self._conversation.evidence
+        if not (rounds or notes or self._hindsight or goes_on or evidence.is_new):
             return
+        keyed = note_keys(self._conversation, notes)
+        state = evidence.after(rounds, keyed, now, max_rounds=host.settings.max_rounds)
         lanes = {self._lane: state}
         if self._continuing is not None:
             lanes = self._places(self._continuing, state, record)
@@ -395,7 +381,7 @@ class Exchange:
 
     def _places(self, request: Continuing, state: LaneState, record: Record) -> dict[Lane, LaneState]:
         """The state where the next request will look for it: in its lane, or where an answer's id leads."""
-        known = request.continuation(self._conversation.continuation, record.answers)
+        known = request.continuation(self._state.continuation, record.answers)
         opening = request.after(record.answers[0].id) if record.answers else ()
         lanes: dict[Lane, LaneState] = {}
         if opening:
