@@ -60,4 +60,4 @@ def test_messages_of_any_shape(name: str, data: st.DataObject) -> None:
         for call in one.calls if one else ():
             assert one is not None
             if call.result is None:
-                assert request.with_notes([Note(one.position, call, "A note.")]) == body
+                assert request.with_notes([Note(one.position, call.call, "A note.")]) == body

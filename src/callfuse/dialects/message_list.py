@@ -13,7 +13,7 @@ from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
 from callfuse.dialects.declared import is_declared
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.model import Result, Round, ToolCall
+from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
@@ -181,21 +181,10 @@ class MessageList(ABC):
                     results += found
                 answered = False
 
-    def _paired(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[ToolCall, ...]:
+    def _paired(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
         """The calls with their results, by what they know each other by."""
         names, ids = self._match(calls, [key for key, _ in results])
         return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)
-
-    def calls(self) -> Iterator[ToolCall]:
-        """As `Request.calls`."""
-        for round_ in self.rounds():
-            if round_ is not None:
-                yield from round_.calls
-
-    def tools(self) -> Iterator[str | None]:
-        """As `Request.tools`."""
-        for round_ in self.rounds():
-            yield round_.tool if round_ else None
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""

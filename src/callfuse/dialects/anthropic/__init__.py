@@ -8,6 +8,7 @@ from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
+from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
 from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import dumps
 
@@ -64,3 +65,14 @@ class Anthropic(EventDialect):
         """Anthropic's error envelope."""
         kind = _ERROR_TYPES.get(status, "api_error")
         return dumps({"type": "error", "error": {"type": kind, "message": message}})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By `anthropic_version` or blocks of tool use and results among messages, or by a list `content`."""
+        by_key = isinstance(value, dict) and "anthropic_version" in value
+        if body := body_in(value, "messages", _has_tool_blocks, by_key=by_key):
+            return Recorded({"max_tokens": 0} | body.payload)  # what tells a whole body, and a bare history has not
+        return answer_in(value, "content", list)
+
+
+def _has_tool_blocks(message: Payload) -> bool:
+    return any(block.get("type") in ("tool_use", "tool_result") for block in blocks_of(message))

@@ -47,7 +47,7 @@ class MessagesRequest(ResultBlocks):
                 exact = partial(_exact_input, self.body, position, at)
                 id_ = id_ if type(id_) is str else str(id_ or "")
                 name = name if type(name) is str else str(name or "")
-                calls.append(ToolCall(id_, name, block.get("input"), None, "", "", exact))
+                calls.append(ToolCall(id_, name, block.get("input"), "", "", exact))
         return calls
 
     @staticmethod

@@ -12,6 +12,7 @@ from callfuse.dialects.bedrock.answer import read_whole, turn_of_whole
 from callfuse.dialects.bedrock.request import ConverseRequest, UnreadStreamError
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
+from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import dumps
 
@@ -57,3 +58,11 @@ class Bedrock(EventDialect):
     def error_body(self, status: int, message: str) -> bytes:
         """AWS's error envelope."""
         return dumps({"message": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By blocks of tool use and results among messages, or by an object `output`."""
+        return body_in(value, "messages", _has_tool_blocks) or answer_in(value, "output", dict)
+
+
+def _has_tool_blocks(message: Payload) -> bool:
+    return any("toolUse" in block or "toolResult" in block for block in blocks_of(message))

@@ -8,6 +8,7 @@ from callfuse.dialects.cohere.answer import CohereReader, read_whole, turn, turn
 from callfuse.dialects.cohere.request import CohereRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
+from callfuse.dialects.recorded import Recorded
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
@@ -46,3 +47,7 @@ class Cohere(EventDialect):
     def error_body(self, status: int, message: str) -> bytes:
         """Cohere's error envelope."""
         return dumps({"message": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """Nothing: its messages are those of OpenAI chat completions."""
+        return None

@@ -8,6 +8,7 @@ from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.ollama.request import OllamaRequest
+from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import dumps
 from callfuse.wire.ndjson import NDJSON
@@ -66,3 +67,7 @@ class Ollama(EventDialect):
     def error_body(self, status: int, message: str) -> bytes:
         """Ollama's error envelope."""
         return dumps({"error": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By results that name their tool, or by a `message` that stands alone."""
+        return body_in(value, "messages", lambda one: "tool_name" in one) or answer_in(value, "message", dict)

@@ -9,6 +9,7 @@ from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.openai_chat.answer import ChatReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.openai_chat.writer import ChatWriter
+from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
@@ -56,3 +57,10 @@ class OpenAIChat(EventDialect):
         """OpenAI's error envelope."""
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By messages that no other dialect has recognised, or by `choices`. It is asked last."""
+        if value == []:
+            return Recorded({"messages": value})
+        body = body_in(value, "messages", lambda message: "role" in message, by_key=True)
+        return body or answer_in(value, "choices", list)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from callfuse.offline.formats.format import Conversation, Label, text_at
-from callfuse.offline.formats.messages import HISTORIES, answer_of, key_of, request_of
+from callfuse.offline.formats.messages import answer_of, has_history, key_of, request_of
 from callfuse.offline.run import BadRecord
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
@@ -39,14 +39,14 @@ def _body(record: dict[str, Any]) -> dict[str, Any]:
     sent = _value(record.get("proxy_server_request"))
     if isinstance(sent, dict):
         sent = sent.get("body", sent)
-    if isinstance(sent, dict) and any(sent.get(key) for key in HISTORIES):
+    if has_history(sent):
         return sent
     messages = _value(record.get("messages"))
     if isinstance(messages, list):
         return {key_of(messages): messages} | _tools(record)
     if isinstance(messages, str) and messages:
-        return {"input": messages} | _tools(record)
-    if isinstance(messages, dict) and any(messages.get(key) for key in HISTORIES):
+        return {"input": [{"role": "user", "content": messages}]} | _tools(record)
+    if has_history(messages):
         return messages
     raise BadRecord("has no messages: LiteLLM keeps them where `store_prompts_in_spend_logs` is on")
 
