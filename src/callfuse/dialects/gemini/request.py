@@ -158,7 +158,7 @@ class GeminiRequest:
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_CALL)
             if isinstance(function, dict) and (name := function.get("name")):
-                exact = partial(_exact_arguments, self._came, at, place)  # which holds nothing that is parsed
+                exact = partial(_exact_arguments, self.body, at, place)  # which holds nothing that is parsed
                 arguments = function.get("args")
                 if arguments is None or "partialArgs" in function:
                     arguments = arguments_of(function)
