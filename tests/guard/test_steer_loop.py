@@ -1,10 +1,10 @@
-"""The course of an exchange: one rung for a round that loses all, always higher, and made anew for each answer."""
+"""The steer loop of an exchange: one rung for a round that loses all, always higher, and made anew for each answer."""
 
 import json
 
 import pytest
 
-from callfuse.guard.course import Course, all_ask
+from callfuse.guard.steer_loop import SteerLoop, all_ask
 from callfuse.model import Finding, Kind
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
@@ -31,10 +31,10 @@ def verdicts(*rungs: tuple[Rung | None, int]) -> list[Verdict]:
     return found
 
 
-def course() -> Course:
-    """The course of an exchange that is asked about a loop, on a long ladder."""
+def steer_loop() -> SteerLoop:
+    """The steer loop of an exchange that is asked about a loop, on a long ladder."""
     made = scene(OPENAI, ladder=["steer", "force_text", "escalate", "block"])
-    return Course(made.dialect, made.request, made.judge)
+    return SteerLoop(made.dialect, made.request, made.judge)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def course() -> Course:
 )
 def test_a_round_is_lost_as_a_whole(given: list[tuple[Rung | None, int]], rungs: list[Rung | None]) -> None:
     """The hardest rung holds for all that is withheld; whether a model is asked is one thing for the whole of it."""
-    made = course().as_one(verdicts(*given))
+    made = steer_loop().as_one(verdicts(*given))
     assert [verdict.rung for verdict in made] == rungs
     assert [verdict.place for verdict in made] == [place for _, place in given]
     assert all_ask(made) is all(rung in (STEER, FORCE_TEXT, ESCALATE) for rung in rungs)
@@ -68,7 +68,7 @@ def test_a_round_is_lost_as_a_whole(given: list[tuple[Rung | None, int]], rungs:
 )
 def test_each_time_it_asks_higher_up(before: tuple[Rung, int], after: tuple[Rung, int], rung: Rung) -> None:
     """By place, or at the same place by a harder rung: so that an exchange comes to an end."""
-    made = course()
+    made = steer_loop()
     (first,) = made.as_one(verdicts(before))
     assert first.rung is before[0]
     assert made.ask([first], lambda: b'{"role":"assistant","tool_calls":[]}') is not None

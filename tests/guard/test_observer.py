@@ -1,10 +1,11 @@
-"""The watchers of answers that pass: what they keep, whatever they see, and that they never stand in the way."""
+"""The observer of answers that pass: what it keeps, whatever it sees, and that it never stands in the way."""
 
 import pytest
 
+from callfuse.guard.observer import Observer
 from callfuse.guard.record import Record
-from callfuse.guard.tap import StreamTap, WholeTap
 from callfuse.policy.settings import Rung
+from callfuse.wire import WHOLE
 from tests.guard.driving import each_kit, scene
 from tests.guard.written import ANTHROPIC, DONE, OPENAI, body, chunk, message, part, text, tool_use
 from tests.support.kits import DialectKit, stream_of
@@ -13,12 +14,12 @@ from tests.support.wire import bytewise, frames
 
 
 def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> Record:
-    """What a tap has found in a streamed answer."""
+    """What an observer has found in a streamed answer."""
     made = scene(kit, request, ladder)
-    tap = StreamTap(made.dialect, made.request, made.judge.settings, made.judge)
+    observer = Observer(made.dialect, made.request, made.judge.settings, made.judge)
     for one in chunks:
-        tap.feed(one)
-    return tap.settle()
+        observer.feed(one)
+    return observer.settle()
 
 
 @each_kit
@@ -35,17 +36,17 @@ def test_the_calls_of_a_stream_are_kept(kit: DialectKit) -> None:
 
 @each_kit
 def test_text_is_not_even_read(kit: DialectKit) -> None:
-    """A whole frame without a call leaves the tap idle; a frame cut in two does not, until it is complete."""
+    """A whole frame without a call leaves the observer idle; a frame cut in two does not, until it is complete."""
     made = scene(kit, ladder="warn")
-    tap = StreamTap(made.dialect, made.request, made.judge.settings, made.judge)
+    observer = Observer(made.dialect, made.request, made.judge.settings, made.judge)
     chunks = frames(stream_of(kit, saying("Much", " text.")))
     for one in chunks:
-        tap.feed(one)
-        assert tap.idle
-    tap.feed(chunks[0][:10])
-    assert not tap.idle
-    tap.feed(chunks[0][10:])
-    assert tap.idle
+        observer.feed(one)
+        assert observer.idle
+    observer.feed(chunks[0][:10])
+    assert not observer.idle
+    observer.feed(chunks[0][10:])
+    assert observer.idle
 
 
 @each_kit
@@ -121,10 +122,10 @@ def test_whole_answers(kit: DialectKit) -> None:
         ([kit.whole(saying("Done."))], 0),
         ([kit.whole(elsewhere())], 1),
     ):
-        tap = WholeTap(made.dialect, made.request, made.judge.settings, made.judge)
+        observer = Observer(made.dialect, made.request, made.judge.settings, made.judge, WHOLE)
         for one in chunks:
-            tap.feed(one)
-        record = tap.settle()
+            observer.feed(one)
+        record = observer.settle()
         assert len(record.rounds) == kept
 
 

@@ -1,6 +1,7 @@
-"""The course of one exchange: what is done about the verdicts over its answers, whatever form these come in.
+"""The steer loop of one exchange: verdict, another request to the model, its answer, verdict, up to an innocent answer
+or a block.
 
-Verdicts enter; rounds and what became of them go into the record, and requests that ask a model again leave. Each is
+In: verdicts. Out: the record of rounds and what became of them, and requests that ask a model again. Each request is
 made anew from the client's own request and all attempts so far, so that what one rung changes (no tool, another
 model) does not outlast its answer. Each time an exchange asks, it stands higher on the ladder than the time before, or
 asks in a harder way: so it ends, at the latest in a block.
@@ -22,7 +23,7 @@ from callfuse.wire import Payload
 _HARDNESS: Final = {rung: at for at, rung in enumerate(Rung)}
 
 
-class Course:
+class SteerLoop:
     """The policy half of a guard.
 
     `asked` are the verdicts for which a model is being asked again, as long as nothing of its answer has gone out.

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.dialects.base import OpenCall
-from callfuse.guard.growth import Growth, growth_in, lengths_of
-from callfuse.guard.tap import MOST, TRIES, StreamTap
+from callfuse.guard.observer import Observer
+from callfuse.guard.template import MAX_CALLS, TRIES, ChunkTemplate, count_pieces, template_of
 from callfuse.wire import EVENTS
 from tests.guard.driving import scene
 from tests.guard.written import DONE, OPENAI, chunk, part
@@ -24,13 +24,13 @@ Told = list[list[tuple[str, str, str]]]
 
 
 def kept(kit: DialectKit, chunks: Sequence[bytes], *, halved: bool = False) -> Told:
-    """Id, name and arguments of the calls that a tap keeps; `halved`: no chunk is a whole frame."""
+    """Id, name and arguments of the calls that a observer keeps; `halved`: no chunk is a whole frame."""
     made = scene(kit, ladder="observe")
-    tap = StreamTap(made.dialect, made.request, made.judge.settings, None)
+    observer = Observer(made.dialect, made.request, made.judge.settings, None)
     for one in chunks:
         for half in cut(one, [len(one) // 2]) if halved else (one,):
-            tap.feed(half)
-    return [[(call.id, call.name, call.call.text) for call in calls] for calls in tap.settle().rounds]
+            observer.feed(half)
+    return [[(call.id, call.name, call.call.text) for call in calls] for calls in observer.settle().rounds]
 
 
 @every_dialect
@@ -93,26 +93,26 @@ def grown(*pieces: Any, **more: Any) -> bytes:
     return chunk({"tool_calls": parts}, **more)
 
 
-def learned(made: bytes, *pieces: str, closed: bool = False) -> tuple[Growth | None, list[str]]:
+def learned(made: bytes, *pieces: str, closed: bool = False) -> tuple[ChunkTemplate | None, list[str]]:
     """What is learned from a chunk that has added these pieces, one to each call; the first call's pieces."""
     calls = [OpenCall(0, at, f"call_{at}", "search") for at in range(2)]
-    before = lengths_of(calls)
+    before = count_pieces(calls)
     for call, piece in zip(calls, pieces, strict=False):
         call.pieces.append(piece)
     calls[0].closed = closed
-    return growth_in(made, calls, before, EVENTS.payload), calls[0].pieces
+    return template_of(made, calls, before, EVENTS.payload), calls[0].pieces
 
 
 @pytest.mark.parametrize("piece", ["", "zebra", 'a "quoted" word', "\\", "é\u2028\n", ", ", "0", "x" * 10_000])
 @pytest.mark.parametrize("first", ["", PIECE])
 def test_the_next_piece_is_taken(first: str, piece: str) -> None:
     """Whatever it is, as it stands in the text."""
-    growth, taken = learned(grown(first), first)
-    assert growth is not None
-    assert not growth.has_taken
-    assert growth.takes(grown(piece))
+    template, taken = learned(grown(first), first)
+    assert template is not None
+    assert not template.was_used
+    assert template.append(grown(piece))
     assert taken == [first, piece]
-    assert growth.has_taken
+    assert template.was_used
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_the_next_piece_is_taken(first: str, piece: str) -> None:
 )
 def test_another_chunk_is_not(other: bytes) -> None:
     """It has to be read, whatever it is."""
-    growth, taken = learned(grown(PIECE), PIECE)
-    assert growth is not None
-    assert not growth.takes(other)
+    template, taken = learned(grown(PIECE), PIECE)
+    assert template is not None
+    assert not template.append(other)
     assert taken == [PIECE]
 
 
@@ -195,9 +195,9 @@ def test_nor_from_one_that_ends_its_call() -> None:
 def test_nor_from_one_that_sets_all_anew() -> None:
     """As ends of items do in Responses."""
     call = OpenCall(0, 0, "call_a", "search")
-    before = lengths_of([call])
+    before = count_pieces([call])
     call.pieces = [PIECE]
-    assert growth_in(grown(PIECE), [call], before, EVENTS.payload) is None
+    assert template_of(grown(PIECE), [call], before, EVENTS.payload) is None
 
 
 class Counted:
@@ -236,7 +236,7 @@ def test_where_each_chunk_has_a_number_nobody_goes_on_looking(monkeypatch: pytes
 
 def test_the_next_call_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those of an answer of so many that it would take long are not."""
-    for calls, least, most in ((8, 8, 8 * 8), (2 * MOST, MOST * 40, 2 * MOST * 40)):
+    for calls, least, most in ((8, 8, 8 * 8), (2 * MAX_CALLS, MAX_CALLS * 40, 2 * MAX_CALLS * 40)):
         counted = Counted(monkeypatch)
         chunks: list[bytes] = []
         for at in range(calls):
