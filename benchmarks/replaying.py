@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from callfuse.model import Kind
-from callfuse.offline.reading import Reading
-from callfuse.offline.replaying import Replay
+from callfuse.offline.files import Reading
+from callfuse.offline.replay import Replay
 from callfuse.policy.settings import LoopSettings
 
 RUNS, CALLS, LOOPED = 1000, 30, 6

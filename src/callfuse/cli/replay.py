@@ -13,11 +13,10 @@ from callfuse.cli.runs import ended, progress, tell, wrong
 from callfuse.config import load_config
 from callfuse.errors import ConfigError
 from callfuse.model import Kind
-from callfuse.offline.files import STDIN
-from callfuse.offline.page import as_html
-from callfuse.offline.reading import Reading
-from callfuse.offline.replaying import Replay
-from callfuse.offline.values import as_csv, as_json
+from callfuse.offline.files import STDIN, Reading
+from callfuse.offline.replay import Replay
+from callfuse.offline.report_data import as_csv, as_json
+from callfuse.offline.report_page import as_html
 
 DRAWN = 200
 """Runs of each source that the HTML page draws."""
@@ -86,10 +85,10 @@ def _replay_for(wanted: Wanted) -> Replay:
 def _write(replay: Replay, wanted: Wanted) -> None:
     """The table, where nothing else takes its place, and the reports."""
     if not wanted.takes_stdout:
-        from callfuse.offline.console import console, report
+        from callfuse.offline.report_text import console, report_replay
 
         out = console()
-        for part in report(replay, out.width):
+        for part in report_replay(replay, out.width):
             out.print(part)
     for kind, path in wanted.reports:
         text = _REPORTS[kind](replay)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Fault
+from callfuse.offline.files import Reading
+from callfuse.offline.runs import Fault
 
 LONG_BYTES = 8 * 2**20
 """Files from which on there is a progress bar."""

@@ -14,11 +14,9 @@ from pathlib import Path
 from callfuse.cli.runs import ended, progress, tell, wrong
 from callfuse.config import load_config
 from callfuse.errors import ConfigError
-from callfuse.offline.files import STDIN
-from callfuse.offline.reading import Reading
-from callfuse.offline.tuning.report import Result, report
-from callfuse.offline.tuning.sources import Tuning
-from callfuse.offline.tuning.tuned import CannotTuneError, Tuned, tuned
+from callfuse.offline.files import STDIN, Reading
+from callfuse.offline.report_text import TuningResult, report_tuning
+from callfuse.offline.tuning import CannotTuneError, Tuned, Tuning, tune
 
 COMMAND = "tune"
 
@@ -70,26 +68,26 @@ def _run(files: Sequence[str], wanted: Wanted) -> int:
     return 0
 
 
-def _results(tuning: Tuning, alpha: Fraction) -> list[Result]:
-    results: list[Result] = []
+def _results(tuning: Tuning, alpha: Fraction) -> list[TuningResult]:
+    results: list[TuningResult] = []
     for name, source in tuning.sources.items():
         try:
-            results.append((name, source, tuned(name, source, tuning.scale, alpha)))
+            results.append((name, source, tune(name, source, tuning.scale, alpha)))
         except CannotTuneError as error:
             results.append((name, source, error))
     return results
 
 
-def _print(results: Sequence[Result], wanted: Wanted, done: Sequence[Tuned]) -> None:
+def _print(results: Sequence[TuningResult], wanted: Wanted, done: Sequence[Tuned]) -> None:
     """The settings to where they are wanted, and the report where they do not take its place."""
     if wanted.write == STDIN:
         sys.stdout.write(done[0].as_yaml())
         sys.stdout.flush()
         return
-    from callfuse.offline.console import console
+    from callfuse.offline.report_text import console
 
     out = console()
-    for part in report(results):
+    for part in report_tuning(results):
         out.print(part)
     paths = _paths(Path(wanted.write), done) if wanted.write else []
     for path, one in zip(paths, done, strict=False):

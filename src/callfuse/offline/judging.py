@@ -10,7 +10,7 @@ from typing import NamedTuple
 from callfuse.detect import Engine, is_healthy
 from callfuse.detect.same_error import may_be_among
 from callfuse.model import Finding, Kind, Timeline, ToolCall
-from callfuse.offline.run import Run
+from callfuse.offline.runs import Run
 from callfuse.policy.ladder import Verdict, decide, would_withhold
 from callfuse.policy.settings import LoopSettings, Rung
 

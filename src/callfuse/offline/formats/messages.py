@@ -11,8 +11,7 @@ from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.model import ToolCall
-from callfuse.offline.formats.format import Conversation, label_of
-from callfuse.offline.run import BadRecord
+from callfuse.offline.runs import BadRecord, Conversation, label_of
 from callfuse.wire.jsontext import dumps
 
 HISTORIES: Final = ("messages", "input", "contents")
