@@ -11,9 +11,8 @@ from callfuse.config import Source, load_config
 from callfuse.detect import Engine
 from callfuse.detect.repeat import RepeatChanging
 from callfuse.guard.record import mark
-from callfuse.inprocess.detection import LoopDetection, detection_of
+from callfuse.inprocess.detection import LoopDetection, LoopStats, detection_of
 from callfuse.inprocess.history import History
-from callfuse.inprocess.stats import LoopStats
 from callfuse.inprocess.values import arguments_text
 from callfuse.model import MARKER, Finding, Timeline, ToolCall
 from callfuse.observe import log
