@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from callfuse import CallFuseMiddleware, ConfigError
+from callfuse.boundary import Boundary
 from callfuse.config import Config, Resolved, resolve
 from callfuse.config.model import KeyPath, differences, dotted
 from callfuse.proxy.app import ReverseProxy
@@ -98,23 +99,27 @@ class Reloading:
     def reload(self) -> None:
         """Read the settings again, and use them if they are right."""
         self._version = version_of(self._origin.file)  # before the file is read: what is written meanwhile is news
-        try:
+        with Boundary(keep_traceback=True) as boundary:  # the server and its next look at the file go on
             resolved = self._origin.resolve()
             config = resolved.config
             self._proxy.configure(config.serve)
             self._app.configure(holding(resolved, self._start))
-        except ConfigError as error:
-            wrong = "\n".join(f"  {line}" for line in str(error).splitlines())
-            logger.error("%s is not used, the settings stay as they are:\n%s", self._origin.file, wrong)  # noqa: TRY400
-            return
-        except Exception:  # whatever goes wrong, the server and its next look at the file go on
-            logger.exception("%s is not used, the settings stay as they are", self._origin.file)
+        if boundary.error is not None:
+            self._log_refusal(boundary.error)
             return
         changed, self._config = list(differences(self._config, config)), config
         now = [path for path in changed if not _is_fixed(path)]
         logger.info("%s is read again; new from now on: %s", self._origin.file, _listed(now) or "nothing")
         if later := [path for path in changed if _is_fixed(path)]:
             logger.warning("only from the next start on: %s", _listed(later))
+
+    def _log_refusal(self, error: Exception) -> None:
+        what = "%s is not used, the settings stay as they are"
+        if isinstance(error, ConfigError):
+            wrong = "\n".join(f"  {line}" for line in str(error).splitlines())
+            logger.error(f"{what}:\n%s", self._origin.file, wrong)
+        else:
+            logger.error(what, self._origin.file, exc_info=error)
 
 
 def holding(read: Resolved, start: Resolved) -> Resolved:
