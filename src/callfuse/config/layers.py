@@ -33,15 +33,6 @@ OF_OTHERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """What a file's text holds (None: nothing), the line of each of its keys, and what is wrong with it."""
-
-    value: object = None
-    lines: Mapping[KeyPath, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class Given:
     """A value as its source gave it, and where: the key's place in words (`callfuse.yaml, line 4`), and that of the
     keys within it."""
