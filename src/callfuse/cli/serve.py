@@ -23,7 +23,7 @@ from uvicorn.supervisors import Multiprocess
 
 from callfuse import CallFuseMiddleware, __version__
 from callfuse.admin import AdminApp
-from callfuse.admin.beside import Beside
+from callfuse.admin.app import Beside
 from callfuse.cli.logs import log_config
 from callfuse.cli.reload import HANGUP, Origin, Reloading
 from callfuse.config import Config, Resolved, without_credentials
