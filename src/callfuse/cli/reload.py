@@ -1,7 +1,7 @@
-"""Settings that are read again while `callfuse serve` runs: on SIGHUP, and when their file has changed.
+"""Reload the settings while `callfuse serve` runs: on SIGHUP, and when their file has changed.
 
-Good ones hold for the exchanges that begin from then on; bad ones are refused with an error in the log, and the old
-ones stay. Every worker process does this by itself.
+Valid settings hold for the exchanges that begin from then on; wrong ones are refused with an error in the log, and the
+old ones stay. Every worker process does this by itself.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from callfuse.proxy.asgi import Receive, Scope, Send
 logger = logging.getLogger("callfuse.serve")
 
 POLL_S = 2.0
-"""Between two looks at the file."""
+"""Seconds between two checks of the file."""
 
 FIXED: Final = frozenset(
     {
@@ -36,12 +36,12 @@ RELOADED: Final = ("tool_call_loop", "serve")
 """The blocks whose other keys may change."""
 
 HANGUP: Final = getattr(signal, "SIGHUP", None)
-"""Windows has none."""
+"""None on Windows, which has no SIGHUP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the settings were made of: a file, the options of the command line, and the environment, which stays."""
+    """Where the settings come from: a file, and the options of the command line; the environment does not change."""
 
     file: str
     options: Mapping[str, object]
@@ -49,16 +49,16 @@ class Origin:
 
     @classmethod
     def of(cls, file: str | None, options: Mapping[str, object]) -> "Origin | None":
-        """None where there is no file that could change."""
+        """Make the origin of settings; None if there is no file that could change."""
         return cls(file, options, version_of(file)) if file else None
 
     def resolve(self) -> Resolved:
-        """The settings as they are now. Raises ConfigError."""
+        """Read the settings as they are now. Raises ConfigError."""
         return resolve(self.file, options=self.options)
 
 
 def version_of(file: str) -> str | None:
-    """What changes with the file: time, size and number; None where it cannot be looked at."""
+    """A text that changes with the file: time, size and inode number; None if the file cannot be examined."""
     with suppress(OSError):
         found = os.stat(os.path.expanduser(file))  # noqa: PTH116, PTH111 - a Path would be made for each look
         return f"{found.st_mtime_ns} {found.st_size} {found.st_ino}"
@@ -66,7 +66,7 @@ def version_of(file: str) -> str | None:
 
 
 class Reloading:
-    """The guarded proxy as an app whose settings follow their file for as long as its lifespan lasts."""
+    """The guarded proxy as an app whose settings follow their file while its lifespan lasts."""
 
     def __init__(self, app: CallFuseMiddleware, proxy: ReverseProxy, resolved: Resolved, origin: Origin) -> None:
         self._app = app
@@ -77,7 +77,7 @@ class Reloading:
         self._version = origin.version
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """One ASGI connection."""
+        """Serve one ASGI connection."""
         return (self._live if scope["type"] == "lifespan" else self._app)(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +123,7 @@ class Reloading:
 
 
 def holding(read: Resolved, start: Resolved) -> Resolved:
-    """What holds of settings that are read again: those that cannot change are as they were at the start."""
+    """Combine settings that were read again with those of the start, for the keys that cannot change."""
     either = {block: read.config if block in RELOADED else start.config for block in Config.model_fields}
     blocks = {block: getattr(config, block) for block, config in either.items()}
     for block, key in FIXED:

@@ -201,7 +201,7 @@ class RedisLedger:
         return server
 
     def _take_failure(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
-        if server is self._servers.get(loop) and self._breaker.failed():
+        if server is self._servers.get(loop) and self._breaker.record_failure():
             log.store_down(self._address.shown, self._why(error))
             del self._servers[loop]
             closing = asyncio.create_task(self._close(server))
