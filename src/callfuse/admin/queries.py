@@ -1,4 +1,4 @@
-"""What is shown: the settings as they hold for what was asked about, and the sessions that have set something."""
+"""What the admin page shows: the settings that hold for a query, and the sessions that have set something."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -19,14 +19,16 @@ from callfuse.policy.tiers import Overrides
 UNLISTED = "the store that is in use cannot list its sessions"
 
 
-class WrongError(ValueError):
-    """What was asked cannot be answered; the text says why, and what would be right."""
+class BadQuery(ValueError):
+    """A query that cannot be answered; the message says why, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Backend and model as one text, a tool, a session as logs name it, and which client's, where several have one of
-    this name; each may be empty."""
+class Query:
+    """What settings are asked for; each part may be empty.
+
+    `model` is backend and model as one text, `session` the name in logs, `client` tells apart sessions of one name.
+    """
 
     model: str = ""
     tool: str = ""
@@ -34,22 +36,24 @@ class Asked:
     client: str = ""
 
     @classmethod
-    def read(cls, query: Iterable[tuple[str, str]]) -> "Asked":
-        """What a query says. Raises WrongError for an unknown name, and for one that is given twice."""
+    def read(cls, query: Iterable[tuple[str, str]]) -> "Query":
+        """Read the names and values of a query string; BadQuery for an unknown name, and for one given twice."""
         found: dict[str, str] = {}
         for name, value in query:
             if name not in cls.__slots__:
-                raise WrongError(f"there is no parameter {name!r}; {meant(name, cls.__slots__)}")
+                raise BadQuery(f"there is no parameter {name!r}; {meant(name, cls.__slots__)}")
             if name in found:
-                raise WrongError(f"{name} is given twice; keep one")
+                raise BadQuery(f"{name} is given twice; keep one")
             found[name] = value.strip()
         return cls(**found)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session that has set something by command: its name in logs, its client, what holds of it, and when it was last
-    used (seconds)."""
+    """A session that has set something by command.
+
+    `name` is that in logs, `overrides` what holds of its settings, `used` when it was last used, in Unix seconds.
+    """
 
     name: str
     client: str
@@ -82,7 +86,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Session] | None:
-    """The sessions that have set something that holds, the last used one first; None where the store cannot say."""
+    """The sessions whose settings hold, the last used one first; None if the store cannot list sessions."""
     if not isinstance(middleware.ledger, SessionList):
         return None
     locked = pinned(middleware.settings.commands.locked)
@@ -93,21 +97,21 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
     ]
 
 
-def rows_of(middleware: CallFuseMiddleware, asked: Asked, found: list[Session] | None) -> list[Row]:
-    """Every setting as it holds for what was asked about, `found` being all sessions. Raises WrongError."""
+def rows_of(middleware: CallFuseMiddleware, asked: Query, found: list[Session] | None) -> list[Row]:
+    """Every setting as it holds for a query; `found` are all sessions. Raises BadQuery."""
     resolved = middleware.resolved
     if asked.model and (wrong := wrong_model(asked.model, resolved.config)):
-        raise WrongError(f"model {asked.model!r}: {wrong}")
+        raise BadQuery(f"model {asked.model!r}: {wrong}")
     return list(effective(resolved, asked.model, asked.tool or None, _set_by(asked, found)))
 
 
-def _set_by(asked: Asked, found: list[Session] | None) -> Overrides:
+def _set_by(asked: Query, found: list[Session] | None) -> Overrides:
     if not asked.session:
         return NO_OVERRIDES
     if found is None:
-        raise WrongError(f"session {asked.session!r}: {UNLISTED}")
+        raise BadQuery(f"session {asked.session!r}: {UNLISTED}")
     named = [one for one in found if one.name == asked.session and asked.client in ("", one.client)]
     if len(named) > 1:
         clients = " or ".join(one.client for one in named)
-        raise WrongError(f"session {asked.session!r}: several clients have one of this name; add client={clients}")
+        raise BadQuery(f"session {asked.session!r}: several clients have one of this name; add client={clients}")
     return named[0].overrides if named else NO_OVERRIDES

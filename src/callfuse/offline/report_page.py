@@ -1,7 +1,7 @@
-"""The report as one HTML page that needs nothing else: the table, and a picture of each run in which something fired.
+"""The report of a replay as one self-contained HTML page: the table, and a picture of each run with a finding.
 
-Every text of a record is escaped, control and bidirectional marks are replaced before (`showing.short`), and the page
-forbids itself scripts and every request.
+Every text of a record is escaped, after `excerpts.short` has replaced control and bidirectional marks, and the page's
+own policy forbids scripts and requests.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,13 @@ from importlib.resources import files
 from string import Template
 
 from callfuse import __version__
-from callfuse.offline.picture import Cell, Picture
-from callfuse.offline.replaying import Replay
-from callfuse.offline.showing import short, verdict_of
-from callfuse.offline.table import NOTES, TextTable, table
-from callfuse.offline.tally import ANY
+from callfuse.offline.excerpts import Cell, Picture, describe_success, short
+from callfuse.offline.replay import ANY, Replay
+from callfuse.offline.report_data import NOTES, TextTable, table
 
 
 def as_html(replay: Replay) -> bytes:
-    """The page."""
+    """The page in UTF-8."""
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     figures = table(replay)
     page = template.substitute(
@@ -64,7 +62,8 @@ def _runs(replay: Replay) -> Iterator[str]:
 
 
 def _run(picture: Picture) -> Iterator[str]:
-    about = ", ".join(part for part in (picture.model, verdict_of(picture.success), f"{picture.calls:,} calls") if part)
+    facts = picture.model, describe_success(picture.success), f"{picture.calls:,} calls"
+    about = ", ".join(fact for fact in facts if fact)
     yield f"<article><h3>{escape(picture.run)} <small>{escape(about)}</small></h3><ul class=findings>"
     for one in picture.findings:
         at = next(call.number for call in one.calls if call.found)

@@ -1,19 +1,59 @@
-"""Figures on unseen runs: means over all halves, the same as drawing each of them."""
+"""The promise of the line: exact counts over every order of the scores, and trials on unseen ones over all halves."""
 
 from fractions import Fraction
 from itertools import combinations
+from math import ceil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.offline.tuning.conformal import beyond, line, needed
-from callfuse.offline.tuning.scale import Scale, Score, Step
-from callfuse.offline.tuning.sources import FailedRun, Source, Tuning
-from callfuse.offline.tuning.trial import trial, trials
+from callfuse.offline.conformal import line, max_beyond, min_scores, trial
+from callfuse.offline.tuning import FailedRun, Scale, Score, Source, Step, Tuning, try_lines
 from callfuse.policy.settings import LoopSettings
 from tests.offline.tuning import run_of
 from tests.support.examples import more_examples
+
+alphas = st.fractions(min_value=Fraction(1, 50), max_value=Fraction(19, 20), max_denominator=100)
+
+
+def beyond_the_others(scores: list[int], alpha: Fraction) -> int:
+    """How many of these scores are beyond the line through all the others."""
+    return sum(score > line(sorted(scores[:at] + scores[at + 1 :]), alpha) for at, score in enumerate(scores))
+
+
+@given(data=st.data(), alpha=alphas)
+def test_at_most_the_share_is_beyond(data: st.DataObject, alpha: Fraction) -> None:
+    """Each of n + 1 scores is as likely to be the new one: with ties and without, at most alpha of them are beyond."""
+    least = min_scores(alpha) + 1
+    scores = data.draw(st.lists(st.integers(0, 9), min_size=least, max_size=least + 30))
+    assert beyond_the_others(scores, alpha) <= alpha * len(scores)
+
+
+@given(data=st.data(), alpha=alphas)
+def test_different_scores_use_up_the_share(data: st.DataObject, alpha: Fraction) -> None:
+    """Without ties the share beyond is (n + 1 - k) / (n + 1) exactly, k = ceil((n + 1)(1 - alpha))."""
+    count = data.draw(st.integers(min_scores(alpha), min_scores(alpha) + 30))
+    scores = data.draw(st.permutations(range(count + 1)))
+    k = ceil((count + 1) * (1 - alpha))
+    assert beyond_the_others(list(scores), alpha) == count + 1 - k == max_beyond(count, alpha)
+    assert line(range(1, count + 1), alpha) == k
+
+
+@given(alpha=alphas)
+def test_the_number_of_scores_needed(alpha: Fraction) -> None:
+    """With one fewer there is no line."""
+    assert max_beyond(min_scores(alpha), alpha) > 0
+    assert max_beyond(min_scores(alpha) - 1, alpha) == 0
+    with pytest.raises(ValueError, match=f"{min_scores(alpha) - 1} scores are too few: {min_scores(alpha)} are needed"):
+        line(range(min_scores(alpha) - 1), alpha)
+
+
+@pytest.mark.parametrize(("share", "number"), [("0.05", 19), ("0.1", 9), ("0.01", 99), ("0.5", 1), ("0.3", 3)])
+def test_known_numbers(share: str, number: int) -> None:
+    """19 for 5 %; exact where a float would be off by one."""
+    assert min_scores(Fraction(share)) == number
+    assert line(range(number), Fraction(share)) == number - max_beyond(number, Fraction(share))
 
 
 def by_drawing(scores: list[int], alpha: Fraction) -> tuple[float, float]:
@@ -44,7 +84,7 @@ def test_all_halves(scores: list[int], alpha: str) -> None:
 def test_the_promise_holds_on_unseen_runs(scores: list[int]) -> None:
     """On average over the halves, whatever the scores; without ties all of it is used up."""
     alpha = Fraction("0.05")
-    most = beyond(len(scores) // 2, alpha) / (len(scores) // 2 + 1)
+    most = max_beyond(len(scores) // 2, alpha) / (len(scores) // 2 + 1)
     assert trial(scores, alpha, lambda _: 0).acted <= most + 1e-9
     different = [score * len(scores) + at for at, score in enumerate(scores)]
     assert trial(different, alpha, lambda _: 0).acted == pytest.approx(most)
@@ -90,8 +130,8 @@ def test_warnings_act_on_good_runs_and_save_nothing() -> None:
 def test_half_of_the_runs_must_do() -> None:
     """With fewer there is a line, but nobody who could try it."""
     alpha = Fraction("0.05")
-    runs = 2 * needed(alpha)
+    runs = 2 * min_scores(alpha)
     scores = [Score(0, at) for at in range(runs)]
-    assert trials(Source(scores[1:], [1] * (runs - 1)), alpha) is None
-    assert trials(Source(scores, [1] * runs), alpha) is not None
+    assert try_lines(Source(scores[1:], [1] * (runs - 1)), alpha) is None
+    assert try_lines(Source(scores, [1] * runs), alpha) is not None
     assert Scale(LoopSettings()).settings(line(scores[1:], alpha)).max_weighted_calls == runs - 1

@@ -1,7 +1,13 @@
-"""The story in two live columns, side by side. For terminals."""
+"""Where the story is shown: as plain lines for pipes and narrow terminals, or live in two columns.
 
+Plain lines have no colours and no control codes, and are wrapped to the width.
+"""
+
+import shutil
+import sys
+import textwrap
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -10,11 +16,22 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from callfuse.demo import scene
+from callfuse.demo.agent import QUESTION
 from callfuse.demo.story import Entry, Kind, Side, Summary, saving
 from callfuse.observe.printable import printable
 
-MIN_WIDTH = 84
+MIN_WIDTH, MAX_WIDTH = 48, 100
+
+_LABELS = {
+    Kind.HELD: "HELD",
+    Kind.FINDING: "finding",
+    Kind.GUIDANCE: "told to the model instead of a result",
+    Kind.ANSWER: "answer",
+    Kind.BLOCK: "BLOCKED; the agent reads",
+    Kind.LIMIT: "STOPPED",
+}
+
+MIN_WIDTH_LIVE = 84
 """Below this two columns cannot be read."""
 
 _STYLES = {
@@ -26,6 +43,59 @@ _STYLES = {
     Kind.BLOCK: ("BLOCKED  ", "bold red"),
     Kind.LIMIT: ("STOPPED  ", "bold red"),
 }
+
+
+class PlainStage:
+    """Writes each entry as soon as it is there; the runs one after the other."""
+
+    at_once = False
+
+    def __init__(self, out: TextIO | None = None, width: int | None = None) -> None:
+        self._out = out or sys.stdout
+        columns = width or shutil.get_terminal_size((MAX_WIDTH, 24)).columns
+        self._width = min(max(columns, MIN_WIDTH), MAX_WIDTH)
+        self._side: Side | None = None
+
+    def open(self) -> None:
+        """Say what is about to be seen."""
+        self._write(
+            "callfuse demo: a scripted model that loops on a search tool, and a small agent that does as it says. "
+            "The agent runs twice: straight to the model, and through callfuse serve. All of it is on this machine."
+        )
+        self._write(f"The agent asks: {QUESTION}")
+
+    def show(self, entry: Entry) -> None:
+        """Write an entry, under the heading of its run."""
+        if entry.side is not self._side:
+            self._side = entry.side
+            self._line("")
+            self._line(entry.side.value)
+            self._line("-" * len(entry.side.value))
+        if entry.kind is Kind.CALL:
+            self._write(entry.text, first=f"{entry.number:3}  ", rest="     ")
+        else:
+            self._write(f"{_LABELS[entry.kind]}: {entry.text}", first="  *  ", rest="     ")
+
+    def close(self, summary: Summary, verdict: str) -> None:
+        """Write the figures."""
+        self._line("")
+        self._line(f"{'':14}{'without':>9}{'with':>8}{'saved':>15}")
+        for name, without, with_callfuse in summary.rows:
+            self._line(f"{name:14}{without:9,}{with_callfuse:8,}{saving(without, with_callfuse):>15}")
+        self._line("")
+        self._write(verdict)
+
+    def _write(self, text: str, first: str = "", rest: str = "") -> None:
+        for paragraph in text.splitlines() or [""]:
+            for line in textwrap.wrap(
+                printable(paragraph), self._width, initial_indent=first, subsequent_indent=rest
+            ) or [""]:
+                self._line(line)
+            first = rest
+
+    def _line(self, line: str) -> None:
+        encoding = self._out.encoding or "utf-8"
+        print(line.encode(encoding, "replace").decode(encoding), file=self._out, flush=True)
 
 
 class LiveStage:
@@ -51,7 +121,7 @@ class LiveStage:
         """Say what is about to be seen."""
         about = Text("callfuse demo  ", style="bold")
         about.append("a scripted model that loops, and the same agent twice; all of it on this machine\n", "not bold")
-        about.append("The agent asks: ", "dim").append(scene.QUESTION, "not bold")
+        about.append("The agent asks: ", "dim").append(QUESTION, "not bold")
         self._console.print(about)
 
     def show(self, entry: Entry) -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from callfuse.model import Kind
-from callfuse.offline.replaying import MAX_FAULTS, Replay
-from callfuse.offline.run import Fault, Run
-from callfuse.offline.tally import ANY, total
+from callfuse.offline.replay import ANY, MAX_FAULTS, Replay, total
+from callfuse.offline.runs import Fault, Run
 from callfuse.policy.settings import MODES, LoopSettings
 from tests.offline.test_judging import run_of
 
