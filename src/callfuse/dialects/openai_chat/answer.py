@@ -44,7 +44,7 @@ class ChatReader(Reader):
         self._cut: set[int] = set()
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one chunk says of calls."""
+        """The events in one chunk."""
         if self._trace:
             self.entries = []
         choices = payload.get("choices")
@@ -55,16 +55,7 @@ class ChatReader(Reader):
             delta = choice.get("delta")
             if delta:
                 if parts := delta.get("tool_calls"):
-                    number = choice.get("index") or 0
-                    for at, part in enumerate(parts):
-                        call = self._by_key.get((number, part.get("index"))) if len(part) == 2 else None
-                        if call is not None and call.name:  # index and function of a call that is known: it grows
-                            if piece := part["function"].get("arguments"):
-                                call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
-                        else:
-                            call = self._grow(events, number, part)
-                        if self._trace:
-                            self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
+                    self._read_calls(events, choice.get("index") or 0, place, parts)
                 if part := delta.get("function_call"):
                     call = self._grow(events, choice.get("index") or 0, {"index": "function_call", "function": part})
                     if self._trace:
@@ -72,6 +63,18 @@ class ChatReader(Reader):
             if reason := choice.get("finish_reason"):
                 self._finish(events, choice.get("index") or 0, reason)
         return events or _QUIET
+
+    def _read_calls(self, events: list[Event], choice: int, place: int, parts: Sequence[Payload]) -> None:
+        """Read the parts of calls in the delta of a choice, which stands at `place` of the choices."""
+        for at, part in enumerate(parts):
+            call = self._by_key.get((choice, part.get("index"))) if len(part) == 2 else None
+            if call is not None and call.name:  # index and function of a call that is known: it grows
+                if piece := part["function"].get("arguments"):
+                    call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
+            else:
+                call = self._grow(events, choice, part)
+            if self._trace:
+                self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
 
     def end(self) -> Sequence[Event]:
         """A choice that still lacks its finish reason (some vendors send none) is over if all its calls are whole."""
@@ -91,15 +94,12 @@ class ChatReader(Reader):
         call = self._lookup(choice, index, id_, name)
         if call is None:
             call = self._open(events, choice, index, id_, name)
-        arguments = function.get("arguments")
-        if arguments:
+        if arguments := function.get("arguments"):
             call.pieces.append(arguments if isinstance(arguments, str) else dumps(arguments).decode())
-        if len(part) > 2 or (id_ and not call.id):
-            call.id = call.id or id_
-            call.name = call.name or name
-            call.extra = call.extra | {key: value for key, value in part.items() if key not in _OWN_KEYS}
-        elif name and not call.name:
-            call.name = name
+        call.id = call.id or id_
+        call.name = call.name or name
+        if extra := {key: value for key, value in part.items() if key not in _OWN_KEYS}:
+            call.extra = call.extra | extra
         return call
 
     def _lookup(self, choice: int, index: object, id_: str, name: str) -> OpenCall | None:
