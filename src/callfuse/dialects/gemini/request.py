@@ -169,7 +169,7 @@ class GeminiRequest(ParsedBody):
                 arguments = function.get("args")
                 if arguments is None or "partialArgs" in function:
                     arguments = arguments_of(function)
-                found.append(ToolCall(str(function.get("id") or ""), str(name), arguments, exact=exact))
+                found.append(ToolCall(str(function.get("id") or ""), str(name), arguments, "", "", exact))
         return found
 
     def _responses(self, at: int) -> list[_Response]:
