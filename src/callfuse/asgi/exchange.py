@@ -193,7 +193,6 @@ class Exchange:
             return guarded.run(content)
         if content is not None or self._reads_all:
             scope = headers.for_body(scope, content, identity=self._reads_all)
-        self._request.drop_parsed()
         self._send, self._body = send, body
         watched = self._watched_to_its_end if self._conversation.evidence.is_new else self._watched
         return app(scope, body.replay(content), watched)

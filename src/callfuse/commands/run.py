@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from callfuse.commands.syntax import NAMES, Command
-from callfuse.model import MARKER
+from callfuse.harness import MARKER
 from callfuse.policy.nearest import meant
 from callfuse.policy.sections import TierSettings, command_key
 from callfuse.policy.tiers import Overrides

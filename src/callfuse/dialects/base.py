@@ -261,10 +261,6 @@ class Request(Protocol):
         """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
         ...
 
-    def drop_parsed(self) -> None:
-        """Let go of what has been parsed; what is asked for later is parsed again."""
-        ...
-
     def opening(self) -> Iterable[bytes]:
         """What tells this conversation from others: the system prompt and the first user message."""
         ...
@@ -275,15 +271,6 @@ class Request(Protocol):
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds, newest first; None where a real user message stands between them."""
-        ...
-
-    def calls(self) -> Iterator[ToolCall]:
-        """Every call of the history, in no certain order; its result may be left out. It costs less than the rounds."""
-        ...
-
-    def tools(self) -> Iterator[str | None]:
-        """The tool that each round calls, newest first; empty where it calls several, None for a real user message. It
-        costs less than the rounds."""
         ...
 
     def declares(self, name: str) -> bool:

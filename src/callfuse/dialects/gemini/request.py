@@ -15,7 +15,6 @@ from callfuse.dialects.gemini.answer import GeminiWriter
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.history import digest_of, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
@@ -41,13 +40,14 @@ _Response = tuple[int, int, Payload]
 hundreds in each request."""
 
 
-class GeminiRequest(ParsedBody):
+class GeminiRequest:
     """A parsed body, the bytes it came from, and the path it went to."""
 
     __slots__ = (
         "_contents",
         "_payload",
         "_wants_events",
+        "body",
         "choices",
         "is_array",
         "length",
@@ -60,8 +60,9 @@ class GeminiRequest(ParsedBody):
     continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
-        self.body = self._came = body
-        self._take(payload)
+        self.body = body
+        self._payload = payload
+        self._contents: Sequence[Any] = payload["contents"]
         self.length = len(self._contents)
         where = _TARGET.search(target)
         self.model = where[1] if where else ""
@@ -79,14 +80,6 @@ class GeminiRequest(ParsedBody):
             or get(config, "responseSchema")
             or get(config, "responseJsonSchema")
         )
-
-    def _take(self, payload: Payload) -> None:
-        self._payload = payload
-        self._contents: Sequence[Any] = payload["contents"]
-
-    def drop_parsed(self) -> None:
-        """Let go of the payload."""
-        del self._contents, self._payload
 
     def opening(self) -> Iterator[bytes]:
         """The system instruction and the first user message."""

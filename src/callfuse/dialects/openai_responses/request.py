@@ -29,7 +29,6 @@ from callfuse.dialects.openai_responses.items import (
     user_item,
 )
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
-from callfuse.dialects.parsed import ParsedBody
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
 from callfuse.model import MARKER, Round, ToolCall
 from callfuse.wire import Payload, sse
@@ -58,7 +57,7 @@ Recall = Mapping[str, Callable[[], ToolCall]]
 """Calls by their ids, each made anew when it is asked for."""
 
 
-class ResponsesRequest(ParsedBody):
+class ResponsesRequest:
     """A parsed body and the bytes it came from."""
 
     __slots__ = (
@@ -68,6 +67,7 @@ class ResponsesRequest(ParsedBody):
         "_payload",
         "_place",
         "begins_chain",
+        "body",
         "length",
         "model",
         "probe",
@@ -80,8 +80,10 @@ class ResponsesRequest(ParsedBody):
     choices: int = 1
 
     def __init__(self, body: bytes, payload: Payload) -> None:
-        self.body = self._came = body
-        self._take(payload)
+        self.body = body
+        spoken = payload.get("input", [])  # in a chain there need be none
+        self._payload = payload | {"input": spoken}
+        self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
         self.length = len(self._items)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is True
@@ -96,15 +98,6 @@ class ResponsesRequest(ParsedBody):
         self._known: Recall = {}
         self._known_turn = b""
         self.trail = Trail(stored=self.stored)
-
-    def _take(self, payload: Payload) -> None:
-        spoken = payload.get("input", [])  # in a chain there need be none
-        self._payload = payload | {"input": spoken}
-        self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
-
-    def drop_parsed(self) -> None:
-        """Let go of the payload."""
-        del self._items, self._payload
 
     @property
     def continuing(self) -> "ResponsesRequest":

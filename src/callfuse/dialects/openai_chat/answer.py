@@ -1,15 +1,19 @@
-"""Calls of OpenAI chat completions, put together from deltas or read from a whole body.
+"""Answers of OpenAI chat completions: the calls of streamed and whole ones, and the model's turn for the next request.
 
 The rules that naive code breaks: key by (choice, index); without an index by id, else a name opens a call, else the
 last call grows; an index that comes again with another id and a name is a new call; repeated ids and names are not
 appended, empty ones overwrite nothing; arguments may be null; a whole call may come in one chunk, with its finish
 reason; finish reasons may be repeated, followed by more deltas, or missing where `[DONE]` ends the answer.
+
+The turn holds everything that vendors want back as it came: reasoning in its three spellings, details with signatures,
+what a vendor added to a call. A part that cannot be put together again raises AskError.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import AskError, Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import message_at
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps, loads
@@ -19,6 +23,11 @@ CUTTING: Final = frozenset({"length", "content_filter"})
 
 _QUIET: Final[Sequence[Event]] = ()
 _OWN_KEYS: Final = frozenset({"index", "id", "type", "function"})
+_TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
+_LISTS: Final = ("annotations",)
+_READ_ELSEWHERE: Final = frozenset({"role", "tool_calls", "function_call"})
+_GROWING: Final = frozenset({"text", "summary", "data"})
+"""Strings of a reasoning detail that come in pieces."""
 
 
 class ChatReader(Reader):
@@ -135,40 +144,25 @@ def _is_complete(arguments: str) -> bool:
     return True
 
 
-def calls_of(message: Payload) -> tuple[ToolCall, ...]:
+def calls_of(message: Payload) -> list[ToolCall]:
     """The calls of a whole assistant message, of an answer or of a history."""
     parts = message.get("tool_calls") or ()
-    calls = [_call(part.get("id"), part.get("function")) for part in parts if isinstance(part, dict)]
-    if isinstance(part := message.get("function_call"), dict):
+    calls = [_call(part.get("id"), part.get("function")) for part in parts if type(part) is dict]
+    if type(part := message.get("function_call")) is dict:
         calls.append(_call("", part))
-    return tuple(calls)
-
-
-def tool_of(message: Payload) -> str | None:
-    """The one tool that the calls of `calls_of` are of: empty where they are of several, None where there are none."""
-    parts = message.get("tool_calls") or ()
-    names = [_named(part.get("function")) for part in parts if isinstance(part, dict)]
-    if isinstance(part := message.get("function_call"), dict):
-        names.append(_named(part))
-    if not names:
-        return None
-    return names[0] if names.count(names[0]) == len(names) else ""
-
-
-def _named(function: Any) -> str:
-    name = function.get("name") if isinstance(function, dict) else ""
-    return name if isinstance(name, str) else str(name or "")
+    return calls
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
+    """A call from its id and its function, which may be of any type or lack."""
     try:
         name, arguments = function["name"], function["arguments"]
     except (KeyError, TypeError):
         function = function if isinstance(function, dict) else {}
         name, arguments = function.get("name"), function.get("arguments")
-    if not isinstance(arguments, str):
+    if type(arguments) is not str:
         arguments = "" if arguments is None else dumps(arguments).decode()
-    return ToolCall(id_ if isinstance(id_, str) else "", name if isinstance(name, str) else str(name or ""), arguments)
+    return ToolCall(id_ if type(id_) is str else "", name if type(name) is str else str(name or ""), arguments)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
@@ -176,9 +170,74 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [
         WholeChoice(
             choice.get("index") or 0,
-            calls_of(choice.get("message") or {}),
+            tuple(calls_of(choice.get("message") or {})),
             cut=choice.get("finish_reason") in CUTTING,
         )
         for choice in payload.get("choices") or ()
         if isinstance(choice, dict)
     ]
+
+
+def turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message that the chunks of one choice come to."""
+    reader = ChatReader()
+    message: Payload = {"role": "assistant", "content": None}
+    for payload in payloads:
+        reader.read(payload)
+        for choice in payload.get("choices") or ():
+            for key, value in (choice.get("delta") or {}).items():
+                if value and key not in _READ_ELSEWHERE:
+                    _add(message, key, value)
+    calls = [
+        call.extra | {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reader.calls
+    ]
+    if _is_legacy(payloads):
+        message["function_call"] = calls[0]["function"]
+    else:
+        message["tool_calls"] = calls
+    return dumps(message)
+
+
+def turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, without the keys that say nothing."""
+    return message_at(body, ("choices", 0, "message"))
+
+
+def _is_legacy(payloads: Sequence[Payload]) -> bool:
+    """Whether the call came as the legacy `function_call`."""
+    return any(
+        (choice.get("delta") or {}).get("function_call")
+        for payload in payloads
+        for choice in payload.get("choices") or ()
+    )
+
+
+def _add(message: Payload, key: str, value: Any) -> None:
+    """Add one delta's value to the message."""
+    if key in _TEXTS and isinstance(value, str):
+        message[key] = (message.get(key) or "") + value
+    elif key in _LISTS and isinstance(value, list):
+        message.setdefault(key, []).extend(value)
+    elif key == "reasoning_details" and isinstance(value, list):
+        details: list[Payload] = message.setdefault(key, [])
+        for detail in value:
+            _add_detail(details, detail)
+    else:
+        raise AskError(f"delta.{key}")
+
+
+def _add_detail(details: list[Payload], new: Any) -> None:
+    """Grow the reasoning detail of the same index and type, or begin one."""
+    if not isinstance(new, dict):
+        raise AskError("delta.reasoning_details")
+    same = ("index", "type", "id") if "index" not in new else ("index", "type")
+    last = details[-1] if details else None
+    if last is None or any(last.get(key) != new.get(key) for key in same):
+        details.append(dict(new))
+        return
+    for key, value in new.items():
+        if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str):
+            last[key] += value
+        elif value is not None:
+            last[key] = value

@@ -1,26 +1,42 @@
-"""Continue a client's stream of chat completion chunks after calls have been withheld.
+"""Write a client's chat completion on after calls have been withheld, streamed in chunks or whole.
 
 What is written has the stream's own id, created, model and fingerprint. Frames of the next answer take these too, lose
-their role, and their text begins after a blank line where text went before. Every chunk is changed surgically.
+their role, and their text begins after a blank line where text went before. Bytes that need no change stay.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from callfuse.dialects.base import Block, Entry, Frame, OpenCall
-from callfuse.dialects.openai_chat.reasoning import is_signed, stood_in, without_reasoning
-from callfuse.dialects.thought_signatures import stand_ins
+from callfuse.dialects.edits import (
+    append_to_string,
+    break_before,
+    edit_event,
+    lower_index,
+    prepend_to_string,
+    raw_at,
+    remove_elements,
+)
+from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
-from callfuse.wire.jsontext import Edit, apply, dumps
+from callfuse.wire.jsontext import Edit, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 DONE: Final = b"[DONE]"
 OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop"})
 """Finish reasons that a block replaces; `length`, `content_filter` and the like stay."""
+REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+"""Keys of a message that hold reasoning, which no other model takes back."""
+REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
+"""Types of content parts that do."""
 
 Path = tuple[str | int, ...]
+
+
+def _usage(*, summed: bool) -> Usage:
+    """OpenAI's names for token counts."""
+    return Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
 
 
 class ChatWriter:
@@ -37,7 +53,7 @@ class ChatWriter:
         self._details_due = True
         self._called: set[int] = set()
         self._foreign = False
-        self._usage = Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
+        self._usage = _usage(summed=summed)
 
     @property
     def may_continue(self) -> bool:
@@ -75,7 +91,7 @@ class ChatWriter:
                 continue
             self._see_head(frame.payload)
             edits = list(_without(frame, withheld))
-            edits += [Edit((*path, "extra_content"), stood_in) for path in unsigned.get(id(frame), ())]
+            edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
             parts = frame.payload.get("choices") or ()
             for place in ends.get(at, ()):
                 choice = parts[place]
@@ -84,7 +100,7 @@ class ChatWriter:
                 if left.pop(number, None):
                     if (choice.get("delta") or {}).get("content") and not self._structured:
                         path = ("choices", place, "delta", "content")
-                        edits.append(Edit(path, partial(_before_text, block.text)))
+                        edits.append(Edit(path, append_to_string(block.text)))
                     else:
                         pieces.append(self._text(number, block.text))
                 if (choice.get("finish_reason") or "stop") in OWN_REASONS:
@@ -132,7 +148,7 @@ class ChatWriter:
             edits += self._spliced(("choices", place, "delta"), choice)
         if payload.get("choices") and self._is_hollow(payload, edits):
             return b""
-        return sse.with_data(frame, apply(sse.data(frame) or b"{}", edits))
+        return edit_event(frame, edits)
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The text, the finish and the end, where no further answer comes."""
@@ -163,7 +179,7 @@ class ChatWriter:
             self._called.add(number)
         if isinstance(delta.get("content"), str) and delta["content"] and number in self._break_due:
             self._break_due.discard(number)
-            edits.append(Edit((*path, "content"), _after_blank_line))
+            edits.append(Edit((*path, "content"), break_before))
         return edits
 
     def _text(self, choice: int, text: str) -> bytes:
@@ -186,9 +202,7 @@ class ChatWriter:
     def _edited(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
         if frame.payload:
             self.sent(frame.payload)
-        if not edits:
-            return frame.raw
-        return sse.with_data(frame.raw, apply(sse.data(frame.raw) or b"{}", edits))
+        return edit_event(frame.raw, edits)
 
     def _is_hollow(self, payload: Payload, edits: Sequence[Edit]) -> bool:
         """Whether a chunk says nothing any more once the edits are made."""
@@ -246,7 +260,7 @@ def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
             if entry.call in withheld:
                 yield Edit(entry.path, None)
             elif shift and entry.call.numbered:
-                yield Edit((*entry.path, "index"), partial(_lower, shift))
+                yield Edit((*entry.path, "index"), lower_index(shift))
 
 
 def _copies(payload: Payload, path: Path) -> Iterable[Edit]:
@@ -256,13 +270,87 @@ def _copies(payload: Payload, path: Path) -> Iterable[Edit]:
         yield Edit((*path, "message", "tool_calls"), b"null")
 
 
-def _lower(by: int, index: bytes) -> bytes:
-    return str(int(index) - by).encode()
+def thin_whole(
+    body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block], *, structured: bool
+) -> bytes:
+    """The answer without the calls at (choice, place); a blocked choice says why, and stops."""
+    edits: list[Edit] = []
+    payload = loads(body)
+    for at, choice in enumerate(payload["choices"]):
+        path = ("choices", at)
+        message = choice["message"]
+        calls = message.get("tool_calls") or ()
+        listed = len(calls)
+        gone = [place for where, place in withheld if where == at]
+        edits += remove_elements((*path, "message", "tool_calls"), [at for at in gone if at < listed], listed)
+        signed, withheld_here = [is_signed(call) for call in calls], [place in gone for place in range(listed)]
+        chosen = survivor_without(signed, withheld_here, str(payload.get("model") or ""))
+        if chosen is not None:
+            edits.append(Edit((*path, "message", "tool_calls", chosen, "extra_content"), add_stand_in))
+        if any(place >= listed for place in gone):
+            edits.append(Edit((*path, "message", "function_call"), None))
+        if block := blocks.get(at):
+            key = "refusal" if structured else "content"
+            edits.append(Edit((*path, "message", key), append_to_string(block.text)))
+            if choice.get("finish_reason") in OWN_REASONS:
+                edits.append(Edit((*path, "finish_reason"), dumps(block.finish or "stop")))
+    return apply(body, edits)
 
 
-def _before_text(text: str, content: bytes) -> bytes:
-    return content[:-1] + dumps(f"\n\n{text}")[1:]
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
+    """The second answer with the first one's identity, its text in front, and the usage of both."""
+    one: Payload = loads(first)
+    if foreign:
+        second = _with_reasoning_of(first, second, str(one.get("model") or ""))
+    other: Payload = loads(second)
+    edits = [Edit((key,), raw_at(first, (key,))) for key in HEAD if key in one and key in other]
+    content = one["choices"][0]["message"].get("content")
+    if isinstance(content, str) and content:
+        edits.append(Edit(("choices", 0, "message", "content"), prepend_to_string(content)))
+    if total := _usage(summed=summed).of_both(one.get("usage"), other.get("usage")):
+        edits.append(Edit(("usage",), dumps(total)))
+    return apply(second, edits)
 
 
-def _after_blank_line(text: bytes) -> bytes:
-    return b'"\\n\\n' + text[1:]
+def _with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
+    """The second answer, another model's, with the reasoning of the first in place of its own."""
+    path = ("choices", 0, "message")
+    edits = [*without_reasoning(loads(second)["choices"][0]["message"], path, reader)]
+    edits += [Edit((*path, key), raw) for key in REASONING if (raw := raw_at(first, (*path, key)))]
+    return apply(second, edits)
+
+
+def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
+    """The edits that make a message fit for the model named `reader`; `begins`: its first call is its answer's."""
+    for key in REASONING:
+        if key in message:
+            yield Edit((*path, key), None)
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    gone = [at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("type") in REASONING_PARTS]
+    if gone and len(gone) == len(parts):
+        yield Edit((*path, "content"), b"null")
+    else:
+        yield from (Edit((*path, "content", at), None) for at in gone)
+    calls: Sequence[Any] = message.get("tool_calls") or ()
+    for at, call in enumerate(calls):
+        place = (*path, "tool_calls", at, "extra_content")
+        signed = isinstance(call, dict) and is_signed(call)
+        if begins and at == 0 and are_demanded(reader, in_use=signed):
+            yield Edit(place, add_stand_in)
+        elif signed:
+            yield Edit(place, None)
+
+
+def is_signed(call: Payload) -> bool:
+    """Whether a call, or what a vendor added to it, carries Gemini's thought signature."""
+    extra = call.get("extra_content")
+    google = extra.get("google") if isinstance(extra, dict) else None
+    return isinstance(google, dict) and bool(google.get("thought_signature"))
+
+
+def add_stand_in(extra: bytes) -> bytes:
+    """What a vendor added to a call, with the stand-in for a thought signature."""
+    value: Payload = (loads(extra) if extra else None) or {}
+    google: Payload = value.get("google") or {}
+    return dumps(value | {"google": google | {"thought_signature": STAND_IN}})
