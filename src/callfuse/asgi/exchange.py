@@ -24,13 +24,14 @@ from callfuse.conversations.notes import note_keys, notes_for
 from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Continuation, Continuing, Dialect, Request
 from callfuse.guard.judge import Judge
+from callfuse.guard.observer import Observer
 from callfuse.guard.record import Record
-from callfuse.guard.tap import StreamTap, WholeTap
 from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.ladder import OnLoopError, Verdict, wanted, warned
 from callfuse.policy.settings import LoopSettings, Rung
+from callfuse.wire import WHOLE
 
 OnLoop = Callable[[LoopEvent], Any]
 """Sees each verdict before it is carried out, sync or async. None keeps it; a rung's name, or `allow`, changes it."""
@@ -125,7 +126,7 @@ class Exchange:
         self._notes: tuple[tuple[ToolCall, str], ...] = ()
         self._mark = dialect.call_mark
         self._shape: Shape | None = None
-        self._tap: StreamTap | WholeTap | None = None
+        self._tap: Observer | None = None
         self._idle = False
         self._end: bytes | tuple[bytes, ...] = b""
         self._continuing = follower = request.continuing
@@ -267,14 +268,12 @@ class Exchange:
         self._host.counts.add("not_watched", shape.unreadable)
         return None
 
-    def _tap_for(self, shape: Shape) -> StreamTap | WholeTap:
+    def _tap_for(self, shape: Shape) -> Observer:
         """The watcher for an answer that comes so; of a stream that never speaks of a call it takes none."""
         judge = None if self._is_healthy else self._judge
-        if shape.stream:
-            return StreamTap(self._dialect, self._request, self._host.settings, judge, shape.stream)
-        return WholeTap(self._dialect, self._request, self._host.settings, judge)
+        return Observer(self._dialect, self._request, self._host.settings, judge, shape.stream or WHOLE)
 
-    async def _send_last(self, tap: StreamTap | WholeTap, message: Message) -> None:
+    async def _send_last(self, tap: Observer, message: Message) -> None:
         """The last message of an answer: what it has brought is kept before the client can come back."""
         try:
             if last := message.get("body", b""):

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.abc
 
+from callfuse import wire
 from callfuse.asgi import headers
 from callfuse.asgi.address import addressed
 from callfuse.asgi.body import RequestBody
@@ -17,11 +18,10 @@ from callfuse.asgi.shape import WHOLE, Shape, is_success, shape_of
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.dialects.base import Dialect, Request
-from callfuse.guard.guard import StreamGuard
+from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import Record
-from callfuse.guard.step import Ask, Guard
-from callfuse.guard.whole import WholeGuard
+from callfuse.guard.step import Ask
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 
@@ -144,10 +144,7 @@ class GuardedExchange:
             await self._send(message)
         else:
             self._shape = shape
-            if shape.stream:
-                self._guard = StreamGuard(self._dialect, self._request, self._judge, shape.stream)
-            else:
-                self._guard = WholeGuard(self._dialect, self._request, self._judge)
+            self._guard = Guard(self._dialect, self._request, self._judge, shape.stream or wire.WHOLE)
             await self._client.start(message, at_once=shape.stream is not None)
 
     async def _take(self, guard: Guard, message: Message) -> None:

@@ -21,7 +21,7 @@ from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
-from callfuse.stores.opening import opened
+from callfuse.stores import open_ledger
 from callfuse.wire.jsontext import NotJSON, apply, loads
 
 MOST_DIGITS = 19
@@ -55,7 +55,7 @@ class CallFuseMiddleware:
         self.counts = Counts()
         self._owns_store = store is None or isinstance(store, str)
         if store is None or isinstance(store, str):
-            store = opened(
+            store = open_ledger(
                 resolved.config.store,
                 max_lanes=settings.max_sessions,
                 ttl_s=TIMES_KEPT * settings.ttl_seconds,

@@ -10,8 +10,7 @@ from typing import Any, TypeGuard
 from callfuse.dialects import recognise_answer, recognise_request
 from callfuse.dialects.base import Request
 from callfuse.model import ToolCall
-from callfuse.offline.formats.format import Conversation, label_of
-from callfuse.offline.run import BadRecord
+from callfuse.offline.runs import BadRecord, Conversation, label_of
 from callfuse.wire.jsontext import dumps
 
 
