@@ -5,9 +5,9 @@ are none.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from callfuse.dialects.base import Dialect, OpenCall, Remembered, Request, What, remembering
+from callfuse.dialects.base import Dialect, OpenCall, Remembered, What, remembering
 from callfuse.guard.growth import Growth, growth_in, lengths_of
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import Record
@@ -21,6 +21,12 @@ TRIES: Final = 4
 """So many chunks are looked at for one that the next is like, and no more where none is."""
 MOST: Final = 64
 """Calls of one answer among which such chunks are looked for."""
+
+
+class Asked(Protocol):
+    """What of a request counts here, which may have been dropped: how many choices are asked for."""
+
+    choices: int
 
 
 class StreamTap:
@@ -55,7 +61,7 @@ class StreamTap:
     )
 
     def __init__(
-        self, dialect: Dialect, request: Request, settings: LoopSettings, judge: Judge | None, form: Format = EVENTS
+        self, dialect: Dialect, request: Asked, settings: LoopSettings, judge: Judge | None, form: Format = EVENTS
     ) -> None:
         self._choices = request.choices
         self._settings = settings
@@ -155,7 +161,7 @@ class WholeTap:
 
     __slots__ = ("_choices", "_chunks", "_dialect", "_judge", "_left", "_settings")
 
-    def __init__(self, dialect: Dialect, request: Request, settings: LoopSettings, judge: Judge | None) -> None:
+    def __init__(self, dialect: Dialect, request: Asked, settings: LoopSettings, judge: Judge | None) -> None:
         self._choices = request.choices
         self._dialect = dialect
         self._settings = settings
