@@ -3,10 +3,11 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/ready
+PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint type bench fuzz clean
+.PHONY: help setup demo serve quick test lint type bench fuzz clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -19,8 +20,11 @@ demo: $(READY) ## Watch a loop being caught, all on this machine, no key (ARGS=-
 serve: $(READY) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (ARGS=... for more options)
 	$(BIN)/callfuse serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(ARGS)
 
-test: lint type ## Check everything: lint, types, and every test
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+quick: $(READY) ## Run the fast tests, with few examples each: under a minute on two cores
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow' $(ARGS)
+
+test: lint type ## Check everything: lint, types, and every test; under six minutes on two cores
+	$(PYTEST) $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -31,8 +35,8 @@ type: $(READY) ## Check types
 bench: $(READY) ## Run every program of benchmarks/; some minutes, on a quiet machine
 	@for program in $(PROGRAMS); do printf "\n%s\n" $$program && $(BIN)/python -m $$program || exit 1; done
 
-fuzz: $(READY) ## Look ten times as far for a broken law
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/laws $(ARGS)
+fuzz: $(READY) ## Search every property, the laws included, with hundreds of new examples; takes long
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m hypothesis --timeout 3600 $(ARGS)
 
 clean: ## Remove everything that was made, .venv included
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist; find . -name __pycache__ -prune -exec rm -rf {} +

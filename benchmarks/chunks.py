@@ -4,8 +4,10 @@
 
 An app sends the same chunks to a `send` that does nothing: bare, under callfuse, under callfuse disabled, and under a
 middleware that parses and writes each chunk anew, as a naive guard would. The runs are interleaved; the figures are
-medians. `held` is a stream of suspects until their verdicts, for comparison: it is rare. `whole` is the exchange from
-request to settled answer, by its chunks: where each chunk is a call of its own, keeping the call is in it.
+medians. In rows named `call` the chunks differ in their piece of the arguments only; `padded` ones, and those of
+openai-responses, which are numbered, differ in more. `held` is a stream of suspects until their verdicts, for
+comparison: it is rare. `whole` is the exchange from request to settled answer, by its chunks: where each chunk is a
+call of its own, keeping the call is in it.
 """
 
 import argparse
@@ -16,11 +18,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from benchmarks.driving import ASGIApp, Message, Receive, Scope, Send, scope_of, timed
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.testing.script import Answer, Call, VendorRequest
-from callfuse.testing.turn import Turn
-from callfuse.testing.vendor import DIALECTS
+from callfuse.testing import Answer, Call, ScriptedVendor
 
 TEXT_US = 0.8
 CALL_US = 3.0
@@ -48,11 +48,12 @@ class Stream(NamedTuple):
     content_type: bytes = b"text/event-stream"
 
 
-def chat_chunks(deltas: Sequence[object], *, finish: str) -> list[bytes]:
-    """OpenAI chat completion chunks."""
+def chat_chunks(deltas: Sequence[object], *, finish: str, padded: bool = False) -> list[bytes]:
+    """OpenAI chat completion chunks; with a padding of random length in each, as OpenAI writes them, where wished."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1760000000, "model": "gpt-test"}
     bodies = [head | {"system_fingerprint": "fp_1", "choices": [{"index": 0, "delta": d, "logprobs": None,
-              "finish_reason": None}]} for d in deltas]  # fmt: skip
+              "finish_reason": None}]} | ({"obfuscation": "aZ3kQ9xY"[: at * 5 % 8 + 1]} if padded else {})
+              for at, d in enumerate(deltas)]  # fmt: skip
     bodies.append(head | {"choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": finish}]})
     return [*events(bodies), b"data: [DONE]\n\n"]
 
@@ -62,15 +63,28 @@ def call_deltas(count: int) -> list[object]:
     function = {"name": TOOL, "arguments": ""}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
     first: object = {"role": "assistant", "content": None, "tool_calls": [call]}
-    pieces = ['{"text": "', *["some words "] * (count - 2), '"}']
+    pieces = ['{"text": "', *(json.dumps(words(at))[1:-1] for at in range(count - 2)), '"}']
     return [first, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)]
+
+
+def words(at: int) -> str:
+    """What is written in the piece of this number: no two are the same, and every eighth ends a line."""
+    return f"words {at:<4}{chr(10) if at % 8 == 7 else ' '}"
 
 
 def scripted(dialect: str, answer: Answer, piece_chars: int) -> list[bytes]:
     """An answer as the scripted vendor streams it."""
-    asked = VendorRequest(number=1, dialect=dialect, path=PATHS[dialect], headers={}, body={}, raw=b"")
-    (vendor,) = (vendor for vendor in DIALECTS if vendor.name == dialect)
-    return list(vendor.frames(Turn(asked, (answer,), piece_chars)))
+    path, chunks = PATHS[dialect], []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": request(path), "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message.get("body"):
+            chunks.append(message["body"])
+
+    asyncio.run(ScriptedVendor([answer], piece_chars=piece_chars, judge=False)(scope_of(path), receive, send))
+    return chunks
 
 
 def gemini_payloads(parts: Sequence[object]) -> list[object]:
@@ -85,9 +99,9 @@ def gemini_payloads(parts: Sequence[object]) -> list[object]:
 
 def gemini_pieces(count: int) -> list[object]:
     """One call of Gemini in so many pieces of arguments."""
-    piece = {"jsonPath": "$.text", "stringValue": "some words ", "willContinue": True}
-    grows = {"functionCall": {"partialArgs": [piece], "willContinue": True}}
-    return [{"functionCall": {"name": TOOL, "willContinue": True}}, *[grows] * (count - 2), {"functionCall": {}}]
+    pieces = [{"jsonPath": "$.text", "stringValue": words(at), "willContinue": True} for at in range(count - 2)]
+    grown = [{"functionCall": {"partialArgs": [piece], "willContinue": True}} for piece in pieces]
+    return [{"functionCall": {"name": TOOL, "willContinue": True}}, *grown, {"functionCall": {}}]
 
 
 def events(payloads: Iterable[object], end: bytes = b"\n\n") -> list[bytes]:
@@ -103,23 +117,26 @@ def array(payloads: Iterable[object], indent: int | None) -> list[bytes]:
 
 def streams(count: int) -> dict[str, Stream]:
     """Streams of so many chunks by name."""
-    words = [f" word{n % 7}" for n in range(count)]
-    text = Answer(text="".join(words))
-    call = Answer(calls=[Call(TOOL, {"text": "some words " * count})])
+    said = [f" word{n % 7}" for n in range(count)]
+    text = Answer(text="".join(said))
+    call = Answer(calls=[Call(TOOL, {"text": "".join(map(words, range(count)))})])
     calls = [Call(TOOL, {"path": f"src/file_{n}.py", "text": "some words to be written"}) for n in range(count)]
     chat, lines = PATHS["openai-chat"], b"application/x-ndjson"
     found = {
-        "openai-chat text": Stream(chat, chat_chunks([{"content": word} for word in words], finish="stop"), TEXT_US),
+        "openai-chat text": Stream(chat, chat_chunks([{"content": word} for word in said], finish="stop"), TEXT_US),
         "openai-chat call": Stream(chat, chat_chunks(call_deltas(count), finish="tool_calls"), CALL_US),
+        "openai-chat call, padded": Stream(
+            chat, chat_chunks(call_deltas(count), finish="tool_calls", padded=True), CALL_US
+        ),
     }
     for dialect in ("openai-responses", "anthropic", "cohere-v2"):
-        found[f"{dialect} text"] = Stream(PATHS[dialect], scripted(dialect, text, len(words[0])), TEXT_US)
-        found[f"{dialect} call"] = Stream(PATHS[dialect], scripted(dialect, call, len("some words ")), CALL_US)
+        found[f"{dialect} text"] = Stream(PATHS[dialect], scripted(dialect, text, len(said[0])), TEXT_US)
+        found[f"{dialect} call"] = Stream(PATHS[dialect], scripted(dialect, call, len(words(0))), CALL_US)
     for kind, answer, goal_us in (("text", text, TEXT_US), ("whole calls", Answer(calls=calls), CALL_US)):
-        found[f"ollama {kind}"] = Stream(PATHS["ollama"], scripted("ollama", answer, len(words[0])), goal_us, lines)
+        found[f"ollama {kind}"] = Stream(PATHS["ollama"], scripted("ollama", answer, len(said[0])), goal_us, lines)
     wholes: list[object] = [{"functionCall": {"name": one.name, "args": one.arguments}} for one in calls]
     for kind, parts, goal_us in (
-        ("text", [{"text": word} for word in words], TEXT_US),
+        ("text", [{"text": word} for word in said], TEXT_US),
         ("whole calls", wholes, CALL_US),
         ("partialArgs", gemini_pieces(count), CALL_US),
     ):
@@ -211,21 +228,6 @@ def naive(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, sender)
 
     return wrapped
-
-
-async def timed(app: ASGIApp, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> float:
-    """Seconds of CPU time that one exchange takes."""
-    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "root_path": ""}
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Message) -> None:
-        """The server's end, which costs nothing here."""
-
-    begin = time.process_time()
-    await app(scope, receive, send)
-    return time.process_time() - begin
 
 
 async def medians(

@@ -17,14 +17,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import count, islice, pairwise
+from itertools import count, islice
 from typing import Final, NamedTuple
 
-from callfuse.detect import Engine, is_healthy
-from callfuse.detect.similarity import alike
-from callfuse.model import Result, Round, Timeline, ToolCall
-from callfuse.model.outcomes import outcome_of
-from callfuse.policy.settings import LoopSettings
+from benchmarks import inside
+from benchmarks.inside import Decision, Moment
 
 GOALS_US: Final = {10: 60.0, 100: 200.0, 1000: 2000.0}
 """For a decision at so many rounds."""
@@ -33,19 +30,8 @@ ALIKE_US: Final = 200.0
 GLANCE_US: Final = 5.0
 """For a look at a healthy history of two rounds."""
 
-ALL: Final = LoopSettings.model_validate(
-    {
-        "similarity_threshold": 0.9,
-        "max_calls": 10**6,
-        "max_calls_of_tool": 10**6,
-        "max_weighted_calls": 10**9,
-        "detectors": {"stagnation": True},
-    }
-)
-DEFAULTS: Final = LoopSettings()
 RUNS: Final = 51
 """Decisions of which the median counts."""
-TOOLS: Final = frozenset({"search", "read_file", "run"})
 RESULT: Final = "The quick brown fox jumps over the lazy dog while the build goes on. " * 10
 
 
@@ -65,59 +51,23 @@ KINDS: Final = {
 }
 
 
-def calls_of(kind: Kind, rounds: int) -> list[ToolCall]:
-    """The calls of a timeline, oldest first, and one that is pending, as a request brings them."""
-    names = sorted(TOOLS)
-    made = []
+def made(kind: Kind, rounds: int) -> list[tuple[str, str, str]]:
+    """Tool, arguments and result of the calls of a timeline, oldest first, and of one that is pending."""
+    names = sorted(inside.TOOLS)
+    found = []
     for at in range(rounds + 1):
         arguments = json.dumps({"query": kind.query(at), "limit": 10, "language": "en"})
-        outcome = outcome_of(f"{'abcdefghij'[kind.result(at) % 10] * (kind.result(at) + 1)}: {RESULT}")
-        made.append(ToolCall(f"call_{at}", names[kind.tool(at)], arguments, outcome=outcome))
-    return made
+        result = f"{'abcdefghij'[kind.result(at) % 10] * (kind.result(at) + 1)}: {RESULT}"
+        found.append((names[kind.tool(at)], arguments, result))
+    return found
 
 
-def histories(calls: list[ToolCall], *, fresh: bool) -> Iterator[tuple[list[Round], ToolCall]]:
-    """The same history again and again, newest first, each time in new rounds, or of new calls, too."""
-    while True:
-        own = calls
-        if fresh:
-            own = [ToolCall(one.id, one.name, one.arguments, outcome=one.outcome) for one in calls]
-        yield [Round((one,), 2 * at) for at, one in enumerate(own[:-1])][::-1], own[-1]
-
-
-def hold(rounds: list[Round], _pending: ToolCall) -> None:
-    """Whether any call is suspect."""
-    next(engine_of(rounds).suspects(), None)
-
-
-def verdict(rounds: list[Round], pending: ToolCall) -> None:
-    """What is found in a round."""
-    engine_of(rounds).judge_round([pending])
-
-
-def both(rounds: list[Round], pending: ToolCall) -> None:
-    """The decisions of an exchange."""
-    engine = engine_of(rounds)
-    next(engine.suspects(), None)
-    engine.judge_round([pending])
-
-
-def engine_of(rounds: list[Round]) -> Engine:
-    """All detectors over a timeline."""
-    return Engine(Timeline(rounds, declares=TOOLS.__contains__), ALL)
-
-
-def glance(rounds: list[Round], _pending: ToolCall) -> None:
-    """What a healthy request pays."""
-    is_healthy(Timeline(rounds, declares=TOOLS.__contains__), DEFAULTS)
-
-
-def timed(work: Callable[[list[Round], ToolCall], None], source: Iterator[tuple[list[Round], ToolCall]]) -> float:
-    """Microseconds of one piece of work, the median of some; what each works on is made just before."""
+def timed(decision: Decision, source: Iterator[Moment]) -> float:
+    """Microseconds of one decision, the median of some; what each works on is made just before."""
     found = []
-    for rounds, pending in islice(source, RUNS):
+    for moment in islice(source, RUNS):
         begin = time.process_time_ns()
-        work(rounds, pending)
+        decision(moment)
         found.append(time.process_time_ns() - begin)
     return statistics.median(found) / 1000
 
@@ -129,12 +79,10 @@ def likeness(size: int) -> Callable[[], float]:
     def once() -> float:
         words = "some words that are to be written to a file, " * (size // 45)
         texts = [json.dumps({"path": "a.py", "text": f"{next(numbers)} {words} {next(numbers)}"}) for _ in range(200)]
-        calls = [ToolCall("", "write", text, result=Result("")) for text in texts]
-        _ = [call.signature for call in calls]
+        compare = inside.comparison(texts)
         begin = time.process_time()
-        for one, other in pairwise(calls):
-            alike(one, other, ALL)
-        return (time.process_time() - begin) / (len(calls) - 1) * 1e6
+        compare()
+        return (time.process_time() - begin) / (len(texts) - 1) * 1e6
 
     return once
 
@@ -148,16 +96,15 @@ def measurements() -> dict[str, Row]:
     found: dict[str, Row] = {}
     for name, kind in KINDS.items():
         for rounds, goal in GOALS_US.items():
-            calls = calls_of(kind, rounds)
-            _ = [one.signature for one in calls]
+            calls = inside.calls_of(made(kind, rounds))
             for form in ("known", "fresh"):
-                source = histories(calls, fresh=form == "fresh")
-                works = (hold, verdict, both)
+                source = inside.moments(calls, fresh=form == "fresh")
+                works = (inside.hold, inside.verdict, inside.both)
                 measures = {work.__name__: partial(timed, work, source) for work in works}
                 found[f"{name}, {rounds} rounds, {form}"] = goal, measures
     for rounds in (2, 12):
-        source = histories(calls_of(KINDS["healthy"], rounds), fresh=True)
-        found[f"glance, {rounds} rounds"] = GLANCE_US * rounds / 2, {"glance": partial(timed, glance, source)}
+        source = inside.moments(inside.calls_of(made(KINDS["healthy"], rounds)), fresh=True)
+        found[f"glance, {rounds} rounds"] = GLANCE_US * rounds / 2, {"glance": partial(timed, inside.glance, source)}
     found["likeness of 8 KB"] = ALIKE_US, {"likeness": likeness(8192)}
     return found
 

@@ -1,18 +1,20 @@
 """What a healthy request costs beyond the bare app, against one orjson parse of its body.
 
-    python -m benchmarks.histories [--rounds 101] [--tools 5] [--mode chance_then_block]
+    python -m benchmarks.histories [--rounds 101] [--messages 4 20 200 400]
 
-In process: the added time is reading the request, finding its lane and timeline, and keeping what the answer brings.
-Every other message of the history is a result of 3 KB. Four rows for each request:
+In process, under the default settings: the added time is reading the request, finding its lane and timeline, and
+keeping what the answer brings. Every other message of the history is a result of 3 KB. Rows for each request:
 
-    call     it goes on a session, and the app answers with a call
-    text     it goes on a session, and the app answers with a text
-    user     it goes on a session in which the user has just spoken, and the app answers with a text
-    first    nothing is known of its session, as after a restart, and the app answers with a text: errors are looked for
-             in the whole history, in all results where one tool has several rounds in a row (`--tools 1`)
+    first          nothing is known of its session; the app answers with a text
+    restart        the same, as the second request of a middleware that has just been made; a text
+    second         it goes on after a request of which nothing was known; a text
+    later, call    it goes on a session, and the app answers with a call
+    later, text    it goes on a session, and the app answers with a text
+    later, user    it goes on a session in which the user has just spoken, and the app answers with a text
 
-A session that goes on has had a dozen requests before, each with the rounds of the one before it. The app answers
-whole. The runs are interleaved; the figures are medians of CPU time.
+`one tool` has made all calls, else five tools have by turns. A session that goes on has had a dozen requests before,
+each with the rounds of the one before it. The app answers whole. The runs are interleaved; the figures are medians of
+CPU time. The goal is for 200 messages.
 """
 
 import argparse
@@ -21,21 +23,42 @@ import json
 import statistics
 import time
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from benchmarks.chunks import timed
+from benchmarks.driving import Message, Receive, Scope, Send, timed
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.types import Message, Receive, Scope, Send
+
+GOAL: Final = 2.6
+"""Parses of the body."""
 
 RESULT = "The quick brown fox jumps over the lazy dog while the build goes on. " * 44
 """A result of 3 KB."""
 
 EARLIER = 12
-"""Requests of a session before the one that is measured."""
+"""Requests of a session before a later one."""
 
 SPOKEN = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks. And the other one?"}]
+
+
+class Row(NamedTuple):
+    """What is known of a session, and what comes next in it."""
+
+    earlier: int = 0
+    spoken: bool = False
+    calls: bool = False
+    restarted: bool = False
+
+
+ROWS: Final = {
+    "first": Row(),
+    "restart": Row(restarted=True),
+    "second": Row(earlier=1),
+    "later, call": Row(EARLIER, calls=True),
+    "later, text": Row(EARLIER),
+    "later, user": Row(EARLIER, spoken=True),
+}
 
 
 class Wire(Protocol):
@@ -130,46 +153,58 @@ class App:
         await send({"type": "http.response.body", "body": self.answer, "more_body": False})
 
 
-async def measured(wire: Wire, rounds: int, row: str, options: argparse.Namespace) -> tuple[int, float, float]:
-    """Bytes of the request, and median seconds: what callfuse adds to it, and one orjson parse."""
-    app, kinds = App(), options.tools
-    guarded = CallFuseMiddleware(app, {"tool_call_loop": {"mode": options.mode}})
-    times: tuple[list[float], list[float], list[float]] = ([], [], [])
+class Figures(NamedTuple):
+    """Bytes of a request; median seconds of what callfuse adds to it, and of one orjson parse."""
+
+    size: int
+    added_s: float
+    parse_s: float
+
+
+async def measured(wire: Wire, history: int, kinds: int, row: Row, rounds: int) -> Figures:
+    """The figures of a request whose history has so many rounds of so many tools."""
+    app = App()
+    guarded = CallFuseMiddleware(app, {})
+    bare_s, guarded_s, parse_s = [], [], []
     before = [
-        (wire.body(at, kinds, spoken=False), wire.answer(at, kinds)) for at in range(max(0, rounds - EARLIER), rounds)
+        (wire.body(at, kinds, spoken=False), wire.answer(at, kinds))
+        for at in range(max(0, history - row.earlier), history)
     ]
-    if row == "user":
-        before.append((wire.body(rounds, kinds, spoken=False), wire.answer(None, kinds)))
-    body = wire.body(rounds, kinds, spoken=row == "user")
-    for at in range(options.rounds):
+    if row.spoken:
+        before.append((wire.body(history, kinds, spoken=False), wire.answer(None, kinds)))
+    body = wire.body(history, kinds, spoken=row.spoken)
+    for at in range(rounds):
         headers = [(b"x-callfuse-session-id", b"%d" % at)]
-        for earlier, answer in before if row != "first" else ():
+        if row.restarted:
+            guarded = CallFuseMiddleware(app, {})
+            await timed(guarded, wire.path, wire.body(1, kinds, spoken=False))  # what is worked out once a start
+        for earlier, answer in before:
             app.answer = answer
             await timed(guarded, wire.path, earlier, headers)
-        app.answer = wire.answer(rounds if row == "call" else None, kinds)
-        times[0].append(await timed(app, wire.path, body, headers))
-        times[1].append(await timed(guarded, wire.path, body, headers))
+        app.answer = wire.answer(history if row.calls else None, kinds)
+        bare_s.append(await timed(app, wire.path, body, headers))
+        guarded_s.append(await timed(guarded, wire.path, body, headers))
         begin = time.process_time()
         orjson.loads(body)
-        times[2].append(time.process_time() - begin)
-    bare_s, guarded_s, parse_s = (statistics.median(values) for values in times)
-    return len(body), guarded_s - bare_s, parse_s
+        parse_s.append(time.process_time() - begin)
+    median = statistics.median
+    return Figures(len(body), median(guarded_s) - median(bare_s), median(parse_s))
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=101)
-    parser.add_argument("--tools", type=int, default=5)
-    parser.add_argument("--mode", default="chance_then_block")
+    parser.add_argument("--messages", type=int, nargs="+", default=[4, 20, 200, 400])
     options = parser.parse_args(arguments)
-    print(f"{'request':<34}{'body KB':>9}{'parse us':>10}{'added us':>10}   added / parse")
+    print(f"{'request':<48}{'body KB':>9}{'parse us':>10}{'added us':>10}   added / parse")
     wires: tuple[Wire, ...] = (Chat(), Messages())
-    for messages, wire, row in product((4, 20, 200, 400), wires, ("call", "text", "user", "first")):
-        size, added_s, parse_s = asyncio.run(measured(wire, messages // 2 - 1, row, options))
-        label = f"{wire.name}, {messages} messages, {row}"
-        figures = f"{size / 1024:>9.1f}{parse_s * 1e6:>10.1f}{added_s * 1e6:>10.1f}"
-        print(f"{label:<34}{figures}   {added_s / parse_s:.2f}")
+    for messages, wire, kinds, name in product(options.messages, wires, (5, 1), ROWS):
+        figures = asyncio.run(measured(wire, messages // 2 - 1, kinds, ROWS[name], options.rounds))
+        label = f"{wire.name}, {messages} messages, {'one tool, ' if kinds == 1 else ''}{name}"
+        ratio = figures.added_s / figures.parse_s
+        shown = f"{figures.size / 1024:>9.1f}{figures.parse_s * 1e6:>10.1f}{figures.added_s * 1e6:>10.1f}"
+        print(f"{label:<48}{shown}   {ratio:.2f}{'  over' if messages == 200 and ratio > GOAL else ''}", flush=True)
 
 
 if __name__ == "__main__":

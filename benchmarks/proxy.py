@@ -1,49 +1,107 @@
-"""Requests a second through the reverse proxy, with and without the guard.
+"""What the guard costs `callfuse serve`: requests a second with it, against the same command with it disabled.
 
-In: nothing but this machine. Out: a table with, for each of two servers on loopback, the median requests a second and
-the server's own CPU time a request, and the ratio that matters: the guarded proxy to the bare one. Each request has so
-many earlier calls of one tool (`--calls`): the first of a conversation none, and two are the fewest that a guard must
-compare. Each answer has so many chunks (`--chunks`), so far apart (`--pace-ms`): a model's tokens come one by one. With
-0 they come as fast as they can be written, several at once, and a chunk costs next to nothing beside its request.
+    python -m benchmarks.proxy [--rounds 9] [--seconds 1.5] [--clients 32] [--only long]
 
-    proxy     ReverseProxy in front of a scripted vendor
-    guarded   CallFuseMiddleware(ReverseProxy) in front of it
+Both servers are the command itself; the other one has TOOL_LOOP_DETECTION_ENABLED=false. Each request begins a
+conversation of its own, of which nothing is known. Four rows:
 
-Every server is a process with uvicorn, uvloop and httptools; the load is one more, with raw keep-alive connections. The
-server under test has a core to itself where there are two; vendor and load share the other. The two are measured by
-turns, so that a noisy neighbour meets both alike, and each round has processes of its own: where one lies in memory is
-worth up to a tenth of its speed for as long as it lives. Even so rounds differ by a quarter: it takes many.
+    short answers      one message, one tool; a text in 10 events, which the network brings in 2 pieces
+    agent's request    40 messages with results of 1 KB, 10 tools; the same answer
+    call in 4 pieces   one message, one tool; a call in 40 deltas, which the network brings in 4 pieces
+    long stream        one message, one tool; a text in 600 events, in pieces of 4 KB
 
-    benchmarks/proxy.py [--rounds 15] [--seconds 1.5] [--clients 192] [--calls 0 2] [--chunks 10 20 100] [--pace-ms 1]
+A piece ends wherever it ends, also within an event, and comes a millisecond after the one before. The vendor and the
+clients write and read raw bytes, so that the server under test is what limits; it has a core to itself where there are
+two, and vendor and load share the other. The two servers are measured by turns, in new processes each round: where one
+lies in memory is worth up to a tenth of its speed. The figures are medians, the ratios are medians of each round's.
+On a machine that does other work, too, only the ratio by CPU time says something.
+
+Everything is on loopback and ends by itself: the load after its time or its requests, every process by an alarm.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import socket
+import re
+import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from importlib import import_module
-from itertools import product
+from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any, Final, NamedTuple, cast
 
-import uvicorn
 import uvloop
 
-from callfuse.cli.serve import calm_collector
-from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
+PATH: Final = "/v1/chat/completions"
+ROOT: Final = Path(__file__).parents[1]
+PACE_S: Final = 0.001
+"""Between two pieces of an answer."""
+WARM_S: Final = 0.3
+"""Of load before the time counts: connections, caches and pools are warm then."""
+MOST_SECONDS: Final = 30.0
+MOST_CLIENTS: Final = 256
+MOST_REQUESTS: Final = 200_000
+"""Of one load."""
+LAST_S: Final = 10.0
+"""For the answers that are still open after the time, so that CPU time and answers are of the same requests."""
+GRACE_S: Final = 60
+"""After the longest that a process could be needed for, the system ends it."""
+END: Final = b"\r\n0\r\n\r\n"
+NUMBER: Final = b"00000000"
+"""The place in a request where each has a number of its own."""
+READY: Final = re.compile(r"\bon (http://127\.0\.0\.1:\d+)\b")
+SETTINGS: Final = re.compile(r"(CALLFUSE|TOOL_LOOP)_|.*_proxy$", re.IGNORECASE)
+"""Variables that would change what is measured."""
+SERVERS: Final[dict[str, dict[str, str]]] = {"disabled": {"TOOL_LOOP_DETECTION_ENABLED": "false"}, "guarded": {}}
 
-PATH = "/v1/chat/completions"
-TICKS_S = os.sysconf("SC_CLK_TCK")
-END = b"\r\n0\r\n\r\n"
+
+class Row(NamedTuple):
+    """The body of a request, and the answer to it in pieces as the network brings them."""
+
+    request: bytes
+    pieces: list[bytes]
+
+
+def rows() -> dict[str, Row]:
+    """All rows by name."""
+    short, asked = text_events(10), request_body(1, 1)
+    return {
+        "short answers": Row(asked, in_pieces(short, 2)),
+        "agent's request": Row(request_body(40, 10), in_pieces(short, 2)),
+        "call in 4 pieces": Row(asked, in_pieces(call_events(40), 4)),
+        "long stream": Row(asked, in_pieces(text_events(600), 30)),
+    }
+
+
+def request_body(messages: int, tools: int) -> bytes:
+    """A healthy conversation of so many messages, in which all calls differ, and its tools."""
+    said: list[dict[str, Any]] = [{"role": "user", "content": f"Fix issue {NUMBER.decode()}."}]
+    for at in range((messages - 1) // 2):
+        arguments = json.dumps({"path": f"src/file_{at}.py", "line": at})
+        function = {"name": f"tool_{at % tools}", "arguments": arguments}
+        call = {"id": f"call_{at}", "type": "function", "function": function}
+        result = f"{at}: " + "The quick brown fox jumps over the lazy dog. " * 22
+        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": f"call_{at}", "content": result})
+    if len(said) < messages:
+        said.insert(0, {"role": "system", "content": "You are an agent. " * 50})
+    properties = {name: {"type": "string", "description": f"The {name} to look at."} for name in ("path", "line")}
+    declared = [
+        {
+            "type": "function",
+            "function": {
+                "name": f"tool_{at}",
+                "description": f"Looks at files in the way {at}.",
+                "parameters": {"type": "object", "properties": properties},
+            },
+        }
+        for at in range(tools)
+    ]
+    return json.dumps({"model": "m", "stream": True, "messages": said, "tools": declared}).encode()
 
 
 def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -53,124 +111,155 @@ def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
-def stream(chunks: int) -> list[bytes]:
-    """A chat stream of so many chunks."""
-    words = [event({"content": f" word {at}"}) for at in range(chunks - 2)]
-    return [event({"role": "assistant", "content": ""}), *words, event({}, "stop") + b"data: [DONE]\n\n"]
+def text_events(events: int) -> list[bytes]:
+    """A stream of text in so many events, and its end."""
+    words = [event({"content": f" word {at}"}) for at in range(events - 2)]
+    return [event({"role": "assistant", "content": ""}), *words, event({}, "stop"), b"data: [DONE]\n\n"]
 
 
-def request_body(calls: int) -> bytes:
-    """A healthy conversation: so many different calls with their results, and the next turn to come."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Go."}]
-    for at in range(calls):
-        call = {"id": f"call_{at}", "type": "function", "function": {"name": "read", "arguments": f'{{"line": {at}}}'}}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"call_{at}", "content": f"line {at}"})
-    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
-    return json.dumps({"model": "m", "stream": True, "messages": messages, "tools": [tool]}).encode()
+def call_events(deltas: int) -> list[bytes]:
+    """A call in so many deltas, and its end."""
+    head = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "tool_0", "arguments": ""}}
+    pieces = ['{"text": "', *(f"some words {at} " for at in range(deltas - 3)), '"}']
+    grown = [event({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in pieces]
+    first = event({"role": "assistant", "content": None, "tool_calls": [head]})
+    return [first, *grown, event({}, "tool_calls"), b"data: [DONE]\n\n"]
 
 
-def vendor(chunks: int, pace_s: float) -> Any:
-    """An ASGI app that streams so many chunks, so many seconds apart, or one loop turn."""
-    answer = stream(chunks)
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        while (await receive()).get("more_body", False):
-            continue
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for chunk in answer:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await asyncio.sleep(pace_s)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    return app
+def in_pieces(events: list[bytes], pieces: int) -> list[bytes]:
+    """A whole HTTP answer, a chunk for each event, cut into so many pieces of one length."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+    answer = head + b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in events) + END[2:]
+    size = -(-len(answer) // pieces)
+    return [answer[at : at + size] for at in range(0, len(answer), size)]
 
 
-def guard() -> Any:
-    """The middleware, or None where this version has none."""
-    return getattr(import_module("callfuse"), "CallFuseMiddleware", None)
+class Vendor(asyncio.Protocol):
+    """One connection to the vendor: reads a request, writes the pieces of the answer, again and again."""
 
-
-def serve(kind: str, upstream: str, chunks: int, pace_s: float) -> None:
-    """Serve one of the three until terminated; the port is the first line of the output."""
-    app: Any = vendor(chunks, pace_s) if kind == "vendor" else ReverseProxy(ServeSettings(upstream=upstream))
-    if kind == "guarded":
-        app = guard()(app)
-    calm_collector()  # as `callfuse serve` does
-    config = uvicorn.Config(app, log_level="warning", access_log=False, loop="uvloop", http="httptools", ws="none")
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no chunk waits for an ACK
-        print(listener.getsockname()[1], flush=True)
-        uvicorn.Server(config).run(sockets=[listener])
-
-
-class Client(asyncio.Protocol):
-    """One keep-alive connection: asks, reads to the end of the stream, asks again."""
-
-    def __init__(self, request: bytes) -> None:
-        self.request = request
-        self.answers = 0
-        self.tail = b""
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+        self.came = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
-        self.transport.write(self.request)
 
     def data_received(self, data: bytes) -> None:
+        self.came += data
+        head, blank, body = self.came.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        if len(body) >= int(length[1]) if length else body.endswith(END[2:]):
+            self.came = b""
+            self._write(0)
+
+    def _write(self, at: int) -> None:
+        self.transport.write(self.pieces[at])
+        if at + 1 < len(self.pieces):
+            asyncio.get_running_loop().call_later(PACE_S, self._write, at + 1)
+
+
+async def vend(pieces: list[bytes]) -> None:
+    """Serve until terminated; the address is the first line of the output."""
+    server = await asyncio.get_running_loop().create_server(lambda: Vendor(pieces), "127.0.0.1", 0, backlog=1024)
+    print(f"on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+
+
+class Client(asyncio.Protocol):
+    """One keep-alive connection: asks, reads to the end of the answer, asks again while `next_request` gives one."""
+
+    def __init__(self, next_request: Callable[[], bytes]) -> None:
+        self.next_request = next_request
+        self.asked = self.answers = self.failures = 0
+        self.done = asyncio.Event()
+        self.tail = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        if not self.tail and not data.startswith(b"HTTP/1.1 200 "):
+            self.failures += 1
         self.tail = (self.tail + data)[-len(END) :] if len(data) < len(END) else data[-len(END) :]
         if self.tail == END:
             self.answers += 1
-            self.transport.write(self.request)
+            self._ask()
+
+    def _ask(self) -> None:
+        self.tail = b""
+        if request := self.next_request():
+            self.asked += 1
+            self.transport.write(request)
+        else:
+            self.done.set()
 
 
-async def load(url: str, clients: int, seconds: float, calls: int) -> None:
-    """Ask as fast as answers come, and print how many came in how long."""
+async def load(url: str, clients: int, seconds: float, body: bytes) -> None:
+    """Ask as fast as answers come, within the time and the number of requests; print how many came in how long."""
     host, port = url.removeprefix("http://").split(":")
-    body = request_body(calls)
+    if host != "127.0.0.1" or not 0 < seconds <= MOST_SECONDS or not 0 < clients <= MOST_CLIENTS:
+        raise ValueError(f"load on {url}, {clients} clients, {seconds} s: loopback, {MOST_CLIENTS}, {MOST_SECONDS} s")
     head = f"POST {PATH} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\nauthorization: Bearer k\r\n"
-    request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+    before, after = (head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body).split(NUMBER)
+    numbers = count()
     loop = asyncio.get_running_loop()
-    pairs = [await loop.create_connection(lambda: Client(request), host, int(port)) for _ in range(clients)]
-    await asyncio.sleep(0.3)  # connections, caches and pools are warm
-    before, began_s = sum(client.answers for _, client in pairs), time.perf_counter()
-    await asyncio.sleep(seconds)
-    answers, lasted_s = sum(client.answers for _, client in pairs) - before, time.perf_counter() - began_s
+    ends_s = loop.time() + WARM_S + seconds
+
+    def next_request() -> bytes:
+        at = next(numbers)
+        return b"%b%08d%b" % (before, at, after) if at < MOST_REQUESTS and loop.time() < ends_s else b""
+
+    pairs = [await loop.create_connection(lambda: Client(next_request), host, int(port)) for _ in range(clients)]
+    await asyncio.sleep(WARM_S)
+    warm, began_s = sum(client.answers for _, client in pairs), loop.time()
+    await asyncio.sleep(max(0.0, ends_s - loop.time()))
+    answers, lasted_s = sum(client.answers for _, client in pairs) - warm, loop.time() - began_s
+    await asyncio.wait([loop.create_task(client.done.wait()) for _, client in pairs], timeout=LAST_S)
     for transport, _ in pairs:
         transport.close()
-    print(json.dumps({"answers": answers, "seconds": lasted_s}), flush=True)
+    every = sum(client.answers for _, client in pairs)
+    failures = sum(client.failures + client.asked - client.answers for _, client in pairs)
+    print(json.dumps({"every": every, "failures": failures, "per_s": answers / lasted_s}), flush=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server under test."""
+class Server(NamedTuple):
+    """A server process."""
 
-    kind: str
     url: str
     pid: int
 
 
 @contextmanager
-def started(kind: str, upstream: str, chunks: int, pace_s: float, core: int | None) -> Iterator[Server]:
-    """A server process for the length of the block."""
-    command = [sys.executable, __file__, "--serve", kind, "--upstream", upstream, *pin(core)]
-    command += ["--chunks", str(chunks), "--pace-ms", str(1000 * pace_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def started(command: list[str], core: int | None, life_s: float, **env: str) -> Iterator[Server]:
+    """A server process for the length of the block: this program becomes it, so that core and alarm are its own."""
+    own = {name: value for name, value in os.environ.items() if not SETTINGS.match(name)}
+    with subprocess.Popen(
+        itself("--become", json.dumps(command), core=core, life_s=life_s),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=own | env,
+    ) as process:
         try:
             assert process.stdout is not None
-            port = process.stdout.readline().strip()
-            if not port:
-                raise RuntimeError(f"the server {kind!r} did not start; its error is above")
-            yield Server(kind, f"http://127.0.0.1:{port}", process.pid)
+            said = ""
+            while not (ready := READY.search(said)):
+                if not (line := process.stdout.readline()):
+                    raise RuntimeError(f"{' '.join(command)} did not start: {said}")
+                said += line
+            yield Server(ready[1], process.pid)
         finally:
             process.terminate()
 
 
-def pin(core: int | None) -> list[str]:
-    """The options that keep a process on a core."""
-    return [] if core is None else ["--core", str(core)]
+def itself(*arguments: str, core: int | None, life_s: float) -> list[str]:
+    """The command of this program, on a core, for so many seconds at most."""
+    pin = [] if core is None else ["--core", str(core)]
+    return [sys.executable, "-m", "benchmarks.proxy", *arguments, "--life-s", str(int(life_s)), *pin]
 
 
 def cores() -> tuple[int | None, int | None]:
@@ -185,78 +274,88 @@ def cpu_s(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS_S
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(server: Server, clients: int, seconds: float, calls: int, core: int | None) -> tuple[float, float]:
-    """Requests a second, and the server's CPU time a request in microseconds, its warming up included on both sides."""
-    command = [sys.executable, __file__, "--load", server.url, "--clients", str(clients), "--seconds", str(seconds)]
-    command += ["--calls", str(calls)]
+class Figures(NamedTuple):
+    """Of one server in one round."""
+
+    per_s: float
+    cpu_us: float
+
+
+def measure(server: Server, row: str, options: argparse.Namespace, core: int | None) -> Figures:
+    """Requests a second, and the server's CPU time for each request."""
+    arguments = ("--load", server.url, "--row", row, "--clients", str(options.clients), "--seconds")
     began_s = cpu_s(server.pid)
-    done = subprocess.run([*command, *pin(core)], check=True, capture_output=True, text=True, timeout=seconds + 60)
+    command = itself(*arguments, str(options.seconds), core=core, life_s=options.seconds + GRACE_S)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=options.seconds + 60)
+    used_s = cpu_s(server.pid) - began_s
     result = json.loads(done.stdout)
-    if not result["answers"]:
-        raise RuntimeError(f"the server {server.kind!r} gave no whole answer")
-    per_s = result["answers"] / result["seconds"]
-    warm = 1 + 0.3 / result["seconds"]
-    return per_s, (cpu_s(server.pid) - began_s) / (result["answers"] * warm) * 1e6
+    if result["failures"] or not result["per_s"]:
+        raise RuntimeError(f"{row}: {result['failures']} of {result['every']} requests failed")
+    return Figures(result["per_s"], used_s / result["every"] * 1e6)
 
 
-def compare(
-    rounds: int, seconds: float, clients: int, calls: int, chunks: int, pace_s: float
-) -> dict[str, list[tuple[float, float]]]:
-    """The figures of each server, a pair a round."""
+def compare(row: str, options: argparse.Namespace) -> dict[str, list[Figures]]:
+    """The figures of each server, one a round."""
     tested, rest = cores()
-    kinds = ["proxy", "guarded"] if guard() is not None else ["proxy"]
-    figures: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
-    for at in range(rounds):
+    life_s = 2 * options.seconds + GRACE_S
+    vend_command = [sys.executable, "-m", "benchmarks.proxy", "--vendor", "--row", row]
+    figures: dict[str, list[Figures]] = {kind: [] for kind in SERVERS}
+    for at in range(options.rounds):
         with ExitStack() as running:
-            behind = running.enter_context(started("vendor", "", chunks, pace_s, rest))
-            servers = [running.enter_context(started(kind, behind.url, chunks, pace_s, tested)) for kind in kinds]
-            for server in servers if at % 2 else servers[::-1]:
-                figures[server.kind].append(measure(server, clients, seconds, calls, rest))
+            vendor = running.enter_context(started(vend_command, rest, life_s))
+            command = [sys.executable, "-m", "callfuse", "serve", "--port", "0", "--upstream", vendor.url]
+            servers = {
+                kind: running.enter_context(started(command, tested, life_s, **env)) for kind, env in SERVERS.items()
+            }
+            for kind in list(SERVERS)[:: 1 if at % 2 else -1]:
+                figures[kind].append(measure(servers[kind], row, options, rest))
     return figures
 
 
-def report(figures: dict[str, list[tuple[float, float]]]) -> None:
-    """The table, and the ratio of the guarded proxy to the bare one, round by round and then the median."""
-    print(f"{'server':<10}{'requests/s':>12}{'CPU us/request':>18}")
-    for kind, pairs in figures.items():
-        per_s, cpu_us = (median(values) for values in zip(*pairs, strict=True))
-        print(f"{kind:<10}{per_s:>12,.0f}{cpu_us:>18,.0f}")
-    if "guarded" not in figures:
-        print("guarded: this version of callfuse has no CallFuseMiddleware")
-        return
-    rounds = list(zip(figures["proxy"], figures["guarded"], strict=True))
-    by_requests = median(guarded[0] / bare[0] for bare, guarded in rounds)
-    by_cpu = median(bare[1] / guarded[1] for bare, guarded in rounds if guarded[1]) if rounds[0][1][1] else None
-    print(f"guarded / proxy: {by_requests:.2f} in requests/s (goal >= 0.80)", end="")
-    print(f", {by_cpu:.2f} in requests a CPU second" if by_cpu else "")
+def report(row: str, figures: dict[str, list[Figures]]) -> None:
+    """A line of the table."""
+    pairs = list(zip(figures["disabled"], figures["guarded"], strict=True))
+    cells = [f"{median(one.per_s for one in figures[kind]):>11,.0f}" for kind in SERVERS]
+    cells += [f"{median(one.cpu_us for one in figures[kind]):>11,.0f}" for kind in SERVERS]
+    by_requests = median(guarded.per_s / disabled.per_s for disabled, guarded in pairs)
+    ratios = [disabled.cpu_us / guarded.cpu_us for disabled, guarded in pairs if guarded.cpu_us]
+    by_cpu = f"{median(ratios):.2f}" if ratios else "-"
+    print(f"{row:<18}{''.join(cells)}{by_requests:>12.2f}{by_cpu:>10}", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure and print; the processes of the measurement come in here too."""
+    """Measure and print; the processes of the measurement come in here, too."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.5, help="of load for each server in each round")
-    parser.add_argument("--clients", type=int, default=192)
-    parser.add_argument("--calls", type=int, nargs="+", default=[0, 2], help="earlier calls in each request")
-    parser.add_argument("--chunks", type=int, nargs="+", default=[10, 20, 100], help="in each answer")
-    parser.add_argument("--pace-ms", type=float, default=1.0, help="between two chunks")
-    for internal in ("--serve", "--upstream", "--load"):
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--only", default="", help="measure the rows whose names hold this")
+    for internal in ("--become", "--load", "--row"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
-    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--vendor", action="store_true", help=argparse.SUPPRESS)
+    for number in ("--core", "--life-s"):
+        parser.add_argument(number, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
-    if options.serve:
-        serve(options.serve, options.upstream, options.chunks[0], options.pace_ms / 1000)
+    if options.life_s:
+        signal.alarm(options.life_s)  # holds for what this process becomes, too
+    if options.become:
+        command = json.loads(options.become)
+        os.execv(command[0], command)
+    elif options.vendor:
+        uvloop.run(vend(rows()[options.row].pieces))
     elif options.load:
-        uvloop.run(load(options.load, options.clients, options.seconds, options.calls[0]))
+        uvloop.run(load(options.load, options.clients, options.seconds, rows()[options.row].request))
     else:
-        for chunks, calls in product(options.chunks, options.calls):
-            print(f"requests with {calls} earlier calls, answers of {chunks} chunks")
-            report(compare(options.rounds, options.seconds, options.clients, calls, chunks, options.pace_ms / 1000))
+        print(f"{'':<18}{'requests/s':>22}{'CPU us/request':>22}{'guarded / disabled':>22}")
+        print(f"{'':<18}{''.join(f'{kind:>11}' for kind in (*SERVERS, *SERVERS))}{'by requests':>12}{'by CPU':>10}")
+        for row in rows():
+            if options.only in row:
+                report(row, compare(row, options))
     return 0
 
 

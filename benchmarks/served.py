@@ -21,8 +21,8 @@ from pathlib import Path
 import uvicorn
 
 from benchmarks.chunks import app_of, chat_chunks, request
+from benchmarks.driving import Message, Receive, Scope, Send
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.types import Message, Receive, Scope, Send
 
 PATH = "/v1/chat/completions"
 

@@ -1,18 +1,56 @@
-"""Hypothesis profiles: moderate at the desk, the same examples every time in CI, many on request.
+"""How long to search, what is slow, and a fixture for tests that look at the whole heap.
 
-`HYPOTHESIS_PROFILE=thorough` looks ten times as far; `quick` reports the first failure as it was found.
+The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a property gets:
+
+`quick` takes 10 and reports the first failure as it was found (`make quick`), `dev` takes 20 (the default), `ci` the
+same 20 in every run (the default where `CI` is true), `thorough` 500 (`make fuzz`). A law runs once a dialect, and
+often once for streams and once for whole answers, so that it sees 140 to 280 of `dev`. A property that needs more
+states it as a multiple, with `tests.support.examples.more_examples`.
 """
 
+import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
-settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("dev", deadline=None, max_examples=20, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, print_blob=True)
-settings.register_profile("quick", parent=settings.get_profile("dev"), phases=(Phase.explicit, Phase.generate))
+settings.register_profile(
+    "quick", parent=settings.get_profile("dev"), max_examples=10, phases=(Phase.explicit, Phase.generate)
+)
 settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=500)
 
 _DEFAULT = "ci" if os.environ.get("CI") == "true" else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
+
+_ROOMS = ("admin", "cli", "faults", "frameworks", "node", "proxy", "sdk", "stores")
+_HERE = Path(__file__).parent
+SLOW_ROOMS = [_HERE / name for name in _ROOMS]
+"""The rooms whose tests start processes, go through SDKs and sockets, or weigh memory; each test is marked `slow`."""
+_FAST = "not slow"
+"""The marks that `make quick` asks for; the rooms need not be imported then, which takes seconds."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out slow rooms where only fast tests are wanted."""
+    return (collection_path in SLOW_ROOMS and config.getoption("markexpr") == _FAST) or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow rooms."""
+    for item in items:
+        if any(room in item.path.parents for room in SLOW_ROOMS):
+            item.add_marker("slow")
+
+
+@pytest.fixture
+def frozen_heap() -> Iterator[None]:
+    """Leave out of each collection and count of objects what was there before: the SDKs alone are a million."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

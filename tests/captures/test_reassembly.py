@@ -38,7 +38,7 @@ def test_calls_of_a_history(recording: Recording) -> None:
     rounds = [one for one in request_of(recording).rounds() if one is not None]
     calls = [call for one in reversed(rounds) for call in one.calls]
     wanted = [(id_, name, canonical(arguments)) for _, id_, name, arguments in expected(recording)]
-    assert [told(call) for call in calls] == wanted
+    assert [told(call.call) for call in calls] == wanted
     others = {call["id"] for call in recording.other_calls}
     results = [result for result in recording.results if result["id"] is None or result["id"] not in others]
     for call, result in zip(calls, results, strict=True):

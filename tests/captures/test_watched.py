@@ -24,7 +24,7 @@ def kept(recording: Recording, chunks: Sequence[bytes]) -> list[list[tuple[str, 
     tap = StreamTap(dialect, request, LoopSettings(), None, FORMATS[recording.form])
     for chunk in chunks:
         tap.feed(chunk)
-    return [[(call.id, call.name, call.text) for call in calls] for calls in tap.settle().rounds]
+    return [[(call.id, call.name, call.call.text) for call in calls] for calls in tap.settle().rounds]
 
 
 @some_recordings(lambda one: one.stream)

@@ -138,6 +138,7 @@ def test_every_worker_reads_it(vendors: tuple[str, str], tmp_path: Path) -> None
 
 def test_without_a_file_there_is_nothing_to_read(vendors: tuple[str, str]) -> None:
     """A hangup ends the process, as any other: a closed terminal leaves no server behind."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and a child inherits that
     with serving("--upstream", vendors[0]) as served:
         assert served.get("/") == b"one"
         code, _ = served.end(signal.SIGHUP)

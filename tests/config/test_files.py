@@ -116,6 +116,7 @@ def test_a_file_that_holds_itself_is_refused(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deep.yaml", "deep.toml"])
 def test_a_file_that_is_too_deep_is_refused(name: str) -> None:
     """Not with a traceback."""

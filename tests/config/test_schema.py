@@ -15,6 +15,7 @@ from callfuse.config.schema import json_schema
 from callfuse.config.template import template
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import MODES
+from tests.support.examples import more_examples
 
 SCHEMA = Draft202012Validator(json_schema())
 
@@ -74,6 +75,7 @@ def takes(file: dict[str, Any]) -> bool:
     return True
 
 
+@more_examples(5)
 @given(path=st.sampled_from(LEAVES + SECTIONS + ENTRIES), value=VALUES)
 def test_what_the_settings_take_the_schema_takes(path: tuple[str, ...], value: Any) -> None:
     """For every key and every kind of value."""

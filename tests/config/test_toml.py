@@ -11,6 +11,7 @@ from callfuse.config import load_config
 from callfuse.config.files import parse
 from callfuse.config.toml_text import parse as parse_toml
 from callfuse.errors import ConfigError
+from tests.support.examples import more_examples
 
 FULL = """\
 # what holds for all
@@ -134,6 +135,7 @@ def written(value: Any) -> str:
     return str(value)
 
 
+@more_examples(5)
 @given(tables=st.dictionaries(st.text("ab.]", min_size=1, max_size=3), st.dictionaries(st.sampled_from("xyz"), VALUES)))
 def test_lines_are_those_of_the_keys(tables: dict[str, dict[str, Any]]) -> None:
     """Whatever the values hold that looks like another key, table or comment."""

@@ -8,12 +8,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from callfuse.conversations.conversation import Conversation
 from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Request
-from callfuse.model import Timeline, ToolCall
+from callfuse.model import PastCall, Timeline
 from callfuse.policy.settings import LoopSettings
-from tests.detect.timelines import call
+from tests.detect.timelines import call, past
 from tests.guard.driving import read
 from tests.guard.written import OPENAI
 
@@ -46,9 +46,10 @@ def messages(parts: Sequence[str], ids: Ids = by_number) -> list[dict[str, Any]]
             continue
         calls, results = [], []
         for word in said.split():
-            made = call(word)
+            made = past(word)
             id_ = ids(number, made.name)
-            calls.append({"id": id_, "type": "function", "function": {"name": made.name, "arguments": made.arguments}})
+            function = {"name": made.name, "arguments": made.call.arguments}
+            calls.append({"id": id_, "type": "function", "function": function})
             if made.result is not None:
                 results.append({"role": "tool", "tool_call_id": id_, "content": made.result.content})
             number += 1
@@ -66,7 +67,7 @@ def request(*parts: str, ids: Ids = by_number, drop: slice | None = None) -> Req
 
 def talk(asked: Request, state: LaneState | None = None, settings: LoopSettings | None = None) -> Conversation:
     """The conversation of a request; without a state the ledger knows nothing of it."""
-    return Conversation(asked, state or LaneState(), 99.0, settings or LoopSettings())
+    return read_conversation(asked, state or LaneState(), 99.0, settings or LoopSettings())
 
 
 class Lane:
@@ -80,27 +81,25 @@ class Lane:
 
     def look(self, *parts: str, drop: slice | None = None) -> Conversation:
         """The conversation of a request with these parts."""
-        return Conversation(request(*parts, ids=self.ids, drop=drop), self.state, self.now, self.settings)
+        return read_conversation(request(*parts, ids=self.ids, drop=drop), self.state, self.now, self.settings)
 
     def answer(self, *parts: str, brings: Sequence[str], drop: slice | None = None, place: int = 0) -> Conversation:
         """An exchange over these parts that brings rounds (several where the model was asked again)."""
         conversation = self.look(*parts, drop=drop)
-        said = words(conversation.timeline)  # detectors have looked at it
         number = sum(len(one.split()) for one in parts if not one.startswith("user:"))
-        rounds: list[list[ToolCall]] = []
+        rounds: list[list[PastCall]] = []
         for text in brings:
             made = []
             for word in text.split():
-                one = call(word)
+                one = past(word)
                 id_ = "withheld" if one.withheld else self.ids(number, one.name)
                 number += not one.withheld
-                one = call(word, id_)
-                one.place = place or one.place
+                one = past(word, id_)
+                one.step = place or one.step
                 made.append(one)
             rounds.append(made)
         self.now += 10
-        self.state = conversation.after(rounds, [], self.now, max_rounds=128)
-        assert said == words(conversation.timeline)
+        self.state = conversation.evidence.after(rounds, [], self.now, max_rounds=128)
         return conversation
 
 
@@ -109,7 +108,7 @@ def words(timeline: Timeline) -> list[str]:
     return [" ".join(_word(one) for one in round_.calls) for round_ in reversed(list(timeline))]
 
 
-def _word(one: ToolCall) -> str:
+def _word(one: PastCall) -> str:
     mark = "!!" if one.blocked else "!" if one.withheld else ""
     came = "" if one.outcome is None else f"={one.outcome.text.removeprefix('came back ')}"
     number = next((str(n) for n in range(10) if one.signature == call(f"{one.name}{n or ''}").signature), "?")

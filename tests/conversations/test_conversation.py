@@ -4,7 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from callfuse.conversations.notes import note_keys
 from tests.conversations.talks import Ids, Lane, by_name, by_number, request, talk, without, words
+from tests.support.examples import more_examples
 
 HELLO = "user: Find it."
 EVERY_ID = pytest.mark.parametrize("ids", [by_number, by_name, without])
@@ -182,7 +184,7 @@ def test_places_come_back() -> None:
     lane = spun(2)
     lane.answer(HELLO, "a=x", "a=x", brings=["a"], place=2)
     newest = next(iter(lane.look(HELLO, *["a=x"] * 3).timeline))
-    assert [one.place for one in newest.calls] == [2]
+    assert [one.step for one in newest.calls] == [2]
 
 
 def test_outcomes_are_kept_for_rounds_that_go_later() -> None:
@@ -199,7 +201,8 @@ def test_the_oldest_rounds_and_notes_go_first() -> None:
     conversation = talk(request(HELLO))
     calls = [next(iter(request(HELLO, f"a{at}=x").rounds())) for at in range(8)]
     rounds = [round_.calls for round_ in calls if round_]
-    state = conversation.after(rounds, [(one[0], f"note {at}") for at, one in enumerate(rounds)], 1, max_rounds=5)
+    notes = note_keys(conversation, [(one[0].call, f"note {at}") for at, one in enumerate(rounds)])
+    state = conversation.evidence.after(rounds, notes, 1, max_rounds=5)
     assert [round_.calls[0].signature for round_ in state.rounds] == [one[0].signature for one in rounds[3:]]
     assert list(state.notes.values()) == [f"note {at}" for at in range(3, 8)]
 
@@ -208,6 +211,7 @@ said = st.lists(st.sampled_from(["a=x", "a=x", "b=y", "a=x b=y"]), min_size=1, m
 brought = st.lists(st.sampled_from(["a", "b", "a b", "!a"]), min_size=1, max_size=3)
 
 
+@more_examples(5)
 @given(before=said, tries=brought, ids=st.sampled_from([by_number, by_name, without]))
 @example(before=["a=x"], tries=["a"], ids=by_name)
 def test_tries_leave_no_trace(before: list[str], tries: list[str], ids: Ids) -> None:

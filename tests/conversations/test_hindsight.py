@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.conversations import looking_back
-from callfuse.conversations.conversation import Conversation
 from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.notes import notes_for
+from callfuse.conversations.timeline import Conversation
 from callfuse.dialects.base import Request
+from callfuse.model import PastCall
 from callfuse.policy.settings import LoopSettings
 from tests.conversations.talks import Ids, by_name, by_number, messages, talk, without
 from tests.guard.driving import read
 from tests.guard.written import OPENAI
+from tests.support.examples import more_examples
 
 HELLO = "user: Find it."
 RESULTS = {
@@ -133,18 +134,10 @@ def test_earlier_timelines_keep_theirs() -> None:
     assert told(fresh(HELLO, *failing(5), "user: On.")) == before
 
 
-def test_looking_back_takes_nothing_of_the_timeline() -> None:
-    """Also where nothing can be found, so that no round need be read for it."""
-    for limit in (False, {"rounds": 4}):
-        conversation = fresh(HELLO, *failing(2), "user: On.", "b=fine", detectors={"same_error": limit})
-        assert looking_back.look_back(conversation) == ((), ())
-        assert [round_.calls[0].name for round_ in conversation.timeline] == ["b"]
-        assert [len(rounds) for rounds in looking_back.timelines(conversation)] == [1, 2]
-
-
 words = st.sampled_from(["a{}=err", "a{}=err", "a{}=err", "a{}=fine", "b{}=err", "a{}=err a9=err", "user: On."])
 
 
+@more_examples(5)
 @given(st.lists(words, min_size=4, max_size=16), st.sampled_from([by_number, by_name, without]), st.data())
 def test_the_ledger_changes_nothing(said: list[str], ids: Ids, data: st.DataObject) -> None:
     """A guard that has seen the conversation from the start, one that was restarted on the way, and one that knows
@@ -157,30 +150,14 @@ def test_the_ledger_changes_nothing(said: list[str], ids: Ids, data: st.DataObje
         state = LaneState() if at in restarts else state
         request = asked(*parts[:at], ids=ids)
         conversation = talk(request, state)
-        assert list(conversation.timeline) is not None  # detectors have looked at it
         now = told(conversation)
         assert now == told(talk(asked(*parts[:at], ids=ids)))
         assert now | before == now
         before = now
         if at < len(parts) and not parts[at].startswith("user:"):
             coming = next(one for one in asked(*parts[: at + 1], ids=ids).rounds() if one is not None).calls
-            for call in coming:
-                call.result = None
-            state = conversation.after([coming], [], 1000.0 * at, max_rounds=128)
-
-
-def test_a_healthy_history_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then only its newest round is new."""
-    parts = [HELLO, *(f"a{at}=fine" for at in range(5))]
-    conversation = talk(asked(*parts))
-    assert told(conversation) == {}
-    coming = next(iter(asked(*parts, "a7").rounds()))
-    assert coming is not None
-    state = conversation.after([coming.calls], [], 1.0, max_rounds=128)
-    assert state.examined == conversation.request.length
-    later = talk(asked(*parts, "a7=fine"), state)
-    monkeypatch.setattr(looking_back, "timelines", None)  # whoever looked back further would fail
-    assert told(later) == {}
+            delivered = [PastCall(one.call) for one in coming]
+            state = conversation.evidence.after([delivered], [], 1000.0 * at, max_rounds=128)
 
 
 def test_a_history_that_was_cut_is_looked_at_anew() -> None:
@@ -189,8 +166,7 @@ def test_a_history_that_was_cut_is_looked_at_anew() -> None:
     assert told(conversation) == {}
     coming = next(iter(asked("a6", ids=without).rounds()))
     assert coming is not None
-    state = conversation.after([coming.calls], [], 1.0, max_rounds=128)
-    assert state.examined
+    state = conversation.evidence.after([coming.calls], [], 1.0, max_rounds=128)
     cut = asked(HELLO, *failing(3), "a4=err", "a5=err", "a6=err", ids=without)
     assert told(talk(cut, state)) == {7: 4, 9: 5, 11: 6}
 
@@ -200,9 +176,9 @@ def test_results_are_new_once() -> None:
     parts = [HELLO, *failing(4)]
     first = talk(asked(*parts))
     assert first.brings_results
-    newest = first.timeline.at(0)
+    newest = first.timeline.newest
     assert newest is not None
     assert newest.calls[0].outcome is not None
-    state = first.after([], [], 1.0, max_rounds=128)
+    state = first.evidence.after([], [], 1.0, max_rounds=128)
     assert not talk(asked(*parts), state).brings_results
     assert talk(asked(*parts, "a5=err"), state).brings_results

@@ -14,6 +14,7 @@ from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.dialects.session_ids import CACHE_KEY, CHAIN
 from tests.conversations.talks import request
+from tests.support.examples import more_examples
 
 HELLO = request("user: Find it.")
 KEY = {b"authorization": b"Bearer key-of-one-tenant"}
@@ -458,6 +459,7 @@ HEADER_NAMES = st.sampled_from(ORDINARY) | st.sampled_from(NAMES) | st.binary(ma
 HEADERS = st.dictionaries(HEADER_NAMES, st.binary(max_size=300))
 
 
+@more_examples(5)
 @given(headers=HEADERS, body=BODIES)
 def test_any_values_make_a_lane(headers: dict[bytes, bytes], body: dict[str, Any]) -> None:
     """Whatever stands in headers and body: no error, always the same lane, and only plain characters for logs."""

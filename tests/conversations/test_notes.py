@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.conversations.conversation import Conversation
-from callfuse.conversations.notes import notes_for
+from callfuse.conversations.notes import note_keys, notes_for
+from callfuse.conversations.timeline import Conversation
 from callfuse.policy.settings import LoopSettings
 from tests.conversations.talks import Lane, by_name, by_number, messages, request, talk
 from tests.guard.driving import read
@@ -123,7 +123,9 @@ def with_note(lane: Lane, *parts: str, survivor: int, text: str = "[callfuse] No
     """Note a text on a call of the last round of these parts, as an exchange does."""
     newest = next(iter(lane.look(*parts).request.rounds()))
     assert newest is not None
-    lane.state = lane.look(*parts[:-1]).after([], [(newest.calls[survivor], text)], lane.now, max_rounds=128)
+    before = lane.look(*parts[:-1])
+    keyed = note_keys(before, [(newest.calls[survivor].call, text)])
+    lane.state = before.evidence.after([], keyed, lane.now, max_rounds=128)
 
 
 def test_a_note_stays_with_its_call() -> None:

@@ -33,7 +33,7 @@ def test_each_round_of_a_history_is_judged_as_it_was() -> None:
 
 def found(*texts: str, **settings: object) -> Finding | None:
     """What the results of these rounds show."""
-    return Engine(timeline(*texts), LoopSettings.model_validate(settings)).hindsight()
+    return next(Engine(timeline(*texts), LoopSettings.model_validate(settings)).hindsights(), None)
 
 
 def count(*texts: str, **settings: object) -> int:
@@ -121,7 +121,7 @@ def test_a_pause_and_a_change_of_state_end_it() -> None:
     times = [0.0, 1.0, 2.0, 3.0]
     for now, expected in ((4.0, 4), (304.0, 0)):
         engine = Engine(timeline(*FOUR, times=times, now=now), LoopSettings())
-        assert (engine.hindsight() is not None) is bool(expected)
+        assert (next(engine.hindsights(), None) is not None) is bool(expected)
     assert count(*FOUR, state_changing=["a"]) == 4
 
 

@@ -102,8 +102,9 @@ def found(texts: list[str], tools: set[str] | None = None) -> list[tuple[int, se
     hits = []
     for at, round_ in enumerate(made):
         declares = None if tools is None else tools.__contains__
-        judged = Engine(Timeline(made[:at][::-1], declares=declares), SETTINGS).judge_round(round_.calls)
-        known = Engine(Timeline(made[: at + 1][::-1], declares=declares), SETTINGS).hindsight()
+        pending = [one.call for one in round_.calls]
+        judged = Engine(Timeline(made[:at][::-1], declares=declares), SETTINGS).judge_round(pending)
+        known = next(Engine(Timeline(made[: at + 1][::-1], declares=declares), SETTINGS).hindsights(), None)
         kinds = {kind for _, finding in judged for kind in (finding.kinds or (finding.kind,))}
         kinds |= {known.kind} if known else set()
         if kinds:

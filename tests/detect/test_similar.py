@@ -4,9 +4,9 @@ import pytest
 
 from callfuse.detect import Engine
 from callfuse.detect.similar import MOST, Similar
-from callfuse.model import Kind, Result, Round, Timeline, ToolCall
+from callfuse.model import Kind, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
-from tests.detect.timelines import Rule, call
+from tests.detect.timelines import Rule, past
 
 RULE = Rule(Similar(), similarity_threshold=0.5)
 
@@ -59,9 +59,9 @@ def test_outcomes_that_are_nearly_equal() -> None:
     assert finding is not None
     assert (finding.count, round(finding.confidence, 2)) == (3, 0.94)
     long = [f"{letter * 400}" for letter in "xxy"]
-    calls = [ToolCall(text, "a", "{}", Result(f"{text}")) for text in long]
+    calls = [PastCall(ToolCall(text, "a", "{}"), Result(text)) for text in long]
     past = Timeline([Round((calls[2],), 2), Round((calls[0],), 1)])
-    assert Engine(past, LoopSettings(similarity_threshold=0.1)).found(Similar(), calls[0]) is None
+    assert Engine(past, LoopSettings(similarity_threshold=0.1)).found(Similar(), calls[0].call) is None
 
 
 def test_each_is_compared_with_the_next() -> None:
@@ -101,9 +101,10 @@ def test_what_is_equal_goes_on_as_what_is_alike() -> None:
     assert RULE.count("a112=x", "a111=x b=y", "a111=x", "a111=x", pending="a113") == 5
     assert RULE.count("a112=x", "a111=!e", "a111=x", "a111=x", pending="a113") == 3
     assert RULE.count("a112=x", "a111=x", "a111=x", pending="a113", max_repeats=0) == 4
-    spaced = ToolCall("1", "a", '{"n":111}', namespace="s", outcome=call("a=x").outcome)
-    bare = ToolCall("2", "a", "", signature=spaced.signature, outcome=call("a=x").outcome, dropped=True)
-    past = Timeline([Round((one,), 1) for one in (spaced, bare, bare)])
-    finding = Engine(past, LoopSettings(max_repeats=2, similarity_threshold=0.5)).found(Similar(), spaced)
+    outcome = past("a=x").outcome
+    spaced = ToolCall("1", "a", '{"n":111}', namespace="s")
+    bare = ToolCall("2", "a", "", signature=spaced.signature, has_arguments=False)
+    before = Timeline([Round((PastCall(one, outcome=outcome),), 1) for one in (spaced, bare, bare)])
+    finding = Engine(before, LoopSettings(max_repeats=2, similarity_threshold=0.5)).found(Similar(), spaced)
     assert finding is not None
     assert finding.count == 2

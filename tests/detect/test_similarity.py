@@ -12,6 +12,7 @@ from callfuse.model import ToolCall
 from callfuse.model.outcomes import outcome_of
 from callfuse.policy.settings import LoopSettings
 from tests.detect.values import arguments
+from tests.support.examples import more_examples
 
 SETTINGS = LoopSettings(similarity_threshold=0.9)
 
@@ -76,6 +77,7 @@ def test_only_the_ends_of_long_texts() -> None:
     assert likeness(f"{'a' * END}{middle}{'b' * END}", f"{'a' * END}{middle}{'c' * END}") == 0.5
 
 
+@more_examples(5)
 @given(one=arguments, other=arguments)
 def test_any_arguments(one: Any, other: Any) -> None:
     """Between 0 and 1, the same both ways (see `likeness`), 1 for equal ones, and nothing raises."""

@@ -3,8 +3,8 @@
 import pytest
 
 from callfuse.detect import Engine
-from callfuse.detect.weighted_budget import weighed
-from callfuse.model import Kind, Result, Round, Timeline, ToolCall
+from callfuse.detect.budget import weight as weigh
+from callfuse.model import Kind, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import call, calls, timeline
 
@@ -25,14 +25,14 @@ from tests.detect.timelines import call, calls, timeline
 def test_the_weight_of_a_timeline(texts: tuple[str, ...], weight: int) -> None:
     """A result that was there before weighs ten; withheld calls nothing; equal calls of one round, unknown results and
     the pending call one each."""
-    assert weighed(timeline(*texts), LoopSettings()) == weight
+    assert weigh(timeline(*texts), LoopSettings()) == weight
 
 
 @pytest.mark.parametrize("waiting", ["The job is still running.", "HTTP 429 Too Many Requests: try again later"])
 def test_waiting_is_not_stale(waiting: str) -> None:
     """A result whose cause lies outside may come as often as it likes."""
-    rounds = [Round((ToolCall(str(at), "a", f'{{"n":{at}}}', Result(waiting)),), at) for at in range(5)]
-    assert weighed(Timeline(reversed(rounds)), LoopSettings()) == 6
+    rounds = [Round((PastCall(ToolCall(str(at), "a", f'{{"n":{at}}}'), Result(waiting)),), at) for at in range(5)]
+    assert weigh(Timeline(rounds[::-1]), LoopSettings()) == 6
 
 
 def test_nothing_goes_beyond_the_limit() -> None:

@@ -12,7 +12,7 @@ from itertools import count
 
 from callfuse.detect import Engine
 from callfuse.detect.detector import Detector
-from callfuse.model import Finding, Result, Round, Timeline, ToolCall
+from callfuse.model import Delivery, Finding, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
 _CALL = re.compile(r"(!{0,2}|-)([a-z_]*)(@?)(\d*)(?:=([!~^]?)([\w'./:]*))?")
@@ -24,19 +24,34 @@ _SAYS = {
 }
 
 
+_DELIVERIES = {
+    "": Delivery.DELIVERED,
+    "-": Delivery.DROPPED,
+    "!": Delivery.WITHHELD,
+    "!!": Delivery.BLOCKED,
+}
+
+
 def call(word: str, call_id: str = "pending") -> ToolCall:
-    """One call."""
+    """One call that is to come."""
+    return past(word, call_id).call
+
+
+def past(word: str, call_id: str = "pending") -> PastCall:
+    """One call of the past."""
     match = _CALL.fullmatch(word)
     assert match, word
     marks, tool, waits, number, said, outcome = match.groups()
     waiting = ',"action":"poll"' if waits else ""
     arguments = f'{{"n":{number or 0}{waiting}}}'
-    made = ToolCall(call_id, tool, arguments, withheld="!" in marks, blocked=marks == "!!", place=int("!" in marks))
+    result = None
     if outcome is not None:
-        made.result = Result(_SAYS[said].format(outcome.replace("_", " ")), True if said in ("!", "^") else None)
-    if marks != "-":
-        return made
-    return ToolCall(call_id, tool, "", signature=made.signature, outcome=made.outcome, dropped=True)
+        result = Result(_SAYS[said].format(outcome.replace("_", " ")), True if said in ("!", "^") else None)
+    made = PastCall(ToolCall(call_id, tool, arguments), result, delivery=_DELIVERIES[marks], step=int("!" in marks))
+    if marks == "-":
+        gone = ToolCall(call_id, tool, "", signature=made.signature, has_arguments=False)
+        return PastCall(gone, outcome=made.outcome, delivery=Delivery.DROPPED)
+    return made
 
 
 def calls(text: str) -> list[ToolCall]:
@@ -49,7 +64,7 @@ def rounds(*texts: str, times: Sequence[float | None] = ()) -> list[Round]:
     ids = count()
     known = [*times, *([None] * len(texts))]
     return [
-        Round(tuple(call(word, f"id{next(ids)}") for word in text.split()), 1 + 2 * at, known[at])
+        Round(tuple(past(word, f"id{next(ids)}") for word in text.split()), 1 + 2 * at, known[at])
         for at, text in enumerate(texts)
     ]
 
@@ -61,7 +76,7 @@ def timeline(
     made = rounds(*texts, times=times)
     has_blocks = any(one.blocked for round_ in made for one in round_.calls)
     declares = None if tools is None else tools.__contains__
-    return Timeline(reversed(made), now, has_blocks=has_blocks, declares=declares)
+    return Timeline(made[::-1], now, has_blocks=has_blocks, declares=declares)
 
 
 class Rule:

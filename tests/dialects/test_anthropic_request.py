@@ -203,7 +203,7 @@ def test_a_text_in_a_result_of_any_shape(content: Any, noted: Any) -> None:
     asked = request(raw=raw)
     newest = next(iter(asked.rounds()))
     assert newest is not None
-    made = asked.with_notes([Note(1, newest.calls[0], OWN)])
+    made = asked.with_notes([Note(1, newest.calls[0].call, OWN)])
     expected = json.loads(raw)
     expected["messages"][2]["content"][1]["content"] = noted
     assert json.loads(made) == expected
@@ -215,7 +215,7 @@ def test_a_missing_content_is_added() -> None:
     asked = request(user(), calls("a"), user({"type": "tool_result", "tool_use_id": "a"}))
     newest = next(iter(asked.rounds()))
     assert newest is not None
-    made = json.loads(asked.with_notes([Note(1, newest.calls[0], OWN)]))
+    made = json.loads(asked.with_notes([Note(1, newest.calls[0].call, OWN)]))
     assert made["messages"][2]["content"][0]["content"] == OWN
 
 

@@ -59,7 +59,7 @@ def test_a_note_finds_its_result_behind_messages_in_a_row() -> None:
     request = Anthropic().read_request(body, json.loads(body))
     assert request is not None
     newest, second, first = [one for one in request.rounds() if one is not None]
-    notes = [Note(one.position, one.calls[0], f"to {at}") for at, one in enumerate((first, second, newest))]
+    notes = [Note(one.position, one.calls[0].call, f"to {at}") for at, one in enumerate((first, second, newest))]
     messages = json.loads(request.with_notes(notes))["messages"]
     results = [block["content"] for message in (messages[3], messages[5]) for block in message["content"]]
     assert results == ["1\n\nto 0", "2\n\nto 1", "3\n\nto 2"]

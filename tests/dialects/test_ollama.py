@@ -7,7 +7,7 @@ import pytest
 
 from callfuse.dialects.base import AskError, OpenCall, Request, What
 from callfuse.dialects.ollama import Ollama
-from callfuse.model import Round, ToolCall
+from callfuse.model import PastCall, Round
 from tests.support.asgi import Request as Asked
 from tests.support.meeting import MARK, meet
 from tests.support.scripted import Reply, whole
@@ -210,7 +210,7 @@ def _newest(found: Request) -> Round:
     return newest
 
 
-def _said(one: ToolCall) -> str | None:
+def _said(one: PastCall) -> str | None:
     return None if one.result is None else one.result.content
 
 

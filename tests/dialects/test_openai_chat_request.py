@@ -173,7 +173,7 @@ def test_the_opening_tells_conversations_apart(one: list[Any], other: list[Any],
 
 def call(position: int, of: Request, place: int = 0) -> ToolCall:
     """A call of the round at this position."""
-    return next(one for one in of.rounds() if one is not None and one.position == position).calls[place]
+    return next(one for one in of.rounds() if one is not None and one.position == position).calls[place].call
 
 
 OWN = "[callfuse] Again?"

@@ -16,6 +16,7 @@ from tests.support.model import Call, History, Round, User
 from tests.support.plain import again, elsewhere, new_call, same_call, saying, spin
 from tests.support.scripted import Reply, ScriptedApp, play
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
 PER_EXCHANGE = ("callfuse.guard", "callfuse.asgi", "callfuse.wire", "callfuse.dialects")
 """Where the objects that serve one exchange are made."""
 
@@ -87,7 +88,7 @@ def test_nothing_of_an_exchange_stays(kit: DialectKit, way: str) -> None:
 
 
 @pytest.fixture
-def _no_collector() -> Iterator[None]:
+def _no_collector(frozen_heap: None) -> Iterator[None]:
     gc.collect()
     gc.disable()
     yield

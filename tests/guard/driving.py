@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.conversations.conversation import Conversation
 from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.timeline import read_conversation
 from callfuse.dialects import DIALECTS, Dialect
 from callfuse.dialects.base import Request
 from callfuse.guard.guard import StreamGuard
@@ -69,7 +69,7 @@ def scene(
     body = history if isinstance(history, bytes) else kit.request(history or spin(), stream=stream, n=n)
     request = read(kit, body)
     chosen = LoopSettings.model_validate(tool_call_loop(LADDERS.get(str(ladder), ladder), **settings))
-    timeline = Conversation(request, LaneState(), 0.0, chosen).timeline
+    timeline = read_conversation(request, LaneState(), 0.0, chosen).timeline
     judge = Judge(timeline, chosen, model=request.model, may_ask=may_ask and request.choices == 1)
     return Scene(dialect_of(kit), request, judge)
 

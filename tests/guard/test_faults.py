@@ -15,6 +15,8 @@ from tests.support.model import Answer
 from tests.support.plain import again, elsewhere, known_call, same_call, saying, spin, thinking
 from tests.support.wire import frames
 
+pytestmark = pytest.mark.slow
+
 FIRST = b"call_first"
 
 

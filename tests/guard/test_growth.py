@@ -30,7 +30,7 @@ def kept(kit: DialectKit, chunks: Sequence[bytes], *, halved: bool = False) -> T
     for one in chunks:
         for half in cut(one, [len(one) // 2]) if halved else (one,):
             tap.feed(half)
-    return [[(call.id, call.name, call.text) for call in calls] for calls in tap.settle().rounds]
+    return [[(call.id, call.name, call.call.text) for call in calls] for calls in tap.settle().rounds]
 
 
 @every_dialect

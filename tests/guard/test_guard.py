@@ -126,8 +126,8 @@ def test_each_answer_of_an_exchange_is_a_round(kit: DialectKit, stream: bool) ->
     outcome = play(guard, *answers)
     assert outcome.complete
     first, second = guard.record.rounds
-    assert [(call.id, call.withheld, call.blocked, call.place) for call in first] == [("call_first", True, False, 1)]
-    assert [(call.id, call.withheld, call.place) for call in second] == [("call_second", False, 0)]
+    assert [(call.id, call.withheld, call.blocked, call.step) for call in first] == [("call_first", True, False, 1)]
+    assert [(call.id, call.withheld, call.step) for call in second] == [("call_second", False, 0)]
 
 
 @each_kit

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.guard.hold import TRANSITIONS, Effect, Hold, Input, State, table
+from tests.support.examples import more_examples
 
 QUEUING = (State.HOLDING, State.CONDEMNED)
 
@@ -22,6 +23,7 @@ def test_every_state_takes_every_input(state: State, input_: Input) -> None:
         assert effect is not Effect.NONE
 
 
+@more_examples(5)
 @given(inputs=st.lists(st.sampled_from(list(Input)), max_size=30))
 def test_what_waits_is_released_or_judged(inputs: list[Input]) -> None:
     """Whatever comes, leaving a hold has an effect, staying in one has none, and nothing leaves an end."""
@@ -36,6 +38,7 @@ def test_what_waits_is_released_or_judged(inputs: list[Input]) -> None:
         assert before not in (State.OPEN, State.ENDED) or after is before
 
 
+@more_examples(5)
 @given(inputs=st.lists(st.sampled_from(list(Input)), max_size=30))
 def test_a_verdict_needs_a_loop_and_a_proper_end(inputs: list[Input]) -> None:
     """Only a call found looping, in an answer that came to its end, is judged; a cut or a limit releases."""

@@ -20,8 +20,8 @@ def judge(
 ) -> Judge:
     """A judge over these rounds, of the model `m`."""
     settings = LoopSettings.model_validate({"mode": mode, "escalate_model": other})
-    allowed = {"may_change": may_change, "may_ask": may_ask, "hold_all": hold_all}
-    return Judge(timeline(*texts), settings, model="m", **allowed)
+    past = timeline(*texts)
+    return Judge(past, settings, model="m", may_change=may_change, may_ask=may_ask, hold_all=hold_all)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,7 @@ def test_the_next_answer_of_an_exchange() -> None:
     found = judge(*LOOP, mode="chance")
     (first,) = found.verdicts(calls("a"))
     assert first.rung is Rung.STEER
-    first.call.withheld, first.call.place = True, first.place
-    found.withheld([first.call])
+    found.withheld([first])
     (second,) = found.verdicts(calls("a c"))
     assert (second.rung, second.finding.count) == (Rung.BLOCK, 4)
     assert found.verdicts(calls("c")) == []

@@ -29,7 +29,7 @@ def test_the_calls_of_a_stream_are_kept(kit: DialectKit) -> None:
     for cutting in ([whole], frames(whole), list(bytewise(whole))):
         record = tapped(kit, *cutting, request=request)
         (kept,) = record.rounds
-        assert [(call.id, call.withheld, call.place) for call in kept] == [("call_a", False, 1), ("call_b", False, 0)]
+        assert [(call.id, call.withheld, call.step) for call in kept] == [("call_a", False, 1), ("call_b", False, 0)]
         assert [(verdict.call.id, verdict.rung) for verdict in record.verdicts] == [("call_a", Rung.WARN)]
 
 

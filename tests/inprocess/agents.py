@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callfuse import LoopDetector, ToolCall
+from callfuse.model import PastCall
 from tests.detect import timelines
 
 
@@ -18,15 +19,15 @@ def go(detector: LoopDetector, *rounds: str) -> list[str]:
     For each round come the actions about its calls, `-` where nothing is found; a `+` behind them says that results
     have shown something.
     """
-    return [_round(detector, timelines.calls(text)) for text in rounds]
+    return [_round(detector, [timelines.past(word) for word in text.split()]) for text in rounds]
 
 
-def _round(detector: LoopDetector, calls: list[ToolCall]) -> str:
-    asked = [ToolCall(call.id, call.name, call.arguments) for call in calls]
+def _round(detector: LoopDetector, calls: list[PastCall]) -> str:
+    asked = [ToolCall(f"pending{at}", one.name, one.call.arguments) for at, one in enumerate(calls)]
     found = detector.check_round(asked)
     late = ""
-    for call, one in zip(calls, found, strict=True):
-        if call.result is not None and not (one and one.withholds):
-            shown = detector.record(call.result.content, call)
+    for call, past, one in zip(asked, calls, found, strict=True):
+        if past.result is not None and not (one and one.withholds):
+            shown = detector.record(past.result.content, call)
             late = f"+{shown.action}" if shown else late
     return " ".join(("allow" if one.action is None else str(one.action)) if one else "-" for one in found) + late

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.conversations.conversation import Conversation
 from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.timeline import read_conversation
 from callfuse.detect import Engine
 from callfuse.dialects import dialect_of
 from callfuse.model import ToolCall
@@ -35,7 +35,7 @@ def engine_of(request: Request, chosen: LoopSettings) -> Engine:
     target = f"{request.path}?{request.query.decode()}" if request.query else request.path
     read = dialect.read_request(request.body, loads(request.body), target)
     assert read is not None
-    return Engine(Conversation(read, LaneState(), 0.0, chosen).timeline, chosen)
+    return Engine(read_conversation(read, LaneState(), 0.0, chosen).timeline, chosen)
 
 
 def found(engine: Engine, answer: Answer) -> frozenset[str]:

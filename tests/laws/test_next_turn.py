@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @every_dialect
 @streamed_and_whole
 @given(data=st.data())

@@ -83,6 +83,7 @@ async def test_a_long_hold_has_a_heartbeat(kit: DialectKit, calls: tuple[Call, .
     ]
 
 
+@pytest.mark.slow
 @every_dialect
 async def test_the_heartbeat_goes_on_while_the_model_is_asked_again(kit: DialectKit) -> None:
     """Also between the verdict and the second answer's first byte the client hears something."""

@@ -161,6 +161,7 @@ def _streaming(body: bytes, kit: DialectKit) -> bytes:
     return body if kit.name == "gemini" else json.dumps(asked | {"stream": True}).encode()
 
 
+@pytest.mark.slow
 @every_dialect
 @streamed_and_whole
 @given(data=st.data())

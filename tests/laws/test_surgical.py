@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from callfuse.testing import violations
 from tests.support.asgi import JSON_REQUEST
-from tests.support.config import LADDERS
 from tests.support.kits import DialectKit
 from tests.support.meeting import MARK, ask, every_dialect, meet, reply
 from tests.support.model import History, Round, Style, User
 from tests.support.plain import RESULT, again, new_call, saying, spin
-from tests.support.streams import healthy, looping, styles
+from tests.support.streams import looping, styles
 
 ADDED = re.compile(rb"""(,"callfuse":")?(?:\\n)*\[callfuse\](?:[^"\\]|\\.)*(?(1)"|(?="))""")
 """A text of callfuse's at the end of a JSON string, or under a key of its own."""
@@ -37,16 +36,6 @@ def test_a_warning_is_put_in_and_nothing_else_is_touched(kit: DialectKit, data: 
     assert ADDED.sub(b"", heard.body) == request.body
     assert heard.header(b"content-length") == str(len(heard.body)).encode()
     assert violations(kit.name, json.loads(heard.body)) == []
-
-
-@every_dialect
-@given(data=st.data())
-def test_a_healthy_request_keeps_every_byte(kit: DialectKit, data: st.DataObject) -> None:
-    """Without a finding no request is changed, under any ladder."""
-    request = ask(kit, data.draw(healthy()), stream=True, style=data.draw(styles()))
-    ladder = data.draw(st.sampled_from(list(LADDERS)))
-    met = meet(request, [reply(kit, saying("Ok."), stream=True)], ladder)
-    assert met.app.heard[0].body == request.body
 
 
 @every_dialect

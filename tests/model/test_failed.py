@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.model import Result, ToolCall
+from callfuse.model import PastCall, Result, ToolCall
 from callfuse.model.outcomes import OutcomeKind, failed, outcome_of
+from tests.support.examples import more_examples
 
 PHRASES = (
     "Error: no such key", "ls: cannot access 'a'", "cat: a: No such file or directory", "bash: a: command not found",
@@ -26,6 +27,7 @@ values = st.recursive(
 parts = st.lists(texts | st.builds(lambda text: {"type": "text", "text": text}, texts) | values, max_size=3)
 
 
+@more_examples(5)
 @given(content=values | parts, flag=st.sampled_from([None, True, False]))
 def test_it_is_what_the_outcome_says(content: Any, flag: bool | None) -> None:
     """Of any content, with the client's flag or without; nothing is said where the outcome is unknown."""
@@ -48,9 +50,9 @@ def test_it_is_what_the_outcome_says(content: Any, flag: bool | None) -> None:
 )
 def test_a_call_knows_whether_it_failed(result: Result | None, said: bool | None, asks_before: bool) -> None:
     """Before its outcome is asked for, and after."""
-    call = ToolCall("id", "search", "{}", result)
+    call = PastCall(ToolCall("id", "search", "{}"), result)
     if asks_before:
         assert call.failed is said
-        assert call.seen_outcome is None
+        assert call.result is result
     assert (call.outcome is None) is (said is None)
     assert call.failed is said

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from callfuse.model.outcomes import SHORT_TEXT, Outcome, OutcomeKind, outcome_of, same_outcome
 from callfuse.model.outcomes.normalise import normalised
+from tests.support.examples import more_examples
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 OTHER_UUID = "0b1c2d3e-ffff-4eee-8ddd-123456789abc"
@@ -537,6 +538,7 @@ words = st.sampled_from(["found", "in", "the", "file", "été", "Ψ", "x", "dead
 gaps = st.sampled_from([" ", "\n", ": ", ", ", " = ", "_", "(", "\t"]).map(lambda gap: (gap, gap))
 
 
+@more_examples(5)
 @given(pieces=st.lists(st.tuples(words | pairs, gaps), min_size=1, max_size=20), wrapped=st.booleans())
 def test_two_results_that_differ_in_what_is_volatile_are_equal(
     pieces: list[tuple[tuple[str, str], tuple[str, str]]], wrapped: bool
@@ -561,6 +563,7 @@ contents = st.recursive(
 )
 
 
+@more_examples(5)
 @given(content=contents, flag=st.none() | st.booleans())
 def test_any_content_has_an_outcome(content: Any, flag: bool | None) -> None:
     """Nothing that a client can send makes it raise, and the same content is always the same outcome."""
@@ -568,6 +571,7 @@ def test_any_content_has_an_outcome(content: Any, flag: bool | None) -> None:
     assert outcome_of(json.dumps(content), flag) == outcome_of(json.dumps(content), flag)
 
 
+@more_examples(5)
 @given(text=st.text(st.sampled_from("01 9aAfgxz-.:_s\x1b[]\\\n\ud800é")))
 def test_no_text_grows(text: str) -> None:
     """What is digested is never longer than the text."""
@@ -586,6 +590,7 @@ def test_nothing_is_nested_too_deep(depth: int) -> None:
     assert not same("[" * depth + "]" * depth, "[" * depth + "1" + "]" * depth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [

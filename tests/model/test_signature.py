@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from callfuse.model.signature import signature_of
 from callfuse.wire.jsontext import NotJSON, loads, loads_exact
+from tests.support.examples import more_examples
 
 WIDE = "123456789012345678901234567890"
 
@@ -161,6 +162,7 @@ jsonish = st.lists(
 ).map("".join)
 
 
+@more_examples(5)
 @given(name=every_text, arguments=every_text | jsonish)
 def test_any_text_has_a_signature(name: str, arguments: str) -> None:
     """Nothing that a model can write makes it raise, and white space around it does not matter."""
@@ -178,6 +180,7 @@ values = st.recursive(
 )
 
 
+@more_examples(5)
 @given(value=st.dictionaries(every_text, values, max_size=3), data=st.data())
 def test_any_writing_of_a_value_is_the_same(value: dict[str, Any], data: st.DataObject) -> None:
     """As text in any hand, and parsed by the fast reader or the exact one."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.model import ToolCall
+from callfuse.model import PastCall
 from callfuse.model.outcomes import OutcomeKind
 from callfuse.offline.formats import FORMATS, format_of
 from callfuse.offline.reading import Reading
@@ -31,9 +31,9 @@ def plain(run: Run) -> list[list[list[tuple[str, Any, str | None]]]]:
     return [[[_plain(call) for call in round_.calls] for round_ in rounds] for rounds in run.turns]
 
 
-def _plain(call: ToolCall) -> tuple[str, Any, str | None]:
+def _plain(call: PastCall) -> tuple[str, Any, str | None]:
     outcome = call.outcome
-    return call.name, json.loads(call.text or "{}"), outcome.text if outcome else None
+    return call.name, json.loads(call.call.text or "{}"), outcome.text if outcome else None
 
 
 @pytest.mark.parametrize("name", EVERY_FORMAT)

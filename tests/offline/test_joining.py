@@ -36,7 +36,7 @@ def test_a_conversation_is_one_run(tmp_path: Path) -> None:
     records = [body(at) for at in range(5)] + [body(5, done=True)]
     (run,) = runs_in(written(tmp_path / "log.jsonl", *records))
     listed = list(run.calls())
-    assert [call.text for call in listed] == [f'{{"n": {at}}}' for at in range(5)]
+    assert [call.call.text for call in listed] == [f'{{"n": {at}}}' for at in range(5)]
     outcomes = [call.outcome for call in listed]
     assert [outcome.text for outcome in outcomes if outcome] == [f"result {at}" for at in range(5)]
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.detect import Engine
-from callfuse.model import Result, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.offline.judging import Judged, judged
 from callfuse.offline.reading import Reading
 from callfuse.offline.run import Run
 from callfuse.policy.settings import MODES, LoopSettings, Rung
+from tests.support.examples import more_examples
 
 SETTINGS = LoopSettings()
 TRAJECTORIES = Path(os.environ.get("TRAJECTORIES", "../shared/trajectories"))
@@ -24,7 +25,7 @@ def run_of(*turns: list[list[str]], success: bool | None = None) -> Run:
     """A run of turns, each a list of rounds, each a list of arguments; equal arguments get equal results."""
     listed = [
         [
-            Round(tuple(ToolCall(f"{at}{text}", "look", f'"{text}"', Result(text)) for text in texts), at)
+            Round(tuple(PastCall(ToolCall(f"{at}{text}", "look", f'"{text}"'), Result(text)) for text in texts), at)
             for at, texts in enumerate(rounds)
         ]
         for rounds in turns
@@ -97,10 +98,10 @@ def slowly(run: Run, settings: LoopSettings) -> list[tuple[int, int]]:
     places = []
     for turn, rounds in enumerate(run.turns):
         for at, round_ in enumerate(rounds):
-            found = Engine(Timeline(rounds[:at][::-1]), settings).judge_round(round_.calls)
+            found = Engine(Timeline(rounds[:at][::-1]), settings).judge_round([one.call for one in round_.calls])
             places += [(turn, at) for _ in found]
             after = Engine(Timeline(rounds[: at + 1][::-1]), settings)
-            if round_.calls[-1] not in [call for call, _ in found] and after.hindsight():
+            if round_.calls[-1].call not in [call for call, _ in found] and next(after.hindsights(), None):
                 places.append((turn, at))
     return places
 
@@ -110,6 +111,7 @@ def places_of(calls: list[Judged]) -> list[tuple[int, int]]:
     return [(one.turn, one.round) for one in calls if one.finding is not None]
 
 
+@more_examples(5)
 @given(st.lists(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=2), max_size=14), max_size=3))
 def test_nothing_is_missed_on_the_fast_path(turns: list[list[list[str]]]) -> None:
     """A round of which no call could be found to loop need not be judged."""
@@ -117,6 +119,7 @@ def test_nothing_is_missed_on_the_fast_path(turns: list[list[list[str]]]) -> Non
     assert places_of(list(judged(run, SETTINGS))) == slowly(run_of(*turns), SETTINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not TRAJECTORIES.is_dir(), reason=f"no recorded runs in {TRAJECTORIES} (name another in TRAJECTORIES)"
 )

@@ -15,6 +15,8 @@ from callfuse.policy.settings import LoopSettings
 from tests.offline.records import calls
 from tests.offline.test_joining import body
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from callfuse.model import Result, Round, ToolCall
+from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.offline.console import report
 from callfuse.offline.page import as_html
 from callfuse.offline.picture import MAX_CELLS
@@ -28,7 +28,7 @@ HOSTILE = '"><img src=x onerror=alert(1)>\x1b[31m[red]\u202e$rows\x00</b>\ud800'
 
 def hostile_run() -> Run:
     """A run whose every text is hostile."""
-    calls = [ToolCall(HOSTILE, HOSTILE, HOSTILE, Result(HOSTILE)) for _ in range(4)]
+    calls = [PastCall(ToolCall(HOSTILE, HOSTILE, HOSTILE), Result(HOSTILE)) for _ in range(4)]
     return Run(HOSTILE, HOSTILE, HOSTILE, False, [[Round((call,), at) for at, call in enumerate(calls)]])
 
 

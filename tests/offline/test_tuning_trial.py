@@ -13,6 +13,7 @@ from callfuse.offline.tuning.sources import FailedRun, Source, Tuning
 from callfuse.offline.tuning.trial import trial, trials
 from callfuse.policy.settings import LoopSettings
 from tests.offline.tuning import run_of
+from tests.support.examples import more_examples
 
 
 def by_drawing(scores: list[int], alpha: Fraction) -> tuple[float, float]:
@@ -28,6 +29,7 @@ def by_drawing(scores: list[int], alpha: Fraction) -> tuple[float, float]:
     return acted / halves, lines / halves
 
 
+@more_examples(5)
 @given(
     scores=st.lists(st.integers(0, 6), min_size=6, max_size=11), alpha=st.sampled_from(["0.25", "0.3", "0.5", "0.8"])
 )
@@ -37,6 +39,7 @@ def test_all_halves(scores: list[int], alpha: str) -> None:
     assert found == pytest.approx(by_drawing(scores, Fraction(alpha)))
 
 
+@more_examples(5)
 @given(scores=st.lists(st.integers(0, 50), min_size=38, max_size=200))
 def test_the_promise_holds_on_unseen_runs(scores: list[int]) -> None:
     """On average over the halves, whatever the scores; without ties all of it is used up."""

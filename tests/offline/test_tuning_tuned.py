@@ -17,6 +17,8 @@ from callfuse.offline.tuning.tuned import CannotTuneError, Tuned, tuned
 from callfuse.policy.settings import LoopSettings
 from tests.offline.tuning import run_of
 
+pytestmark = pytest.mark.slow
+
 FIVE = Fraction("0.05")
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from callfuse.model import Result, Round, ToolCall
+from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.offline.run import Run
 
 LETTERS = str.maketrans("0123456789", "qrstuvwxyz")  # digits alone do not tell results apart
@@ -26,10 +26,10 @@ def run_of(*turns: Sequence[str], success: bool | None = True, source: str = "la
     return Run("r", source, "m", success, listed)
 
 
-def call(word: str, id_: str = "") -> ToolCall:
+def call(word: str, id_: str = "") -> PastCall:
     """One call."""
     name, arguments, result = _read(word)
-    return ToolCall(id_, name, arguments, Result(result))
+    return PastCall(ToolCall(id_, name, arguments), Result(result))
 
 
 def record_of(*rounds: str, success: bool | None = True, source: str = "lab") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from callfuse.model import Finding, Kind, Timeline
 from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
 from callfuse.policy.settings import MODES, Ladder, LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds
+from tests.support.examples import more_examples
 
 OBSERVE, WARN, STEER, FORCE_TEXT, ESCALATE, BLOCK = Rung
 LONG: Ladder = (WARN, STEER, STEER, BLOCK)
@@ -21,8 +22,8 @@ def placed(texts: Sequence[str], places: Sequence[int]) -> Timeline:
     made = rounds(*texts)
     for round_, place in zip(made, places, strict=True):
         for one in round_.calls:
-            one.place = place
-    return Timeline(reversed(made))
+            one.step = place
+    return Timeline(made[::-1])
 
 
 def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
@@ -167,6 +168,7 @@ def test_which_rungs_withhold(rung: Rung | None) -> None:
 words = st.sampled_from(["a=x", "a=x", "a=y", "a", "!a", "b=y", "a=x b=y"])
 
 
+@more_examples(5)
 @given(
     past=st.lists(st.tuples(words, st.integers(0, 4)), max_size=9),
     ladder=st.lists(st.sampled_from(list(Rung)), min_size=1, max_size=4).map(tuple),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from callfuse.policy.sections import ErrorMessages, ModelSettings, SomeDetectors, TierSettings, ToolSettings
 from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.policy.tiers import Overrides, given, origin
+from tests.support.examples import more_examples
 
 MODEL, TOOL = "openai:gpt-4o-mini", "search_web"
 
@@ -91,6 +92,7 @@ def test_the_higher_tier_wins(key: str, low: int, high: int) -> None:
     assert held(settings({low: [key], high: [key]}), key) == said_of(key, high)
 
 
+@more_examples(5)
 @given_(said=st.dictionaries(st.integers(0, 4), st.sets(st.sampled_from(sorted(VALUES)))))
 def test_the_highest_tier_that_says_it_decides(said: dict[int, set[str]]) -> None:
     """Whatever the others say; where none does, the default."""

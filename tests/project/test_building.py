@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from tests.project.sources import PROJECT, Module, document, modules, parsed
 
-TARGETS = ["bench", "clean", "demo", "fuzz", "help", "lint", "serve", "setup", "test", "type"]
+TARGETS = ["bench", "clean", "demo", "fuzz", "help", "lint", "quick", "serve", "setup", "test", "type"]
 METADATA: dict[str, Any] = tomllib.loads(document("pyproject.toml"))
 MODULES_OF = {"annotated-types": "annotated_types", "pyyaml": "yaml"}
 COME_ALONG = {"annotated_types": "pydantic", "pydantic_core": "pydantic", "yarl": "aiohttp"}
@@ -99,6 +99,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert re.search(r"^make test\b", document("README.md"), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_every_import_is_a_requirement() -> None:
     """What the middleware imports is in the core's requirements, the rest in an extra."""
     shell = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")

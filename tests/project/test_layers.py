@@ -186,6 +186,7 @@ FOREIGN = {
 """Servers, clients and frameworks: a host brings its own, and some of them change things when they are imported."""
 
 
+@pytest.mark.slow
 def test_importing_callfuse_loads_no_server_client_or_framework() -> None:
     """What a host mounts brings only the core's own dependencies."""
     loaded = loaded_by("import callfuse")
@@ -193,6 +194,7 @@ def test_importing_callfuse_loads_no_server_client_or_framework() -> None:
     assert loaded & FOREIGN == set()
 
 
+@pytest.mark.slow
 def test_a_foreign_import_would_be_seen() -> None:
     """The reverse proxy does load its client."""
     assert "aiohttp" in loaded_by("import callfuse.proxy.app") & FOREIGN

@@ -175,6 +175,7 @@ class _Host:
         """Never called."""
 
 
+@pytest.mark.slow
 def test_the_transcript_is_the_demo_s() -> None:
     """Every line of it is a line that the demo writes."""
     [transcript] = blocks(README, "text")

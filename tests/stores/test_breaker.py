@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.stores.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker
+from tests.support.examples import more_examples
 
 
 class Clock:
@@ -70,6 +71,7 @@ def test_one_that_opens_again_at_once_waits_longer() -> None:
     assert pauses(breaker, clock, 1) == [FIRST_PAUSE_S]
 
 
+@more_examples(5)
 @given(steps=st.lists(st.sampled_from(["failed", "due", "close", "wait"]), max_size=60))
 def test_probes_are_rare(steps: list[str]) -> None:
     """Whatever happens, two probes are at least the shortest pause apart, and none is made of a closed circuit."""

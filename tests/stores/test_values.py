@@ -9,18 +9,19 @@ from hypothesis import strategies as st
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
 from callfuse.stores.values import UnreadableError, lane_state, lane_value, session_state, session_value
+from tests.support.examples import more_examples
 
 texts = st.text(max_size=8) | st.text(st.characters(categories=["Cs", "Cc", "Lo"]), max_size=4)
 digests = st.binary(max_size=33)
 small = st.integers(-1, 300)
 outcomes = st.builds(Outcome, digests, st.sampled_from(OutcomeKind), texts, st.booleans(), st.booleans(), digests)
-calls = st.builds(
-    KeptCall, texts, texts, digests, st.none() | outcomes, withheld=st.booleans(), blocked=st.booleans(), place=small
-)
+deliveries = st.sampled_from([Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED])
+calls = st.builds(KeptCall, texts, texts, digests, st.none() | outcomes, delivery=deliveries, step=small)
 times = st.none() | st.floats(0, 1e10)
 rounds = st.builds(KeptRound, small, times, digests, st.lists(calls, max_size=3).map(tuple))
 continuations = st.just(AS_ONE) | st.builds(
@@ -31,11 +32,6 @@ states = st.builds(
     st.lists(rounds, max_size=4).map(tuple),
     st.dictionaries(st.tuples(texts, digests, small), texts, max_size=3),
     small,
-    small,
-    small,
-    st.booleans(),
-    small,
-    anchor=st.none() | rounds,
     continuation=continuations,
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
 )
@@ -52,12 +48,14 @@ overrides = st.builds(Overrides, settings, st.dictionaries(texts, settings.filte
 sessions = st.builds(SessionState, overrides, st.lists(digests, max_size=4).map(tuple))
 
 
+@more_examples(5)
 @given(state=states)
 def test_a_lane_comes_back(state: LaneState) -> None:
     """Rounds, calls, outcomes, notes, what the vendor remembers, whatever the texts hold."""
     assert lane_state(lane_value(state)) == state
 
 
+@more_examples(5)
 @given(state=sessions)
 def test_a_session_comes_back(state: SessionState) -> None:
     """With values of the types that commands set."""
@@ -68,6 +66,7 @@ def test_a_session_comes_back(state: SessionState) -> None:
     ]
 
 
+@more_examples(5)
 @given(state=states)
 def test_a_lane_begins_with_its_session(state: LaneState) -> None:
     """That is where the script looks for it."""
@@ -123,6 +122,7 @@ def test_what_is_no_session(value: bytes) -> None:
         session_state(value)
 
 
+@more_examples(5)
 @given(value=st.binary(max_size=60) | st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: (
     st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=3), inner, max_size=3)), max_leaves=12,
 ).map(lambda one: b"\n" + json.dumps(one).encode()))  # fmt: skip

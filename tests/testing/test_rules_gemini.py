@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from callfuse.testing import violations
 from callfuse.testing.gemini import Gemini, signed_text
 from callfuse.testing.signatures import signature_for
+from tests.support.examples import more_examples
 
 STAND_IN = "skip_thought_signature_validator"
 GO = {"role": "user", "parts": [{"text": "go"}]}
@@ -137,6 +138,7 @@ CONTENTS = st.lists(
 )
 
 
+@more_examples(5)
 @given(body=st.fixed_dictionaries({"contents": CONTENTS | JSON}, optional={"tools": JSON, "toolConfig": JSON}))
 def test_total(body: dict[str, Any]) -> None:
     """Any JSON object is judged, and has a last round."""

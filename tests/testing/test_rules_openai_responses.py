@@ -4,7 +4,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.testing import (
@@ -19,6 +19,7 @@ from callfuse.testing import (
 )
 from callfuse.testing.memory import Memory
 from callfuse.testing.openai_responses import OpenAIResponses
+from tests.support.examples import more_examples
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "search", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "x"}
@@ -126,8 +127,8 @@ JSON = st.recursive(
 )
 
 
+@more_examples(5)
 @given(body=st.fixed_dictionaries({"input": JSON}, optional={"tools": JSON, "tool_choice": JSON, "conversation": JSON}))
-@settings(max_examples=300, deadline=None)
 def test_total(body: dict[str, Any]) -> None:
     """Whatever the JSON, it is judged, recalled and read without an error."""
     assert all(violations("openai-responses", body))

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.testing import violations
 from callfuse.testing.rules import RULES
 from callfuse.testing.vendor import DIALECTS
+from tests.support.examples import more_examples
 
 # fmt: off
 KEYS = st.sampled_from([
@@ -30,8 +31,8 @@ BODIES = st.fixed_dictionaries({"messages": MESSAGES | JSON}, optional={"tools":
 
 
 @pytest.mark.parametrize("dialect", list(RULES))
+@more_examples(5)
 @given(body=BODIES | st.dictionaries(KEYS, JSON))
-@settings(max_examples=300, deadline=None)
 def test_total(dialect: str, body: dict[str, Any]) -> None:
     """Any JSON object is judged, in sentences, and the same each time."""
     found = violations(dialect, body)
@@ -39,8 +40,8 @@ def test_total(dialect: str, body: dict[str, Any]) -> None:
     assert violations(dialect, body) == found
 
 
+@more_examples(5)
 @given(body=BODIES | st.dictionaries(KEYS, JSON))
-@settings(max_examples=300, deadline=None)
 def test_last_round_is_total(body: dict[str, Any]) -> None:
     """Any JSON object has a last round, and one without results has no calls."""
     for dialect in DIALECTS:

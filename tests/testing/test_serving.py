@@ -8,6 +8,8 @@ import pytest
 
 from callfuse.testing import Answer, ScriptedVendor, served
 
+pytestmark = pytest.mark.slow
+
 
 def test_answers_inside_and_is_gone_outside() -> None:
     """The URL answers in the block; after it nothing listens there."""

@@ -9,6 +9,8 @@ from anthropic.types import Message
 
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served, signature_for, violations
 
+pytestmark = pytest.mark.slow
+
 USER: Any = {"role": "user", "content": "find llamas"}
 TOOLS: Any = [{"name": "search_web", "input_schema": {"type": "object"}}]
 THINKING: Any = {"type": "enabled", "budget_tokens": 1024}

@@ -9,6 +9,8 @@ from google.genai import types
 
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served
 
+pytestmark = pytest.mark.slow
+
 ANSWER = Answer("It is so.", [Call("f", {"x": 1}), Call("g", "{}")], "Hm.", usage=Usage(11, 7, 3))
 TOOLS: Any = [{"function_declarations": [{"name": "f"}, {"name": "g"}]}]
 

@@ -10,6 +10,8 @@ import pytest
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage
 from tests.support.kits.ollama_reading import merged
 
+pytestmark = pytest.mark.slow
+
 HELLO = {"role": "user", "content": "hi"}
 ANSWER = Answer(
     "Let me look at it.",

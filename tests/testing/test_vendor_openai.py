@@ -8,6 +8,8 @@ from openai import APIError, APIStatusError, AsyncOpenAI, BadRequestError, OpenA
 
 from callfuse.testing import Answer, Call, Fault, Reply, Script, ScriptedVendor, Usage, served
 
+pytestmark = pytest.mark.slow
+
 USER: Any = {"role": "user", "content": "find llamas"}
 TOOLS: Any = [{"type": "function", "function": {"name": "search_web", "parameters": {"type": "object"}}}]
 CALLS = (Call("search_web", {"query": "llamas, where?"}), Call("search_web", {"query": "größe 🦙"}, id="call_own"))

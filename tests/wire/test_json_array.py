@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from callfuse.wire import JSON_ARRAY, placed
 from callfuse.wire.jsontext import NotJSON
+from tests.support.examples import more_examples
 from tests.support.streams import chunkings
 from tests.support.wire import bytewise
 
@@ -48,6 +49,7 @@ def arrays(draw: st.DrawFn) -> tuple[list[Any], bytes]:
     return listed, before + text + after
 
 
+@more_examples(5)
 @given(data=st.data())
 def test_frames_are_the_stream(data: st.DataObject) -> None:
     """In any chunks: joined they are the bytes, read they are the elements."""
@@ -59,6 +61,7 @@ def test_frames_are_the_stream(data: st.DataObject) -> None:
     assert frames == frames_of((body,)), "the cuts decide nothing"
 
 
+@more_examples(5)
 @given(
     listed=st.lists(OBJECTS, min_size=1, max_size=4),
     indent=st.sampled_from([None, 0, 1, 2]),
@@ -77,6 +80,7 @@ def test_elements_in_chunks_of_their_own(
     assert frames_of(chunks) == frames_of((body,)) == frames_of(tuple(bytewise(body)))
 
 
+@more_examples(5)
 @given(
     listed=st.lists(OBJECTS, min_size=1, max_size=2),
     put_in=st.lists(st.tuples(st.floats(0, 1), st.sampled_from([*'a,:[] \\\n{}"', '\\"', "}}", '""'])), max_size=3),
@@ -107,6 +111,7 @@ def test_a_brace_in_a_text_may_end_a_chunk() -> None:
     assert frames_of(chunks) == [b'[{"c":1}', whole, whole, part + rest, whole, b"]"]
 
 
+@more_examples(5)
 @given(data=st.data())
 def test_an_element_leaves_with_its_last_byte(data: st.DataObject) -> None:
     """After each byte, as many elements are out as are complete."""
@@ -130,6 +135,7 @@ def _is_whole(decoder: json.JSONDecoder, text: str) -> bool:
         return False
 
 
+@more_examples(5)
 @given(body=st.one_of(st.binary(max_size=200), st.text('[]{},":\\ \nab', max_size=200).map(str.encode)), data=st.data())
 def test_no_byte_of_anything_is_lost(body: bytes, data: st.DataObject) -> None:
     """Whatever comes, it leaves, and whatever is no array of objects is no payload."""

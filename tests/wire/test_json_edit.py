@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads_exact, span, spans
+from tests.support.examples import more_examples
 
 NEW = b'{ "new" :1.50 }'
 
@@ -132,6 +133,7 @@ def made(value: Any, edits: list[Edit]) -> Any:
     return copy
 
 
+@more_examples(5)
 @given(writing=writings(), data=st.data())
 def test_edits_of_the_text_are_edits_of_the_value(writing: tuple[Any, bytes], data: st.DataObject) -> None:
     """Replacing and removing anywhere reads as the same change made to the parsed value; untouched spans stay."""
@@ -150,6 +152,7 @@ def test_edits_of_the_text_are_edits_of_the_value(writing: tuple[Any, bytes], da
             assert result[begin:stop] == text[start:end]
 
 
+@more_examples(5)
 @given(value=st.lists(values, max_size=4) | st.dictionaries(keys, values, max_size=4))
 def test_the_end_takes_more(value: Any) -> None:
     """An element behind the last, or a key that is new, goes to the end and nothing before it changes."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from callfuse.wire.jsontext import NotJSON
 from callfuse.wire.ndjson import NDJSON, NDJSONFramer
+from tests.support.examples import more_examples
 from tests.support.wire import bytewise, cut
 
 
@@ -39,6 +40,7 @@ def test_a_frame_ends_with_its_line_feed(body: bytes, frames: list[bytes], rest:
     assert framed(*frames, rest) == (frames, rest)
 
 
+@more_examples(5)
 @given(
     body=st.lists(st.sampled_from([b"\n", b"\r\n", b"\r", b"{}", b"x", "\u2028".encode()])).map(b"".join),
     places=st.lists(st.integers(0, 60), max_size=8),

@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callfuse.wire import SSEFramer, sse
+from tests.support.examples import more_examples
 from tests.support.wire import bytewise, cut
 
 
@@ -59,6 +60,7 @@ pieces = st.sampled_from(
 cuts = st.lists(st.integers(0, 60), max_size=8)
 
 
+@more_examples(5)
 @given(body=st.lists(pieces, max_size=20).map(b"".join), places=cuts)
 @example(body=b"data: a\r\n\r\n\n", places=[10, 11])
 def test_no_byte_is_lost(body: bytes, places: list[int]) -> None:
@@ -68,6 +70,7 @@ def test_no_byte_is_lost(body: bytes, places: list[int]) -> None:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@more_examples(5)
 @given(
     lines=st.lists(st.sampled_from([b"", b"", b"data: a", b": c", b"event: x", b"\xc3\xa9"]), max_size=20), places=cuts
 )

@@ -2,23 +2,20 @@
 
 An answer streams for seconds or minutes, and there may be thousands at once; what is parsed of a long history takes
 five to ten times the room of its bytes. So there is one rule, in `Evidence.drop`: while a healthy answer streams, its
-exchange keeps the raw body and what the ledger has given, nothing parsed. The end of an answer that has brought calls
-reads the request once more.
+exchange keeps the raw body and `LaneEvidence`, nothing parsed. Where the end of the answer asks the request for more,
+it is read again.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from callfuse.conversations.conversation import Conversation
-from callfuse.conversations.glance import is_all_new
 from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import LaneState
-from callfuse.conversations.notes import notes_for
-from callfuse.detect import is_healthy
-from callfuse.dialects.base import Dialect, Note, Request
+from callfuse.conversations.notes import note_keys
+from callfuse.conversations.timeline import Conversation, read_conversation
+from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
-from callfuse.model import ToolCall
-from callfuse.policy.ladder import Verdict
+from callfuse.model import PastCall, ToolCall
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import Format
 from callfuse.wire.jsontext import loads
@@ -69,24 +66,22 @@ class KeptRequest:
 class Evidence:
     """The conversation of one exchange, and the judge over it, each made when first asked for.
 
-    `is_healthy`: no call that comes next can be found looping. `holds`: one that comes may have to be withheld.
-    `hindsight`: what the results of the newest round show by themselves, to be reported with the answer.
+    `kept`: what the ledger needs of the conversation when the answer has come. `is_healthy`: no call that comes next
+    can be found looping. `holds`: one that comes may have to be withheld. `hindsight`: what the results of the newest
+    round show by themselves, to be reported with the answer.
     """
 
     __slots__ = (
         "_conversation",
-        "_has_dropped",
-        "_is_all_new",
         "_judge",
         "_lane",
-        "_learned",
         "_limits",
         "_now",
         "_settings",
-        "_state",
         "hindsight",
         "holds",
         "is_healthy",
+        "kept",
         "request",
     )
 
@@ -104,33 +99,23 @@ class Evidence:
     ) -> None:
         self.request = request
         self._lane = lane
-        self._state = state
         self._now = now
         self._settings = settings
         self._limits = (may_change, may_withhold, hold_all)
-        self._conversation: Conversation | None = None
         self._judge: Judge | None = None
-        self._learned: LaneState | None = None
-        self._has_dropped = False
-        self.is_healthy, self.holds = True, False
-        self.hindsight: Verdict | None = None
-        self._is_all_new = is_all_new(request.get(), state, settings)
-        if not self._is_all_new:
-            self._examine(self.conversation)
+        conversation = read_conversation(request.get(), state, now, settings, named=lane.named)
+        self._conversation: Conversation | None = conversation
+        self.kept = conversation.evidence
+        self.is_healthy = not self.judge.any_finding
+        self.holds = not self.is_healthy and self.judge.any_hold
+        self.hindsight = self.judge.hindsight() if conversation.brings_results else None
 
     @property
     def conversation(self) -> Conversation:
-        """The timeline of the request, merged with what the ledger has kept of its lane."""
+        """The history of the request, merged with what the ledger has kept of its lane."""
         if self._conversation is None:
-            request, named = self.request.get(), self._lane.named
-            conversation = Conversation(request, self._state, self._now, self._settings, named=named)
-            self._conversation = conversation
-            if self._is_all_new:
-                conversation.looked_over(None, is_calm=True, judged=self._settings.warns)
-            elif self._has_dropped:  # what the ledger keeps depends on what has been looked at
-                self._examine(conversation)
-                self.notes()
-            return conversation
+            request, state, named = self.request.get(), self.kept.state, self._lane.named
+            self._conversation = read_conversation(request, state, self._now, self._settings, named=named)
         return self._conversation
 
     @property
@@ -149,33 +134,16 @@ class Evidence:
             )
         return self._judge
 
-    def _examine(self, conversation: Conversation) -> None:
-        self.is_healthy = is_healthy(conversation.timeline, self._settings)
-        self.holds = not self.is_healthy and self.judge.any_hold
-        if conversation.brings_results and conversation.may_fail_again():
-            self.hindsight = self.judge.hindsight()
-
-    def notes(self) -> list[Note]:
-        """The texts that the request's results are to carry to the model."""
-        may_change, _, _ = self._limits
-        return notes_for(self.conversation) if may_change and not self._is_all_new else []
-
     def drop(self) -> None:
-        """Let go of everything that has been parsed, where the answer will hardly ask for it."""
-        if not self.is_healthy or self.hindsight is not None:
-            return
-        self._learned = self.learned
-        self._conversation = self._judge = None
-        self._has_dropped = True
+        """Let go of everything that has been parsed. The judge stays where calls of the answer can be found looping."""
+        self._conversation = None
+        if self.is_healthy:
+            self._judge = None
         self.request.drop()
 
-    @property
-    def learned(self) -> LaneState | None:
-        """A state of the lane that is worth keeping even where the answer brings nothing."""
-        return self._learned if self._conversation is None else self._conversation.learned
-
     def after(
-        self, rounds: Sequence[Sequence[ToolCall]], notes: Sequence[tuple[ToolCall, str]], now: float
+        self, rounds: Sequence[Sequence[PastCall]], notes: Sequence[tuple[ToolCall, str]], now: float
     ) -> LaneState:
         """The lane's state with the rounds and notes that this exchange has brought."""
-        return self.conversation.after(rounds, notes, now, max_rounds=self._settings.max_rounds)
+        keyed = note_keys(self.conversation, notes) if notes else []
+        return self.kept.after(rounds, keyed, now, max_rounds=self._settings.max_rounds)

@@ -18,6 +18,7 @@ from callfuse.asgi.review import Review
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.asgi.watch import Watch
+from callfuse.conversations.notes import notes_for
 
 
 class Exchange:
@@ -64,14 +65,13 @@ class Exchange:
             if content is not None or self._reads_all:
                 scope = headers.for_body(scope, content, identity=self._reads_all)
             evidence = self._evidence
-            learns = evidence.learned is not None
             evidence.drop()
             watch = Watch(evidence, self._prepared.settings, self._keeper, self._host.counts, body, send)
             receive = body.replay(content)
             body.release()
         if stage.failed:
             return app(scope, body.replay(), send)
-        return app(scope, receive, watch.send_to_the_end if learns else watch.send)
+        return app(scope, receive, watch.send_to_the_end if self._evidence.kept.is_new else watch.send)
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:
         host, prepared, judge = self._host, self._prepared, self._evidence.judge
@@ -89,7 +89,7 @@ class Exchange:
             return None
         request = prepared.request.get()
         with self._keeper.fail_open.stage("while adding texts"):
-            if notes := self._evidence.notes():
+            if notes := notes_for(self._evidence.conversation):
                 request.body = request.with_notes(notes)
             if request.continuing is not None:
                 request.body = request.continuing.resumed(prepared.state.continuation)

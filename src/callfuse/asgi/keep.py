@@ -67,11 +67,9 @@ class Keeper:
         goes_on = prepared.keeps_place and bool(record.answers)
         notes = [*record.notes, *self.notes] if prepared.request.choices == 1 else []
         now = self._host.clock()
-        state = evidence.learned
-        if rounds or notes or evidence.hindsight or goes_on:
-            state = evidence.after(rounds, notes, now)
-        if state is None:
+        if not (rounds or notes or evidence.hindsight or goes_on or evidence.kept.is_new):
             return
+        state = evidence.after(rounds, notes, now)
         lanes = {prepared.lane: state}
         if (chain := prepared.request.get().continuing) is not None:
             lanes = self._places(chain, state, record)
@@ -80,7 +78,7 @@ class Keeper:
     def _places(self, chain: Continuing, state: LaneState, record: Record) -> dict[Lane, LaneState]:
         """The state where the next request will look for it: in its lane, or where an answer's id leads."""
         lane, session = self._prepared.lane, self._prepared.where.session
-        known = chain.continuation(self._evidence.conversation.continuation, record.answers)
+        known = chain.continuation(self._prepared.state.continuation, record.answers)
         opening = chain.after(record.answers[0].id) if record.answers else ()
         lanes: dict[Lane, LaneState] = {}
         if opening:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from callfuse.conversations.identity import Lane
 from callfuse.dialects.base import AS_ONE, Continuation
-from callfuse.model import NOWHERE, Round, ToolCall
+from callfuse.model import NOWHERE, Delivery, PastCall, Round, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import NO_OVERRIDES
@@ -33,31 +33,29 @@ def is_same_id(one: str, other: str) -> bool:
 
 
 class KeptCall(NamedTuple):
-    """A call without its arguments."""
+    """A call of the past without its arguments. `step`: how far up the ladder it went, 0 where nothing was found."""
 
     id: str
     name: str
     signature: Signature
     outcome: Outcome | None = None
-    withheld: bool = False
-    blocked: bool = False
-    place: int = 0
+    delivery: Delivery = Delivery.DELIVERED
+    step: int = 0
     namespace: str = ""
 
-    def restored(self) -> ToolCall:
-        """The call as detectors read it."""
-        return ToolCall(
-            self.id,
-            self.name,
-            "",
-            signature=self.signature,
-            outcome=self.outcome,
-            withheld=self.withheld,
-            blocked=self.blocked,
-            place=self.place,
-            namespace=self.namespace,
-            dropped=True,
-        )
+    @property
+    def withheld(self) -> bool:
+        """Whether it never reached the client."""
+        return not self.delivery.reached_client
+
+    def call(self) -> ToolCall:
+        """The call itself, whose arguments are gone."""
+        return ToolCall(self.id, self.name, "", namespace=self.namespace, signature=self.signature, has_arguments=False)
+
+    def past(self) -> PastCall:
+        """The call as detectors read it where the request does not hold it."""
+        delivery = Delivery.DROPPED if self.delivery is Delivery.DELIVERED else self.delivery
+        return PastCall(self.call(), outcome=self.outcome, delivery=delivery, step=self.step)
 
 
 @dataclass(slots=True)
@@ -77,33 +75,25 @@ class KeptRound:
     """Whether one of them was blocked."""
 
     def __post_init__(self) -> None:
-        """What each request asks of each round."""
+        """Work out what each request asks of each round."""
         self.delivered = tuple([call for call in self.calls if not call.withheld])
-        self.blocked = True in [call.blocked for call in self.calls]
+        self.blocked = Delivery.BLOCKED in [call.delivery for call in self.calls]
 
-    def restored(self) -> Round:
-        """The round as detectors read it: it stands nowhere in the request."""
-        return Round(tuple(call.restored() for call in self.calls), NOWHERE, self.time)
+    def past(self) -> Round:
+        """The round as detectors read it where the request does not hold it."""
+        return Round(tuple([call.past() for call in self.calls]), NOWHERE, self.time)
 
 
 @dataclass(slots=True)
 class LaneState:
-    """All that is kept of one lane; rounds oldest first. Never changed, as `KeptRound`."""
+    """All that is kept of one lane. Never changed, as `KeptRound`."""
 
     rounds: tuple[KeptRound, ...] = ()
+    """The rounds since the last real user message, oldest first."""
     notes: Mapping[CallKey, str] = field(default_factory=dict)
+    """The texts that results carry, by their calls; an empty one says that a result carries no warning."""
     length: int = 0
     """Messages in the last request."""
-    turn_at: int = NOWHERE
-    """Where in it the last real user message stood."""
-    examined: int = 0
-    """As many of them, where their results were looked at and showed no loop in hindsight."""
-    judged: bool = False
-    """These were looked at for calls to warn of as well, and there was none."""
-    complete_from: int = 0
-    """From which of them on `rounds` lacks no round since the last real user message."""
-    anchor: KeptRound | None = None
-    """The newest round of what was examined, where it is none of `rounds`. No evidence: its timeline may be over."""
     continuation: Continuation = AS_ONE
     """What the vendor's memory of this conversation lacks, or has beyond the client's."""
     session: str = ""

@@ -5,46 +5,98 @@ has every round whose results show a loop, in earlier timelines too, so that the
 prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Final
 
-from callfuse.conversations.conversation import Conversation
-from callfuse.conversations.looking_back import Found, Late, look_back
+from callfuse.conversations.ledger import CallKey, is_same_id
+from callfuse.conversations.timeline import Conversation
+from callfuse.detect import Engine, can_fire
+from callfuse.detect.same_error import may_have_failed
 from callfuse.dialects.base import Note
+from callfuse.model import NOWHERE, Round, Timeline, ToolCall
+from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ladder import warned
 
+LOOKED_BACK: Final = 1000
+"""Rounds before a call on which its warning can rest, so that a long history costs linear time. The longest streak that
+a default limit looks at has 60."""
+
 
 def notes_for(conversation: Conversation) -> list[Note]:
-    """What is to be added to the results of a request."""
-    calls, rounds = look_back(conversation)
-    notes = [*_warnings(conversation, calls)] if calls else []
-    if rounds:
-        warned = {note.position for note in notes}
-        notes += (note for note in _in_hindsight(conversation, rounds) if note.position not in warned)
-    for (id_, signature, before), text in conversation.notes.items():
-        there = next(islice(conversation.history.calls_alike(id_, signature), before, None), None)
+    """What is to be added to the results of a request: texts with the calls whose results carry them."""
+    notes = [*_warnings(conversation)] if conversation.settings.warns else []
+    if late := [*_in_hindsight(conversation)]:
+        warned_at = {note.position for note in notes}
+        notes += [note for note in late if note.position not in warned_at]
+    for (id_, signature, before), text in conversation.evidence.state.notes.items():
+        there = next(islice(_calls_alike(conversation, id_, signature), before, None), None)
         if there is None:
             continue
+        position, call = there
         if text:
-            notes.append(Note(*there, text))
+            notes.append(Note(position, call, text))
         else:
-            notes = [note for note in notes if (note.position, note.call.signature) != (there[0], signature)]
+            notes = [note for note in notes if (note.position, note.call.signature) != (position, signature)]
     return notes
 
 
-def _warnings(conversation: Conversation, found: Iterable[Found]) -> Iterator[Note]:
+def note_keys(conversation: Conversation, notes: Sequence[tuple[ToolCall, str]]) -> list[tuple[CallKey, str]]:
+    """Texts for calls of the answer to this request, under the keys by which the ledger keeps them."""
+    return [
+        ((call.id, call.signature, sum(1 for _ in _calls_alike(conversation, call.id, call.signature))), text)
+        for call, text in notes
+    ]
+
+
+def _calls_alike(conversation: Conversation, id_: str, signature: Signature) -> Iterator[tuple[int, ToolCall]]:
+    """The calls of all timelines that may have this id, and have this signature, from the front, with their
+    positions."""
+    for rounds in reversed(conversation.timelines):
+        for round_ in reversed(rounds):
+            for past in round_.calls:
+                if is_same_id(past.id, id_) and past.signature == signature:
+                    yield round_.position, past.call
+
+
+def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:
+    """The rounds of each timeline, newest first, without what only the ledger knows of them (times, withheld calls); of
+    a chain what is known."""
+    if conversation.chained:
+        yield conversation.timeline.rounds
+        return
+    shown, *earlier = conversation.timelines
+    yield [Round(one.calls, one.position) for one in shown]
+    yield from earlier
+
+
+def _warnings(conversation: Conversation) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
-    for round_, call, finding in found:
-        if warned(finding, conversation.settings.for_tool(call.full_name).settings.ladder):
-            text = texts.warning(call, finding, conversation.settings, conversation.request.model)
-            yield Note(round_.position, call, text)
+    settings, request = conversation.settings, conversation.request
+    for rounds in _histories(conversation):
+        whole = Timeline(rounds, declares=request.declares)
+        for at, round_ in enumerate(rounds):
+            if round_.position == NOWHERE or not can_fire(whole, settings, at + 1):
+                continue
+            before = Timeline(rounds[at + 1 : at + 1 + LOOKED_BACK], declares=request.declares)
+            calls = [one.call for one in round_.calls if not one.withheld]
+            for call, finding in Engine(before, settings).judge_round(calls):
+                if warned(finding, settings.for_tool(call.full_name).settings.ladder):
+                    yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
 
 
-def _in_hindsight(conversation: Conversation, late: Iterable[Late]) -> Iterator[Note]:
-    """A note on the last result of each round that shows a loop, whatever the ladder of its tool does but observe."""
-    for round_, finding in late:
-        call = next(call for call in reversed(round_.calls) if not call.withheld and call.outcome is not None)
-        if not conversation.settings.for_tool(call.full_name).settings.observes:
-            text = texts.warning(call, finding, conversation.settings, conversation.request.model)
-            yield Note(round_.position, call, text)
+def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
+    """A note on the last result of each round whose results show a loop, whatever the ladder of its tool does but
+    observe."""
+    settings, request = conversation.settings, conversation.request
+    for rounds in _histories(conversation):
+        if not may_have_failed(rounds, settings):
+            continue
+        engine = Engine(Timeline(rounds, declares=request.declares), settings)
+        for round_, finding in zip(engine.past.rounds, engine.hindsights(), strict=True):
+            if finding is None or round_.position == NOWHERE:
+                continue
+            past = next(one for one in reversed(round_.calls) if not one.withheld and one.outcome is not None)
+            if not settings.for_tool(past.full_name).settings.observes:
+                yield Note(round_.position, past.call, texts.warning(past.call, finding, settings, request.model))

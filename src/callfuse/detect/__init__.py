@@ -3,6 +3,6 @@
 Nothing here reads a clock, waits or logs: a timeline, a pending call and settings in, findings out.
 """
 
-from callfuse.detect.engine import Engine, is_healthy
+from callfuse.detect.engine import Engine, can_fire
 
-__all__ = ["Engine", "is_healthy"]
+__all__ = ["Engine", "can_fire"]

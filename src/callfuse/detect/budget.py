@@ -1,35 +1,32 @@
 """`budget`: more calls in a timeline, or more of one tool, than allowed. Off by default; what `tune` calibrates.
 
-Equal calls of one round count once.
+Equal calls of one round count once. A call that brought what an earlier one had brought may weigh more: length alone
+hardly tells good runs from bad ones; in good ones of almost any length most calls bring something new.
 """
 
-from collections.abc import Iterable
+from typing import Final
 
-from callfuse.detect.detector import ANY_TOOL, Evidence, calls_of
-from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.detect.detector import ANY_TOOL, Detector, Evidence, distinct_calls
+from callfuse.model import Kind, PastCall, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
+STALE: Final = 10
+"""What a call counts in a weighted budget that brought nothing new."""
 
-class Budget:
+
+class Budget(Detector):
     """All calls since the last real user message."""
 
     kind = Kind.BUDGET
     of_any_tool = True
-    ends_on_news = False
-    spares_pollers = False
-    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_calls`; never hard."""
-        return (tool.settings.max_calls + 1 if tool.settings.max_calls else 0), 0
-
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
-        """Any call."""
-        return ()
+        return _first_beyond(tool.settings.max_calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls there have been."""
-        return executed(timeline, settings) if timeline.calls_at_most >= settings.max_calls else None
+        return timeline.memoized(_executed, settings)
 
 
 class ToolBudget(Budget):
@@ -37,30 +34,57 @@ class ToolBudget(Budget):
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_calls_of_tool`; never hard."""
-        return (tool.settings.max_calls_of_tool + 1 if tool.settings.max_calls_of_tool else 0), 0
+        return _first_beyond(tool.settings.max_calls_of_tool)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
-        if timeline.calls_at_most < settings.max_calls_of_tool:
-            return None
-        tools = timeline.remembered(_by_tool, settings)
+        tools = timeline.memoized(_by_tool, settings)
         if call.full_name == ANY_TOOL:
             return max(tools.values(), key=lambda one: one.count, default=None)
         return tools.get(call.full_name)
 
 
-def executed(timeline: Timeline, settings: LoopSettings) -> Evidence:
-    """Every call that was not withheld."""
-    return timeline.remembered(_executed, settings)
+class WeightedBudget(Budget):
+    """All calls since the last real user message, weighted."""
+
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """The first call beyond `max_weighted_calls`; never hard."""
+        return _first_beyond(tool.settings.max_weighted_calls)
+
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+        """What all calls weigh."""
+        return Evidence(weight(timeline, settings), timeline.memoized(_executed, settings).calls)
+
+
+def weight(timeline: Timeline, settings: LoopSettings) -> int:
+    """What a timeline's calls weigh with the pending one, which counts once."""
+    return timeline.memoized(_weight, settings)
+
+
+def _first_beyond(most: int) -> tuple[int, int]:
+    return (most + 1 if most else 0), 0
 
 
 def _executed(timeline: Timeline, settings: LoopSettings) -> Evidence:
-    calls = tuple([call for call in calls_of(timeline) if not call.withheld])
+    """Every call that was not withheld."""
+    calls = tuple([call for call in distinct_calls(timeline.rounds) if not call.withheld])
     return Evidence(1 + len(calls), calls)
 
 
 def _by_tool(timeline: Timeline, settings: LoopSettings) -> dict[str, Evidence]:
-    calls: dict[str, list[ToolCall]] = {}
-    for call in executed(timeline, settings).calls:
+    calls: dict[str, list[PastCall]] = {}
+    for call in timeline.memoized(_executed, settings).calls:
         calls.setdefault(call.full_name, []).append(call)
     return {name: Evidence(1 + len(own), tuple(own)) for name, own in calls.items()}
+
+
+def _weight(timeline: Timeline, settings: LoopSettings) -> int:
+    total, known = 1, set[bytes]()
+    for call in reversed(timeline.memoized(_executed, settings).calls):
+        outcome = call.outcome
+        if outcome is None or outcome.pending or outcome.transient:  # the cause lies outside
+            total += 1
+            continue
+        total += STALE if outcome.digest in known else 1
+        known.add(outcome.digest)
+    return total

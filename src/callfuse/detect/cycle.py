@@ -5,11 +5,10 @@ outcomes are equal lap by lap. A new call is progress: the first lap begins with
 """
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import Final
 
-from callfuse.detect.detector import Evidence, calls_of, twice
-from callfuse.detect.streak import is_unread, recent, said_again
+from callfuse.detect.detector import Detector, Evidence, distinct_calls, twice
+from callfuse.detect.streak import recent
 from callfuse.model import Kind, Round, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
@@ -21,30 +20,32 @@ MOST_NAMES: Final = 4
 """Tools by which one round of a lap is named."""
 
 
-class Cycle:
+class Cycle(Detector):
     """A B A B, A B C A B C, and so on."""
 
     kind = Kind.CYCLE
-    of_any_tool = False
     ends_on_news = True
     spares_pollers = True
-    wants_return = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Laps."""
         return twice(tool.settings.detectors.cycle)
 
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """The second lap ends with the pending round, so its other rounds have come before."""
+        return timeline.returns(at, settings.reach)
+
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The calls of the rounds that may be due, where the newest one has come before, and not it alone."""
-        rounds = [*islice(timeline, 1 + LONGEST_LAP)]
+        rounds = timeline.rounds[: 1 + LONGEST_LAP]
         sets = [round_.signatures for round_ in rounds]
         if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:
             return ()
-        return calls_of(rounds[1:LONGEST_LAP])
+        return [one.call for one in distinct_calls(rounds[1:LONGEST_LAP])]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The laps that the pending round would complete, if it is just the round that is due."""
-        for due, evidence in timeline.remembered(_laps, settings):
+        for due, evidence in timeline.memoized(_laps, settings):
             if call.signature in due.signatures:
                 return evidence
         return None
@@ -54,7 +55,7 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
     past = recent(timeline, settings)
-    newest = [round_.signatures for round_ in islice(past, 1 + LONGEST_LAP)]
+    newest = [round_.signatures for round_ in past[: 1 + LONGEST_LAP]]
     if len(set(newest)) < 2:
         return laps
     for length in LENGTHS:
@@ -64,19 +65,51 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
             continue
         rounds = _rounds(timeline, settings, length)
         due = rounds[length - 1]
-        if len(rounds) == 2 * length - 1:
-            earlier = next(islice(past, len(rounds), None), None)
-            if earlier and earlier.signatures == due.signatures:
-                continue  # what is due brought something else each time: it may do so again
+        if len(rounds) == 2 * length - 1 < len(past) and past[len(rounds)].signatures == due.signatures:
+            continue  # what is due brought something else each time: it may do so again
         del rounds[_from_news(timeline, settings, len(rounds), length) :]
         if len(rounds) < 2 * length - 1:
             continue
         lap = (*rounds[: length - 1][::-1], due)
         evidence = Evidence(
-            (1 + len(rounds)) // length, calls_of(rounds), whole_round=due.signatures, lap=tuple(map(_named, lap))
+            (1 + len(rounds)) // length,
+            distinct_calls(rounds),
+            whole_round=due.signatures,
+            lap=tuple(map(_name_of_round, lap)),
         )
         laps.append((due, evidence))
     return laps
+
+
+def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
+    """The newest rounds as far as they are laps of this length."""
+    past = recent(timeline, settings)
+    rounds = [*past[:length]]
+    outcomes: dict[tuple[int, Signature], Outcome] = {}
+    for index, round_ in enumerate(rounds):
+        _agrees(outcomes, index, round_)
+    for index, earlier in enumerate(past[length:], length):
+        if length > settings.window and timeline.news(index - length, settings.window):
+            break
+        if earlier.signatures != rounds[index - length].signatures or not _agrees(outcomes, index % length, earlier):
+            break
+        rounds.append(earlier)
+    return rounds
+
+
+def _agrees(outcomes: dict[tuple[int, Signature], Outcome], place: int, round_: Round) -> bool:
+    """Whether what came of a round's calls had come of them at this place of the other laps, as far as is known; it is
+    added."""
+    for call in round_.distinct:
+        if call.withheld:
+            continue
+        signature, outcome = call.signature, call.outcome
+        before = outcomes.get((place, signature))
+        if not same_outcome(before, outcome):
+            return False
+        if before is None and outcome is not None:
+            outcomes[place, signature] = outcome
+    return True
 
 
 def _from_news(timeline: Timeline, settings: LoopSettings, rounds: int, length: int) -> int:
@@ -92,43 +125,10 @@ def _from_news(timeline: Timeline, settings: LoopSettings, rounds: int, length: 
     return rounds
 
 
-def _named(round_: Round) -> str:
+def _name_of_round(round_: Round) -> str:
     """What a lap calls a round of it."""
     if len(round_.calls) == 1:
         return round_.calls[0].name
     names = sorted({call.name for call in round_.calls})
     more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     return " + ".join(names[:MOST_NAMES] + more)
-
-
-def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
-    """The newest rounds as far as they are laps of this length."""
-    is_wide = length > settings.window
-    same = 0 if is_wide else said_again(timeline, settings, length)
-    past = iter(recent(timeline, settings))
-    rounds = [*islice(past, length + same)]
-    known: dict[int, dict[Signature, Outcome | None]] = {}
-    for index, earlier in enumerate(past, same):
-        if is_wide and timeline.news(index, settings.window):
-            break
-        later = rounds[index]
-        if later.said != earlier.said:
-            brought = known.setdefault(index % length, {})
-            if later.signatures != earlier.signatures:
-                break
-            if not (brought or _agrees(brought, later)) or not _agrees(brought, earlier):
-                break
-        rounds.append(earlier)
-    return rounds
-
-
-def _agrees(brought: dict[Signature, Outcome | None], round_: Round) -> bool:
-    """Whether what came of a round's calls had come of them in the other laps, as far as is known; it is added."""
-    for call in round_.distinct:
-        if not call.withheld:
-            signature, outcome = call.signature, call.outcome
-            before = brought.get(signature)
-            if is_unread(call) or not same_outcome(before, outcome):
-                return False
-            brought[signature] = before or outcome
-    return True

@@ -1,66 +1,76 @@
 """The seam between the engine and a detector."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
-from callfuse.model import ANY_TOOL, Kind, Round, Timeline, ToolCall
+from callfuse.model import ANY_TOOL, Kind, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
-__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hit", "any_call", "calls_of", "twice"]
+__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hit", "any_call", "distinct_calls", "twice"]
 
 
 NAMED: Final = 100
 """Calls that a finding names: the newest of those that it rests on."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a pending call adds up to, however little it is. Shared by many calls: nothing of it is ever changed.
+    """What a pending call adds up to, however little it is.
 
     `count` is in the unit of the detector's limits and includes the pending call; `calls` are those it rests on, newest
-    first, without it. `whole_round`: only a round of exactly these signatures is meant. `lap` names the tools of a
-    sequence. `certain`: whatever the count, it is a finding, and a hard one.
+    first, without it. `confidence` is from 0 to 1. `whole_round`: only a round of exactly these signatures is meant.
+    `lap` names the tools of a sequence. `certain`: whatever the count, it is a finding, and a hard one.
     """
 
     count: int
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[PastCall, ...] = ()
     confidence: float = 1.0
     whole_round: frozenset[Signature] | None = None
     lap: tuple[str, ...] = ()
     certain: bool = False
 
 
-class Detector(Protocol):
-    """One kind of loop.
+class Detector:
+    """One kind of loop. A subclass must give `kind`, `limits` and `evidence`; what it leaves out is the safe choice."""
 
-    `recurring` gives calls that may come again, so that no pending call of a tool has more evidence than the one of
-    them of that tool that has most: a call streams through unheld only where none of them would be found. Its settings
-    are not yet those of a tool, which may have other limits and pauses. For detectors `of_any_tool` it is any call.
-    """
-
-    kind: Kind
-    of_any_tool: bool
-    """It does not matter whether the call has come before: what is found in one of `ANY_TOOL` is the most there is."""
-    ends_on_news: bool
+    kind: ClassVar[Kind]
+    of_any_tool: ClassVar[bool] = False
+    """Evidence does not depend on whether the call has come before: what is found in one of `ANY_TOOL` is the most."""
+    ends_on_news: ClassVar[bool] = False
     """A new call in the same round shows progress and voids what was found."""
-    spares_pollers: bool
+    spares_pollers: ClassVar[bool] = False
     """A stretch with a poller in it has `poll_factor` times the limits."""
-    wants_return: bool
-    """With limits above two nothing is found before a call of the newest round is one of those before."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Soft and hard for this tool; 0 is off, and never."""
-        ...
+        """Soft and hard limit for this tool, in the detector's unit; 0 is off, and never."""
+        raise NotImplementedError
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]: ...
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """Whether anything could be found right after the newest round but `at`, whatever is called then; False must be
+        sure.
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None: ...
+        The cheap pre-check that most requests end with: `at` is 0 there. `settings` are the loosest of any tool's.
+        """
+        return True
+
+    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall] | None:
+        """The calls to judge in place of a pending one whose arguments are not known yet.
+
+        No pending call of a tool may have more evidence than the one of them of that tool that has most: a call streams
+        through unheld only where none of them would be found. None: any call may have; then each is held. `settings`
+        are not those of a tool, which may have other limits and pauses. Not asked of detectors `of_any_tool`.
+        """
+        return None
+
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+        """What a pending call adds up to, by the settings of its tool; None where it adds up to nothing."""
+        raise NotImplementedError
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Hit:
     """What a detector has found in a call: as much of a finding as is asked of one that is only foreseen."""
 
@@ -98,11 +108,13 @@ def twice(soft: int) -> tuple[int, int]:
 
 def any_call(name: str) -> ToolCall:
     """A call of a tool with arguments that no other call has."""
-    return ToolCall("", name, "callfuse: any arguments", signature=b"any call of " + name.encode("utf-8", "replace"))
+    signature = b"any call of " + name.encode("utf-8", "replace")
+    return ToolCall("", name, "callfuse: any arguments", signature=signature)
 
 
-def calls_of(newest_first: Iterable[Round]) -> tuple[ToolCall, ...]:
+def distinct_calls(newest_first: Sequence[Round]) -> tuple[PastCall, ...]:
     """The distinct calls of some rounds, newest first."""
-    rounds = [*newest_first]
-    calls = tuple(chain.from_iterable([one.calls for one in rounds]))
-    return calls if len(calls) == len(rounds) else tuple([call for one in rounds for call in one.distinct[::-1]])
+    calls = tuple(chain.from_iterable([one.calls for one in newest_first]))
+    if len(calls) == len(newest_first):
+        return calls
+    return tuple([call for one in newest_first for call in one.distinct[::-1]])

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
-from callfuse.model import ToolCall
+from callfuse.model import PastCall, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import NotJSON, loads
@@ -25,16 +25,16 @@ def polls(call: ToolCall, settings: LoopSettings) -> bool:
     return settings.for_tool(call.full_name).poller or _says_so(call.arguments)
 
 
-def have_waited(calls: Collection[ToolCall], settings: LoopSettings) -> bool:
+def have_waited(calls: Collection[PastCall], settings: LoopSettings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
     texts: set[str] = set()
     values: dict[Signature, Any] = {}
     for call in calls:
         if not call.withheld and (outcome := call.outcome) and (outcome.pending or outcome.transient):
             return True
-        arguments = call.arguments
-        if call.dropped:  # they are gone
+        if not call.call.has_arguments:
             continue
+        arguments = call.call.arguments
         if type(arguments) is str:
             texts.add(arguments)
         else:

@@ -7,22 +7,20 @@ does not count itself, except that the round in which the call first appears sta
 
 from collections.abc import Iterable
 
-from callfuse.detect.detector import Evidence, twice
-from callfuse.detect.streak import is_unread, recent
-from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.streak import recent
+from callfuse.model import Kind, PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 
-class RepeatChanging:
+class RepeatChanging(Detector):
     """The same call whatever comes back."""
 
     kind = Kind.REPEAT_CHANGING
-    of_any_tool = False
     ends_on_news = True
     spares_pollers = True
-    wants_return = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Never below those of `repeat`; hard at five thirds."""
@@ -32,36 +30,21 @@ class RepeatChanging:
         soft = max(soft, other)
         return soft, -(-soft * 5 // 3)
 
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """A third call in a row means that the newest one had come before."""
+        if 2 in (settings.max_repeats, settings.max_repeats_changing):
+            return True
+        return timeline.returns(at, settings.reach)
+
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The calls of the newest round."""
-        newest = timeline.at(0)
-        return newest.distinct if newest else ()
+        newest = timeline.newest
+        return [one.call for one in newest.distinct] if newest else ()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The same calls before this one, whatever came of them."""
-        streak = timeline.remembered(_streak, settings, call.name, call.signature)
+        streak = timeline.memoized(_streak, settings, call.signature)
         return Evidence(1 + len(streak), streak) if streak else None
-
-
-def _streak(timeline: Timeline, settings: LoopSettings, name: str, signature: Signature) -> tuple[ToolCall, ...]:
-    """The same calls before the pending one, newest first."""
-    streak: list[ToolCall] = []
-    for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
-        if len(round_.calls) == 1:
-            (one,) = round_.calls
-            if one.name != name or one.signature != signature:
-                break
-            streak.append(one)
-            continue
-        mine = round_.find(name, signature)
-        if mine is None:
-            break
-        news = timeline.news(index, settings.window)
-        if not news or signature in news:
-            streak.append(mine)
-        if news:
-            break
-    return tuple(streak)
 
 
 class Repeat(RepeatChanging):
@@ -75,25 +58,42 @@ class Repeat(RepeatChanging):
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The same calls before this one as far as their outcomes are equal."""
-        streak = repeated(timeline, settings, call)
+        streak = equal_calls(timeline, settings, call.signature)
         return Evidence(1 + len(streak), streak) if streak else None
 
 
-def repeated(timeline: Timeline, settings: LoopSettings, call: ToolCall) -> tuple[ToolCall, ...]:
+def equal_calls(timeline: Timeline, settings: LoopSettings, signature: Signature) -> tuple[PastCall, ...]:
     """The same calls before the pending one with equal outcomes, newest first."""
-    return timeline.remembered(_with_equal_outcomes, settings, call.name, call.signature)
+    return timeline.memoized(_with_equal_outcomes, settings, signature)
 
 
-def _with_equal_outcomes(
-    timeline: Timeline, settings: LoopSettings, name: str, signature: Signature
-) -> tuple[ToolCall, ...]:
+def _streak(timeline: Timeline, settings: LoopSettings, signature: Signature) -> tuple[PastCall, ...]:
+    """The same calls before the pending one, newest first."""
+    streak: list[PastCall] = []
+    for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
+        mine = round_.find(signature)
+        if mine is None:
+            break
+        if len(round_.calls) == 1:
+            streak.append(mine)
+            continue
+        news = timeline.news(index, settings.window)
+        if not news or signature in news:
+            streak.append(mine)
+        if news:
+            break
+    return tuple(streak)
+
+
+def _with_equal_outcomes(timeline: Timeline, settings: LoopSettings, signature: Signature) -> tuple[PastCall, ...]:
     """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
-    streak = timeline.remembered(_streak, settings, name, signature)
+    streak = timeline.memoized(_streak, settings, signature)
     outcome: Outcome | None = None
     for index, call in enumerate(streak if len(streak) > 1 else ()):  # outcomes cost something to know
-        if call.withheld or ((came := call.outcome) is outcome is not None):
+        if call.withheld:
             continue
-        if is_unread(call) or not same_outcome(outcome, came):
+        came = call.outcome
+        if not same_outcome(outcome, came):
             return streak[:index]
         outcome = outcome or came
     return streak

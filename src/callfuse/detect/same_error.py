@@ -7,12 +7,12 @@ another way in between is no way out: such a round does not count, and it ends n
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from callfuse.detect.detector import NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
-from callfuse.model import Replayed, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import Outcome
 from callfuse.policy.settings import LoopSettings
 
@@ -24,40 +24,19 @@ def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence
     The failures up to a round are those up to the round after it, but one: all rounds together cost one walk.
     """
     at = 0
-    while timeline.at(at) is not None:
+    while at < len(timeline.rounds):
         streaks = _streaks(timeline, at, settings)
         yield from streaks or (None,)
         at += len(streaks) or 1
 
 
-def may_end(rounds: Timeline | Replayed[Round], settings: LoopSettings) -> bool:
-    """Whether a streak may end with the newest round: False is sure, and what most timelines are at a glance."""
-    newest = rounds.at(0)
-    if newest is None:
-        return False
-    tool = newest.calls[0].full_name
-    return _may_be(rounds, 0, tool, settings.for_tool(tool).settings)
-
-
-def are_enough(tools: Iterable[str | None], settings: LoopSettings) -> bool:
-    """Whether a streak may be among rounds that call these tools, as `Request.tools` has them: False is sure."""
-    shortest = settings.shortest_streak
-    before, count = None, 0
-    for tool in tools:
-        count = count + 1 if tool == before else 1
-        if count >= shortest and tool:
-            return True
-        before = tool
-    return False
-
-
-def may_be_among(rounds: Sequence[Round], settings: LoopSettings) -> bool:
+def may_have_failed(rounds: Sequence[Round], settings: LoopSettings) -> bool:
     """Whether a streak may be among these rounds of one timeline: False is sure.
 
     One round in `same_error` is looked at; no streak is so short that it fits between two of them.
     """
     shortest = settings.shortest_streak
-    return shortest > 0 and any(map(_may_have_failed, rounds[shortest - 1 :: shortest]))
+    return shortest > 0 and any(map(_failed, rounds[shortest - 1 :: shortest]))
 
 
 @dataclass(slots=True)
@@ -65,7 +44,7 @@ class _Same:
     """An error as often as it has come: in how many rounds, of which calls, and with what names in it."""
 
     rounds: int = 0
-    calls: list[ToolCall] = field(default_factory=list)
+    calls: list[PastCall] = field(default_factory=list)
     named: set[bytes] = field(default_factory=set)
 
     def evidence(self, unknown: int, limit: int) -> Evidence | None:
@@ -79,12 +58,11 @@ class _Same:
 
 def _streaks(timeline: Timeline, at: int, settings: LoopSettings) -> list[Evidence | None]:
     """What the failures of one tool up to the newest round but `at` add up to in each of their rounds, newest first."""
-    newest = timeline.at(at)
-    tool = newest.calls[0].full_name if newest else ""
+    tool = timeline.rounds[at].calls[0].full_name
     own = settings.for_tool(tool).settings
     if not _may_be(timeline, at, tool, own):
         return []
-    rounds: list[list[tuple[ToolCall, Outcome]]] = []
+    rounds: list[list[tuple[PastCall, Outcome]]] = []
     while (failures := _failures(timeline, at + len(rounds), tool, own)) is not None:
         rounds.append(failures)
     errors: defaultdict[bytes, _Same] = defaultdict(_Same)
@@ -104,36 +82,33 @@ def _streaks(timeline: Timeline, at: int, settings: LoopSettings) -> list[Eviden
     return found[::-1]
 
 
-def _may_be(past: Timeline | Replayed[Round], at: int, tool: str, settings: LoopSettings) -> bool:
+def _may_be(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> bool:
     """Whether enough rounds from here on call one tool and never with success: what costs less than outcomes."""
-    if not (tool and settings.enabled and settings.detectors.same_error):
-        return False
     limit = settings.detectors.same_error
-    if not _call_only(tool, past.slice(at, at + 2)) or not _may_have_failed(past.slice(at, at + 1)[0]):
-        return False  # what most timelines show: no more rounds are read for it
-    rounds = past.slice(at, at + limit)
-    return len(rounds) == limit and _call_only(tool, rounds) and all(map(_may_have_failed, rounds))
+    if not (tool and settings.enabled and limit):
+        return False
+    rounds = timeline.rounds[at : at + limit]
+    return len(rounds) == limit and all(_calls_only(tool, round_) and _failed(round_) for round_ in rounds)
 
 
-def _call_only(tool: str, rounds: Sequence[Round]) -> bool:
-    for round_ in rounds:
-        for one in round_.calls:
-            if one.full_name != tool:
-                return False
-    return True
+def _calls_only(tool: str, round_: Round) -> bool:
+    return False not in [one.full_name == tool for one in round_.calls]
 
 
-def _may_have_failed(round_: Round) -> bool:
+def _failed(round_: Round) -> bool:
+    """Whether no call of a round is known to have succeeded."""
     return all(one.withheld or one.failed is not False for one in round_.calls)
 
 
-def _failures(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> list[tuple[ToolCall, Outcome]] | None:
+def _failures(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> list[tuple[PastCall, Outcome]] | None:
     """The calls of a round whose results are known, where all are of this tool and say what failed; else None."""
-    round_ = timeline.at(at)
-    if round_ is None or False in [one.full_name == tool for one in round_.calls]:
+    if at >= len(timeline.rounds):
         return None
-    later = timeline.at(at - 1) if at else None
-    if is_pause(round_.time, later.time if later else timeline.now, settings.ttl_seconds):
+    round_ = timeline.rounds[at]
+    if not _calls_only(tool, round_):
+        return None
+    later = timeline.rounds[at - 1].time if at else timeline.now
+    if is_pause(round_.time, later, settings.ttl_seconds):
         return None
     known = [(one, outcome) for one in round_.calls if not one.withheld and (outcome := one.outcome)]
     if True in [outcome.transient or not outcome.error for _, outcome in known]:

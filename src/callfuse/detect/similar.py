@@ -4,16 +4,15 @@ Each call is compared with the next one: of several in a round, with the one mos
 paging, ids and batches are alike, too.
 """
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final
 
-from callfuse.detect.detector import Evidence, twice
-from callfuse.detect.repeat import repeated
+from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.repeat import equal_calls
 from callfuse.detect.similarity import alike, outcomes_alike
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, Round, Timeline, ToolCall
+from callfuse.model import Kind, PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import ForTool, LoopSettings
 
@@ -23,14 +22,11 @@ MOST: Final = 16
 """Different calls of one round that are compared; more are a batch, and no repetition."""
 
 
-class Similar:
+class Similar(Detector):
     """Nearly the same call with the same outcome. Its confidence is the least likeness in the streak."""
 
     kind = Kind.SIMILAR
-    of_any_tool = False
-    ends_on_news = False
     spares_pollers = True
-    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that, once a threshold is set."""
@@ -38,36 +34,33 @@ class Similar:
 
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The calls of the newest round: nothing is more like a call than itself."""
-        newest = timeline.at(0)
-        return newest.distinct if newest else ()
+        newest = timeline.newest
+        return [one.call for one in newest.distinct] if newest else ()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""
-        newest = timeline.at(0)
+        newest = timeline.newest
         if newest is None or (len(newest.calls) == 1 and newest.calls[0].name != call.name):
             return None
-        first = timeline.remembered(_before, settings, call)
+        first = timeline.memoized(_before, settings, call)
         if first is None:
             return None
         likeness, one = first
-        streak, least = timeline.remembered(_streak, settings, one)
+        streak, least = timeline.memoized(_streak, settings, one)
         return Evidence(1 + len(streak), streak, confidence=min(likeness, least))
 
 
-def _streak(timeline: Timeline, settings: LoopSettings, newest: ToolCall) -> tuple[tuple[ToolCall, ...], float]:
+def _streak(timeline: Timeline, settings: LoopSettings, newest: PastCall) -> tuple[tuple[PastCall, ...], float]:
     """A call of the newest round with those before it, each like the next, and the least likeness among them: the same
     for every pending call that this one is most like."""
     most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
     threshold = settings.similarity_threshold or 1
-    rounds = _rounds(timeline, newest, settings)
-    streak = _repeated(timeline, newest, rounds, settings)[:most]
+    rounds = _rounds(timeline, newest.call, settings)
+    streak = _equal_ones(timeline, newest, rounds, settings)[:most]
     least = 1.0
-    outcome: Outcome | None = None
-    for one in streak:
-        if outcome := None if one.withheld else one.outcome:
-            break
-    for round_ in islice(rounds, len(streak), most):
-        found = _most_like(timeline, streak[-1], round_, settings)
+    outcome = next((came for one in streak if (came := None if one.withheld else one.outcome)), None)
+    for round_ in rounds[len(streak) : most]:
+        found = _most_like(timeline, streak[-1].call, round_, settings)
         if found is None:
             break
         likeness, one = found
@@ -77,67 +70,64 @@ def _streak(timeline: Timeline, settings: LoopSettings, newest: ToolCall) -> tup
         if likeness < threshold:
             break
         streak.append(one)
-        if likeness < least:
-            least = likeness
+        least = min(least, likeness)
         outcome = outcome or came
     return tuple(streak), least
 
 
-def _repeated(timeline: Timeline, newest: ToolCall, rounds: Iterable[Round], settings: LoopSettings) -> list[ToolCall]:
+def _equal_ones(
+    timeline: Timeline, newest: PastCall, rounds: Sequence[Round], settings: LoopSettings
+) -> list[PastCall]:
     """A call of the newest round with those before it that are known to be equal, each the only one of its round."""
-    second = timeline.at(1)
-    if second is None or not settings.max_repeats:  # `repeat` has not read their outcomes
-        return [newest]
-    first = second.calls[0]
-    if first.name != newest.name or first.signature != newest.signature:  # what most are at a glance
+    if not settings.max_repeats:  # then `repeat` has not read their outcomes
         return [newest]
     streak = []
-    for round_, one in zip(rounds, repeated(timeline, settings, newest), strict=False):
+    for round_, one in zip(rounds, equal_calls(timeline, settings, newest.signature), strict=False):
         if len(round_.calls) > 1 or one.full_name != newest.full_name:
             break
         streak.append(one)
     return streak or [newest]
 
 
-def _before(timeline: Timeline, settings: LoopSettings, call: ToolCall) -> tuple[float, ToolCall] | None:
+def _before(timeline: Timeline, settings: LoopSettings, call: ToolCall) -> tuple[float, PastCall] | None:
     """The call of the newest round that is enough like a pending one, and how much it is."""
-    newest = next(iter(_rounds(timeline, call, settings)), None)
-    found = newest and _most_like(timeline, call, newest, settings)
+    rounds = _rounds(timeline, call, settings)
+    found = _most_like(timeline, call, rounds[0], settings) if rounds else None
     return found if found and found[0] >= (settings.similarity_threshold or 1) else None
 
 
-def _rounds(timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Iterable[Round]:
+def _rounds(timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Sequence[Round]:
     return recent(timeline, settings, lambda one: one.full_name == call.full_name)
 
 
 def _most_like(
     timeline: Timeline, later: ToolCall, round_: Round, settings: LoopSettings
-) -> tuple[float, ToolCall] | None:
+) -> tuple[float, PastCall] | None:
     """How alike the call of a round is to a later one, of several the one most like it, whatever their order."""
     if len(round_.calls) == 1:
         (one,) = round_.calls
-        return (_alike(timeline, settings, later, one), one) if one.full_name == later.full_name else None
+        return (_alike(timeline, settings, later, one.call), one) if one.full_name == later.full_name else None
     if len(round_.calls) > MOST and len(round_.signatures) > MOST:
         return None
-    if same := round_.find(later.name, later.signature):
+    if same := round_.find(later.signature):
         return 1.0, same
     calls = [one for one in round_.distinct if one.full_name == later.full_name]
     if not calls:
         return None
     likeness, _, one = max(
-        [(_alike(timeline, settings, later, one), one.signature, one) for one in calls], key=itemgetter(0, 1)
+        [(_alike(timeline, settings, later, one.call), one.signature, one) for one in calls], key=itemgetter(0, 1)
     )
     return likeness, one
 
 
 def _alike(timeline: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
     """How alike two calls are. Streaks from several calls of the newest round meet: what they share is kept."""
-    newest = timeline.at(0)
+    newest = timeline.newest
     if newest is None or len(newest.calls) == 1:
         return alike(one, other, settings)
     if one.signature == other.signature:
         return 1.0
-    return timeline.remembered(_kept, settings, one, other)
+    return timeline.memoized(_kept, settings, one, other)
 
 
 def _kept(_: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:

@@ -34,7 +34,7 @@ def alike(one: ToolCall, other: ToolCall, settings: LoopSettings) -> float:
     """How alike two calls of one tool are; calls without arguments to look at are only like themselves."""
     if one.signature == other.signature:
         return 1.0
-    if one.dropped or other.dropped:
+    if not (one.has_arguments and other.has_arguments):
         return 0.0
     mine, theirs = one.text, other.text
     is_kept = len(mine) + len(theirs) <= _KEPT_LENGTH

@@ -3,46 +3,40 @@
 Where `similarity_threshold` is set, outcomes that are so much alike count as the same.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
-from callfuse.detect.detector import Evidence, twice
+from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.similarity import outcomes_alike
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.model import Kind, PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 
-class Stagnation:
+class Stagnation(Detector):
     """Whatever is called, the same comes back."""
 
     kind = Kind.STAGNATION
     of_any_tool = True
-    ends_on_news = False
     spares_pollers = True
-    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Calls."""
         return twice(tool.settings.detectors.stagnation)
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
-        """Any call that is not among those before."""
-        return ()
-
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The different calls before this one whose outcomes are known and equal."""
-        streak, before, likeness = timeline.remembered(_streak, settings)
+        streak, before, likeness = timeline.memoized(_streak, settings)
         different = streak[: before.get(call.signature)]
         return Evidence(1 + len(different), different, confidence=likeness)
 
 
-def _streak(timeline: Timeline, settings: LoopSettings) -> tuple[tuple[ToolCall, ...], dict[Signature, int], float]:
+def _streak(timeline: Timeline, settings: LoopSettings) -> tuple[tuple[PastCall, ...], dict[Signature, int], float]:
     """The executed calls of rounds with different calls and the same outcome, newest first, by their signatures how
     many of them are of newer rounds, and the least likeness among the outcomes."""
-    streak: list[ToolCall] = []
+    streak: list[PastCall] = []
     before: dict[Signature, int] = {}
     first: Outcome | None = None
     least = 1.0
@@ -67,7 +61,7 @@ def _streak(timeline: Timeline, settings: LoopSettings) -> tuple[tuple[ToolCall,
     return tuple(streak), before, least
 
 
-def _first(calls: Sequence[ToolCall]) -> Outcome:
+def _first(calls: Sequence[PastCall]) -> Outcome:
     """One of a round's outcomes, whatever the order of its calls; one at least is known."""
     outcomes = [outcome for one in calls if not one.withheld and (outcome := one.outcome)]
     return outcomes[0] if len(outcomes) == 1 else min(outcomes, key=attrgetter("digest"))

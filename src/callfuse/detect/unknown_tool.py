@@ -3,39 +3,34 @@
 Only where the request's list of tools is complete. Equal calls of one round are one piece of evidence.
 """
 
-from collections.abc import Iterable
-
-from callfuse.detect.detector import Evidence, twice
+from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.model import Kind, PastCall, Timeline, ToolCall
 from callfuse.policy.settings import ForTool, LoopSettings
 
 
-class UnknownTool:
+class UnknownTool(Detector):
     """Tools that are not there."""
 
     kind = Kind.UNKNOWN_TOOL
     of_any_tool = True
-    ends_on_news = False
-    spares_pollers = False
-    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Calls."""
         return twice(tool.settings.detectors.unknown_tool)
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
-        """Any call of an unknown tool."""
-        return ()
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """A second unknown tool in a row means that the newest round has one."""
+        return True in [timeline.lacks(one.name) for one in timeline.rounds[at].calls]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """The unknown tools of the rounds before, if this is another."""
-        return timeline.remembered(_streak, settings) if timeline.lacks(call.name) else None
+        return timeline.memoized(_streak, settings) if timeline.lacks(call.name) else None
 
 
 def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     """The calls of unknown tools in the newest rounds, each of which has one; the same for every pending call."""
-    streak: list[ToolCall] = []
+    streak: list[PastCall] = []
     for round_ in recent(timeline, settings):
         unknown = [one for one in round_.distinct if timeline.lacks(one.name)]
         if not unknown:

@@ -5,7 +5,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from callfuse.model import MARKER, Result, ToolCall
+from callfuse.model import MARKER, PastCall, Result, ToolCall
 from callfuse.wire.jsontext import END, Edit, dumps
 
 REMINDERS = ("<system-reminder>", "<environment_details>")
@@ -44,7 +44,7 @@ def is_own_or_reminder(content: Any) -> bool:
 
 def pair(
     calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]], keys: Sequence[str] | None = None
-) -> tuple[ToolCall, ...]:
+) -> tuple[PastCall, ...]:
     """The calls, each with its result: by id, and by order where ids repeat or lack.
 
     `keys` are what the results name their calls by, call for call, where that is not the id.
@@ -52,14 +52,11 @@ def pair(
     if len(calls) == 1 == len(results):
         (call,), ((id_, result),) = calls, results
         key = keys[0] if keys else call.id
-        if id_ == key or not (id_ and key):
-            call.result = result
-        return tuple(calls)
-    ids = [id_ for id_, _ in results]
-    for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
-        if at is not None:
-            call.result = results[at][1]
-    return tuple(calls)
+        return (PastCall(call, result if id_ == key or not (id_ and key) else None),)
+    places = _pairing(keys or [call.id for call in calls], [id_ for id_, _ in results])
+    return tuple(
+        [PastCall(call, None if at is None else results[at][1]) for call, at in zip(calls, places, strict=True)]
+    )
 
 
 def result_at(
@@ -67,10 +64,9 @@ def result_at(
 ) -> int | None:
     """Which of the results with these ids (or keys) belongs to the wanted call, known by id and signature."""
     for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
-        if call.id == wanted.id and call.full_name == wanted.full_name:
-            call.ignore = wanted.ignore
-            if call.signature == wanted.signature:
-                return at
+        is_named = call.id == wanted.id and call.full_name == wanted.full_name
+        if is_named and call.ignoring(wanted.ignore).signature == wanted.signature:
+            return at
     return None
 
 

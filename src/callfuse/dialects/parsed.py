@@ -37,12 +37,13 @@ class ParsedBody(ABC):
         """As `Request.calls`; dialects that can tell without making the rounds do so."""
         for round_ in self.rounds():
             if round_ is not None:
-                yield from round_.calls
+                yield from [one.call for one in round_.calls]
 
     def tools(self) -> Iterator[str | None]:
         """As `Request.tools`; dialects that can tell without making the calls do so."""
         for round_ in self.rounds():
-            yield round_.tool if round_ else None
+            names = {one.full_name for one in round_.calls} if round_ else set()
+            yield None if round_ is None else names.pop() if len(names) == 1 else ""
 
     if not TYPE_CHECKING:  # which would take any name for an attribute
 

@@ -139,8 +139,8 @@ class Answer:
         """A complete call as a value, the same one each time it is asked for."""
         known = self._complete.get(call)
         if known is None or known[0] != len(call.pieces):
-            known = self._complete[call] = (len(call.pieces), call.complete())
-            self._judge.own(known[1:])
+            (whole,) = self._judge.apply_ignored_arguments([call.complete()])
+            known = self._complete[call] = (len(call.pieces), whole)
         return known[1]
 
     def waiting_frames(self, *, behind_end: bool = True) -> list[Frame]:

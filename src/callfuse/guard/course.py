@@ -94,7 +94,7 @@ class Course:
         """What is judged from now on is the answer that was asked for; another one may have begun and failed before."""
         if self._answered < len(self._attempts):
             self._answered = len(self._attempts)
-            self._judge.withheld([verdict.call for verdict in self.asked])
+            self._judge.withheld(self.asked)
 
     def settled(self) -> list[Verdict]:
         """Nothing is being asked for any more: the verdicts for which it was."""

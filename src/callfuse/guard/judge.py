@@ -1,25 +1,29 @@
-"""What detectors and policy say of one exchange, for answers of any form.
+"""What detectors and policy say of one round to come: the one way in which wire, in-process detector and replay judge.
 
 A judge knows the timeline and what this exchange allows: whether the request may be changed (a signed one may not),
-and the model, or another one in its place, be asked again. `any_finding` says whether any call could be found to loop,
-`any_hold` whether it would be withheld.
+and the model, or another one in its place, be asked again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from callfuse.detect import Engine
 from callfuse.dialects.base import Manner
-from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.guard.record import past_round
+from callfuse.model import Finding, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
-from callfuse.policy.ignored import ignoring
+from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import OnLoopError, Verdict, decide, usable, would_withhold
 from callfuse.policy.settings import NO_OTHER_MODEL, Ladder, LoopSettings, Rung
 
 
 class Judge:
-    """One exchange's findings and verdicts."""
+    """The findings and verdicts over the round that follows a timeline.
+
+    `refused` are signatures that were withheld and had their chance: no new call beside them frees them. `hold_all`:
+    whatever could be found is held, for a callback may withhold it.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class Judge:
         settings: LoopSettings,
         *,
         model: str = "",
+        refused: Collection[Signature] = (),
         may_change: bool = True,
         may_ask: bool = True,
         may_withhold: bool = True,
@@ -38,25 +43,34 @@ class Judge:
         self._may_change = may_change
         self._may_ask = may_ask
         self._may_withhold = may_withhold
-        self._other_model = settings.escalate_model or ""
         self._hold_all = hold_all
-        self._refused: set[Signature] = set()
-        self._look()
+        self._refused = set(refused)
+        self._begin_round()
 
-    def _look(self) -> None:
-        """Whether any call could be found to loop, and whether any must be held for it."""
+    def _begin_round(self) -> None:
         self._engine = Engine(self.timeline, self.settings)
-        self._withhold: dict[str, bool] = {}
-        self.any_finding = self.any_hold = False
-        for name in self._engine.suspects():
-            self.any_finding = True
-            if self.must_hold(name):
-                self.any_hold = True
-                break
+        self._must_hold: dict[str, bool] = {}
+        self._any_hold: bool | None = None
 
-    def own(self, calls: Iterable[ToolCall]) -> None:
-        """Take calls of an answer as this exchange's settings have it, before anything is asked of them."""
-        ignoring(calls, self.settings)
+    @property
+    def any_finding(self) -> bool:
+        """Whether any call could be found to loop, whatever it is."""
+        return self._engine.can_fire and next(self._engine.suspects(), None) is not None
+
+    @property
+    def any_hold(self) -> bool:
+        """Whether any call could be one that would be withheld; worked out once."""
+        if self._any_hold is None:
+            self._any_hold = any(map(self.must_hold, self._engine.suspects()))
+        return self._any_hold
+
+    def apply_ignored_arguments(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
+        """The calls of an answer, told from others only by the arguments that count under these settings."""
+        return apply_ignored_arguments(calls, self.settings)
+
+    def could_fire(self, name: str) -> bool:
+        """Whether anything could be found in a call of this tool, whatever its arguments."""
+        return self._engine.can_fire and self._engine.could_fire(name)
 
     def must_hold(self, name: str, namespace: str = "") -> bool:
         """Whether a call of this tool could be a loop that would be withheld; a call without a name may be any.
@@ -67,17 +81,17 @@ class Judge:
             return self.any_hold
         if namespace and self.must_hold(f"{namespace}.{name}"):
             return True
-        known = self._withhold.get(name)
+        known = self._must_hold.get(name)
         if known is None:
-            known = self._engine.could_fire(name) and (
+            known = self.could_fire(name) and (
                 self._hold_all or would_withhold(self.timeline, self._engine.possible(name), self.ladder(name))
             )
-            self._withhold[name] = known
+            self._must_hold[name] = known
         return known
 
     def finding(self, call: ToolCall, *, news: bool) -> Finding | None:
         """What is found in a call so far; `news`: a new call has come beside it."""
-        return self._engine.judge_beside(call, self._refused, news=news)
+        return self._engine.judge(call, self._refused, news=news)
 
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call is new to the timeline."""
@@ -86,32 +100,38 @@ class Judge:
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
         """The verdicts over a complete round."""
         found = self._engine.judge_round(calls, self._refused)
-        return [one for call, finding in found for one in self._decided(call, finding)]
+        return [one for pair in found for one in decide(self.timeline, (pair,), self.ladder(pair[0].full_name))]
 
     def hindsight(self) -> Verdict | None:
         """What is to be told of the newest round, whose results show a loop: a warning at most."""
-        finding = self._engine.hindsight()
-        newest = self.timeline.at(0)
-        if finding is None or newest is None:
-            return None
-        call = next(call for call in newest.calls if call.signature == finding.signature)
-        observes = self.settings.for_tool(call.full_name).settings.observes
-        rung = self.allowed(Rung.OBSERVE if observes else Rung.WARN)
-        return Verdict(call, finding, rung, 0, first=finding.count == finding.threshold)
+        return next(self.hindsights(), None)
 
-    def _decided(self, call: ToolCall, finding: Finding) -> list[Verdict]:
-        return decide(self.timeline, [(call, finding)], self.ladder(call.full_name))
+    def hindsights(self) -> Iterator[Verdict | None]:
+        """As `hindsight`, for each round as if it were the newest, the newest first."""
+        for round_, finding in zip(self._engine.past.rounds, self._engine.hindsights(), strict=True):
+            yield self._warning(round_, finding) if finding is not None else None
 
-    def withheld(self, calls: Sequence[ToolCall]) -> None:
-        """Go on to the next answer of the exchange: these calls were the last one's, and the client has none."""
-        self._refused.update(call.signature for call in calls)
-        self.timeline = self.timeline.after(tuple(calls))
-        self._look()
+    def _warning(self, round_: Round, finding: Finding) -> Verdict:
+        call = next(one.call for one in round_.calls if one.signature == finding.signature)
+        rung = Rung.OBSERVE if self.settings.for_tool(call.full_name).settings.observes else Rung.WARN
+        return Verdict(call, finding, self.allowed(rung), 0, first=finding.count == finding.threshold)
+
+    def withheld(self, verdicts: Sequence[Verdict]) -> None:
+        """Go on to the next answer of the exchange: these verdicts withheld all calls of the last one."""
+        calls = [verdict.call for verdict in verdicts]
+        self._refused.update([call.signature for call in calls])
+        self.timeline = self.timeline.after(past_round(calls, verdicts))
+        self._begin_round()
+
+    @property
+    def other_model(self) -> str:
+        """The model that `escalate` asks; empty where there is none."""
+        return self.settings.escalate_model or ""
 
     def allowed(self, rung: Rung) -> Rung:
         """A rung that a callback wants, or what this exchange allows in its place. Raises OnLoopError where the
         settings lack what it needs."""
-        if rung is Rung.ESCALATE and not self._other_model:
+        if rung is Rung.ESCALATE and not self.other_model:
             raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
@@ -124,7 +144,7 @@ class Judge:
             ladder,
             may_change=self._may_change,
             may_ask=self._may_ask,
-            may_escalate=self._other_model not in ("", self.model),
+            may_escalate=self.other_model not in ("", self.model),
             may_withhold=self._may_withhold,
         )
 
@@ -133,7 +153,7 @@ class Judge:
         manners = {
             Rung.STEER: Manner(),
             Rung.FORCE_TEXT: Manner(text_only=True),
-            Rung.ESCALATE: Manner(model=self._other_model),
+            Rung.ESCALATE: Manner(model=self.other_model),
         }
         return manners[rung]
 

@@ -12,7 +12,7 @@ from callfuse.guard.growth import Growth, growth_in, lengths_of
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import Record
 from callfuse.model import ToolCall
-from callfuse.policy.ignored import ignoring
+from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import EVENTS, Format
 from callfuse.wire.jsontext import NotJSON, loads
@@ -196,5 +196,5 @@ class WholeTap:
 def _settle(record: Record, calls: Sequence[ToolCall], settings: LoopSettings, judge: Judge | None) -> None:
     """Keep a delivered round with the verdicts over it, none of which withholds."""
     if calls:
-        ignoring(calls, settings)
+        calls = apply_ignored_arguments(calls, settings)
         record.keep(calls, judge.verdicts(calls) if judge and judge.any_finding else ())

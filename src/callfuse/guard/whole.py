@@ -98,8 +98,10 @@ class WholeGuard:
         payload = loads_exact(body) if _WIDE.search(body) else loads(body)
         if not isinstance(payload, dict):
             raise NotJSON("no object")
-        choices = self._dialect.read_whole(payload)
-        self._judge.own(call for choice in choices for call in choice.calls)
+        choices = [
+            replace(choice, calls=tuple(self._judge.apply_ignored_arguments(choice.calls)))
+            for choice in self._dialect.read_whole(payload)
+        ]
         if self.pending and not choices:
             raise NotJSON("no answer of the dialect")
         client = body

@@ -8,16 +8,16 @@ from threading import RLock
 from typing import TypeVar
 
 from callfuse.config import Source, load_config
-from callfuse.detect import Engine
 from callfuse.detect.repeat import RepeatChanging
-from callfuse.guard.record import mark
+from callfuse.guard.judge import Judge
+from callfuse.guard.record import past_round
 from callfuse.inprocess.detection import LoopDetection, detection_of
 from callfuse.inprocess.history import History
 from callfuse.inprocess.stats import LoopStats
 from callfuse.inprocess.values import arguments_text
-from callfuse.model import MARKER, Finding, Timeline, ToolCall
+from callfuse.model import MARKER, PastCall, ToolCall
 from callfuse.observe import log
-from callfuse.policy.ladder import Verdict, decide, wanted
+from callfuse.policy.ladder import Verdict, wanted
 from callfuse.policy.settings import LoopSettings, Rung
 
 T = TypeVar("T")
@@ -109,38 +109,30 @@ class LoopDetector:
             self._calls += len(own)
             self.stats.calls += len(own)
             now = self._clock()
-            nothing: dict[ToolCall, LoopDetection] = {}
-            found = self._safely(lambda: self._detected(own, now), nothing)
+            nothing: list[tuple[Verdict, LoopDetection]] = []
+            pairs = self._safely(lambda: self._detected(own, now), nothing)
+            found = {verdict.call: detection for verdict, detection in pairs}
             if self._told and not found:
                 self.stats.mitigations += 1
             self._told = any(detection.message for detection in found.values())
-            self._history.add(own, now)
+            self._history.add(past_round(own, [verdict for verdict, _ in pairs]), now)
             return [found.get(call) for call in own]
 
     def _own(self, call: object, number: int) -> ToolCall:
-        """A copy to keep and to mark."""
+        """A copy to keep; one without an id goes by its number, where it has one."""
         if not isinstance(call, ToolCall) or not isinstance(call.name, str):
             raise TypeError(f"call = {call!r}: use ToolCall(id, name, arguments), with the tool's name as text")
         text = arguments_text(call.full_name, call.arguments)
-        own = ToolCall(call.id or f"call_{number}", call.name, text, namespace=call.namespace)
-        own.ignore = self.settings.for_tool(own.full_name).ignore
-        return own
+        ignore = self.settings.for_tool(call.full_name).ignore
+        return ToolCall(call.id or (f"call_{number}" if number else ""), call.name, text, call.namespace, ignore=ignore)
 
-    def _detected(self, calls: Sequence[ToolCall], now: float) -> dict[ToolCall, LoopDetection]:
-        """What is found in a round; its calls are marked with what becomes of them."""
-        timeline = self._timeline(now)
-        found: dict[ToolCall, LoopDetection] = {}
-        verdicts = []
-        for pair in Engine(timeline, self.settings).judge_round(calls, self._history.refused()):
-            call = pair[0]
-            ladder = self.settings.for_tool(call.full_name).settings.ladder
-            verdict, found[call] = self._detection(decide(timeline, [pair], ladder)[0])
-            verdicts.append(verdict)
-        mark(verdicts)
-        return found
+    def _detected(self, calls: Sequence[ToolCall], now: float) -> list[tuple[Verdict, LoopDetection]]:
+        """What is found in a round, and what becomes of its calls."""
+        return [self._detection(verdict) for verdict in self._judge(now).verdicts(calls)]
 
-    def _timeline(self, now: float) -> Timeline:
-        return self._history.timeline(now, self._tools.__contains__ if self._tools else None)
+    def _judge(self, now: float) -> Judge:
+        timeline = self._history.timeline(now, self._tools.__contains__ if self._tools else None)
+        return Judge(timeline, self.settings, model=self._model, refused=self._history.refused())
 
     def _detection(self, verdict: Verdict, *, late: bool = False) -> tuple[Verdict, LoopDetection]:
         """A verdict as the callback leaves it, in the caller's words; logged and counted."""
@@ -204,7 +196,6 @@ class LoopDetector:
             asked = None
             if call is not None:
                 asked = self._own(call, 0)
-                asked.id = call.id
             waiting = self._history.waiting(asked)
             if waiting is None:
                 if call is not None or any(one.withheld for one in self._history.newest):
@@ -214,19 +205,19 @@ class LoopDetector:
                 result, is_error = f"{type(result).__name__}: {result}", True if is_error is None else is_error
             return self._safely(lambda: self._recorded(waiting, result, is_error), None)
 
-    def _recorded(self, call: ToolCall, result: object, is_error: bool | None) -> LoopDetection | None:
+    def _recorded(self, call: PastCall, result: object, is_error: bool | None) -> LoopDetection | None:
         self._history.take(call, result, is_error=is_error)
         return self._in_hindsight(call)
 
-    def _in_hindsight(self, last: ToolCall) -> LoopDetection | None:
+    def _in_hindsight(self, last: PastCall) -> LoopDetection | None:
         """What the newest round's results show once all are there, unless its last call was found before it ran."""
         newest = self._history.newest
-        if self._history.waiting() is not None or last not in newest or newest[-1].place:
+        if self._history.waiting() is not None or last not in newest or newest[-1].step:
             return None
-        finding = Engine(self._timeline(self._clock()), self.settings).hindsight()
-        if finding is None:
+        told = self._judge(self._clock()).hindsight()
+        if told is None:
             return None
-        verdict, found = self._detection(_told(last, finding, self.settings), late=True)
+        verdict, found = self._detection(replace(told, call=last.call, place=1), late=True)
         self._told |= bool(verdict.rung is Rung.WARN)
         return found
 
@@ -238,7 +229,7 @@ class LoopDetector:
         with self._lock:
             own = self._own(call, 0)
             settings = self.settings.for_tool(own.full_name).settings
-            evidence = RepeatChanging().evidence(self._timeline(self._clock()), own, settings)
+            evidence = RepeatChanging().evidence(self._judge(self._clock()).timeline, own, settings)
             return evidence.count if evidence else 1
 
     def new_turn(self) -> None:
@@ -257,10 +248,3 @@ class LoopDetector:
         with self._lock:
             self._reported.add(detection.number)
             self.stats.false_positives = len(self._reported)
-
-
-def _told(call: ToolCall, finding: Finding, settings: LoopSettings) -> Verdict:
-    """The verdict over calls that have run: a warning at most."""
-    ladder = settings.for_tool(call.full_name).settings.ladder
-    rung = Rung.OBSERVE if set(ladder) == {Rung.OBSERVE} else Rung.WARN
-    return Verdict(call, finding, rung, 1, first=finding.count == finding.threshold)

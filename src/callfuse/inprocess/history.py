@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from callfuse.inprocess.detection import PreviousResult
 from callfuse.inprocess.values import plain, shown
-from callfuse.model import NOWHERE, Result, Round, Timeline, ToolCall
+from callfuse.model import NOWHERE, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
 ARGUMENTS_KEPT: Final = 20_000
@@ -28,13 +28,13 @@ class History:
 
     def __init__(self, max_rounds: int) -> None:
         self._rounds: deque[Round] = deque(maxlen=max_rounds)
-        self._waiting: dict[ToolCall, None] = {}
-        self._results: OrderedDict[Signature, tuple[ToolCall, Any]] = OrderedDict()
+        self._waiting: dict[PastCall, None] = {}
+        self._results: OrderedDict[Signature, tuple[PastCall, Any]] = OrderedDict()
         self._has_blocks = False
 
     def timeline(self, now: float, declares: Callable[[str], bool] | None) -> Timeline:
         """The rounds as detectors read them."""
-        return Timeline(reversed(self._rounds), now, has_blocks=self._has_blocks, declares=declares)
+        return Timeline([*reversed(self._rounds)], now, has_blocks=self._has_blocks, declares=declares)
 
     def refused(self) -> set[Signature]:
         """What was withheld in the newest rounds of which nothing ran: the model has been asked again, and a new call
@@ -46,23 +46,21 @@ class History:
             refused |= round_.signatures
         return refused
 
-    def add(self, calls: Sequence[ToolCall], now: float) -> None:
-        """Add a round, once its calls are marked with what becomes of them."""
-        for call in calls:
-            if len(call.arguments) > ARGUMENTS_KEPT:
-                _ = call.signature
-                call.arguments = f"{call.arguments[:ARGUMENTS_KEPT]}..."
+    def add(self, calls: Sequence[PastCall], now: float) -> None:
+        """Add a round: its calls with what becomes of them."""
+        for past in calls:
+            past.call = _shortened(past.call)
         self._rounds.append(Round(tuple(calls), NOWHERE, now))
         older = list(self._waiting)[-UNRECORDED_KEPT:]
         self._waiting = dict.fromkeys([*older, *(call for call in calls if not call.withheld)])
         self._has_blocks |= any(call.blocked for call in calls)
 
     @property
-    def newest(self) -> tuple[ToolCall, ...]:
+    def newest(self) -> tuple[PastCall, ...]:
         """The calls of the newest round."""
         return self._rounds[-1].calls if self._rounds else ()
 
-    def waiting(self, asked: ToolCall | None = None) -> ToolCall | None:
+    def waiting(self, asked: ToolCall | None = None) -> PastCall | None:
         """The call whose result has come: the newest that is the asked one, or the next in order of the newest round.
 
         None where none waits. An asked call without an id is known by its arguments.
@@ -72,7 +70,7 @@ class History:
         alike = (call for call in reversed(self._waiting) if call.signature == asked.signature)
         return next((call for call in alike if asked.id in ("", call.id)), None)
 
-    def take(self, call: ToolCall, content: Any, *, is_error: bool | None) -> None:
+    def take(self, call: PastCall, content: Any, *, is_error: bool | None) -> None:
         """A call's result has come."""
         del self._waiting[call]
         call.result = Result(plain(content), is_error)
@@ -90,3 +88,11 @@ class History:
             return None
         before, content = self._results[call.signature]
         return PreviousResult(content, before.outcome.kind if before.outcome else None)
+
+
+def _shortened(call: ToolCall) -> ToolCall:
+    """A call to keep: of long arguments the beginning, under the signature of all of them."""
+    if len(call.arguments) <= ARGUMENTS_KEPT:
+        return call
+    arguments = f"{call.arguments[:ARGUMENTS_KEPT]}..."
+    return ToolCall(call.id, call.name, arguments, call.namespace, ignore=call.ignore, signature=call.signature)

@@ -1,12 +1,10 @@
-"""The words of the core as values: calls, outcomes, rounds, findings, verdicts.
+"""The words of the core as values: calls, outcomes, rounds, findings.
 
-Built by dialects (from requests and responses) and by the ledger; read by detectors and policy. What costs something
-to know, a call's signature or its outcome, is worked out when first asked for and then kept.
+Built by dialects (from requests and responses) and by the ledger; read by detectors and policy.
 """
 
-from callfuse.model.calls import ANY_TOOL, MARKER, Result, ToolCall
+from callfuse.model.calls import ANY_TOOL, MARKER, Delivery, PastCall, Result, ToolCall
 from callfuse.model.finding import Finding, Kind
-from callfuse.model.replayed import READ_AT_ONCE, InBlocks, Replayed
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.timeline import MIN_WINDOW_CALLS, Timeline
 
@@ -15,11 +13,10 @@ __all__ = [
     "MARKER",
     "MIN_WINDOW_CALLS",
     "NOWHERE",
-    "READ_AT_ONCE",
+    "Delivery",
     "Finding",
-    "InBlocks",
     "Kind",
-    "Replayed",
+    "PastCall",
     "Result",
     "Round",
     "Timeline",

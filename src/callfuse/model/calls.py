@@ -1,13 +1,12 @@
-"""A call and what its client reported of it."""
+"""A call as the model made it (`ToolCall`), and what is known of it once it is past (`PastCall`)."""
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
-
-import orjson
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import Any, Final, NamedTuple, NoReturn
 
 from callfuse.model.outcomes import Outcome, OutcomeKind, failed, outcome_of
 from callfuse.model.signature import Signature, canonical_value, signature_of
-from callfuse.wire.jsontext import dumps, loads
+from callfuse.wire.jsontext import dumps
 
 MARKER: Final = "[callfuse]"
 """Every text that callfuse writes into a conversation begins with this, and is recognised by it."""
@@ -16,7 +15,6 @@ ANY_TOOL: Final = "*"
 """Some tool or other, where it does not matter which."""
 
 _NOTHING: Final[frozenset[str]] = frozenset()
-_NOT_READ: Final = object()
 
 
 class Result(NamedTuple):
@@ -27,66 +25,54 @@ class Result(NamedTuple):
 
 
 class ToolCall:
-    """A complete call: id (may be empty), name, arguments: the raw text, or the value where the format is native JSON.
+    """A complete call. Frozen: assigning to an attribute raises AttributeError. Equal only to itself.
 
-    `namespace` is the toolset that the name is of, where the vendor has such; `kind` the vendor's own word for this
-    kind of call. `result` is the client's report, if there is one. `exact` re-reads native arguments whose integers
-    the fast parser could not hold. From the ledger come `withheld` (it never reached the client, so it has no
-    outcome), `blocked` (and that was the last word), `dropped` (the request does not hold it) and `place` (how far it
-    had gone up the ladder; 0 where nothing was found). `ignore` names the arguments that do not tell calls apart.
+    `id` may be empty; `arguments` is the raw JSON text, or the value where the format has native JSON; `namespace` is
+    the toolset that the name belongs to, where the vendor has such; `kind` the vendor's own word for this kind of call.
+    `exact` reads native arguments again whose integers the fast parser could not hold. `ignore` names the arguments
+    that do not tell calls apart. `signature` is given where it is known, or where the arguments are gone
+    (`has_arguments` is False then).
     """
 
-    __slots__ = (
-        "_failed",
-        "_outcome",
-        "_signature",
-        "_value",
-        "arguments",
-        "blocked",
-        "dropped",
-        "exact",
-        "id",
-        "ignore",
-        "kind",
-        "name",
-        "namespace",
-        "place",
-        "result",
-        "withheld",
-    )
+    __slots__ = ("_signature", "arguments", "exact", "has_arguments", "id", "ignore", "kind", "name", "namespace")
+
+    id: str
+    name: str
+    arguments: Any
+    namespace: str
+    kind: str
+    exact: Callable[[], Any] | None
+    ignore: frozenset[str]
+    has_arguments: bool
+    _signature: Signature | None
 
     def __init__(
         self,
         id: str,  # noqa: A002 - the field's name on every wire
         name: str,
         arguments: Any,
-        result: Result | None = None,
         namespace: str = "",
         kind: str = "",
         exact: Callable[[], Any] | None = None,
+        ignore: frozenset[str] = _NOTHING,
         signature: Signature | None = None,
-        outcome: Outcome | None = None,
-        withheld: bool = False,
-        blocked: bool = False,
-        dropped: bool = False,
-        place: int = 0,
+        has_arguments: bool = True,
     ) -> None:
-        self.id = id
-        self.name = name
-        self.arguments = arguments
-        self.namespace = namespace
-        self.kind = kind
-        self.result = result
-        self.exact = exact
-        self.ignore: frozenset[str] = _NOTHING
-        self.withheld = withheld
-        self.blocked = blocked
-        self.dropped = dropped
-        self.place = place
-        self._signature = signature
-        self._outcome = outcome
-        self._failed: bool | None = None
-        self._value: Any = _NOT_READ
+        _set_id(self, id)
+        _set_name(self, name)
+        _set_arguments(self, arguments)
+        _set_namespace(self, namespace)
+        _set_kind(self, kind)
+        _set_exact(self, exact)
+        _set_ignore(self, ignore)
+        _set_signature(self, signature)
+        _set_has_arguments(self, has_arguments)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a ToolCall is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a ToolCall is frozen: {name} cannot be deleted")
 
     def __repr__(self) -> str:
         return f"ToolCall({self.id!r}, {self.name!r}, {self.arguments!r})"
@@ -98,36 +84,12 @@ class ToolCall:
 
     @property
     def signature(self) -> Signature:
-        """Tool name, with its namespace, and canonical arguments."""
-        if self._signature is None:
-            name = self.full_name if self.namespace else self.name
-            self._signature = signature_of(name, self.arguments, self.exact, self.ignore)
-        return self._signature
-
-    def may_equal(self, other: "ToolCall") -> bool:
-        """Of two calls of one tool: False only where their signatures differ, at a fraction of what a signature costs.
-
-        Values that Python finds unequal are never equal as RFC 8785 has it; what cannot be read may be anything.
-        """
-        mine, theirs = self.arguments, other.arguments
-        if self._signature and other._signature:
-            return self._signature == other._signature
-        if self.dropped or other.dropped or self.ignore or other.ignore:
-            return self.signature == other.signature
-        try:
-            if mine == theirs:
-                return True
-            if isinstance(mine, str):
-                return bool(self._read_value() == orjson.loads(theirs))
-            return isinstance(theirs, str) or loads(dumps(mine)) != mine  # a NaN equals nothing, itself included
-        except (orjson.JSONDecodeError, RecursionError):
-            return True
-
-    def _read_value(self) -> Any:
-        """The value of arguments that are a text, read once: what comes last is compared with each that came before."""
-        if self._value is _NOT_READ:
-            self._value = orjson.loads(self.arguments)
-        return self._value
+        """Tool name, with its namespace, and canonical arguments; worked out when first asked for."""
+        known = self._signature
+        if known is None:
+            known = signature_of(self.full_name, self.arguments, self.exact, self.ignore)
+            _set_signature(self, known)
+        return known
 
     @property
     def text(self) -> str:
@@ -139,9 +101,109 @@ class ToolCall:
         except RecursionError:
             return canonical_value(self.arguments).decode("utf-8", "replace")
 
+    def ignoring(self, names: Collection[str]) -> "ToolCall":
+        """The same call, told from others without the arguments of these names."""
+        ignore = frozenset(names)
+        if ignore == self.ignore or not self.has_arguments:
+            return self
+        return ToolCall(self.id, self.name, self.arguments, self.namespace, self.kind, self.exact, ignore)
+
+
+# The setters of the slots: the only way past `__setattr__`, and three times as fast as `object.__setattr__`.
+_set_id: Final = ToolCall.__dict__["id"].__set__
+_set_name: Final = ToolCall.__dict__["name"].__set__
+_set_arguments: Final = ToolCall.__dict__["arguments"].__set__
+_set_namespace: Final = ToolCall.__dict__["namespace"].__set__
+_set_kind: Final = ToolCall.__dict__["kind"].__set__
+_set_exact: Final = ToolCall.__dict__["exact"].__set__
+_set_ignore: Final = ToolCall.__dict__["ignore"].__set__
+_set_signature: Final = ToolCall.__dict__["_signature"].__set__
+_set_has_arguments: Final = ToolCall.__dict__["has_arguments"].__set__
+
+
+class Delivery(Enum):
+    """What became of a call on its way to the client."""
+
+    DELIVERED = "delivered"
+    """The client has it, and shows it."""
+    DROPPED = "dropped"
+    """The client had it, and has since left it out of its history: only the ledger knows it."""
+    WITHHELD = "withheld"
+    """It was kept from the client: it has not run, and has no outcome."""
+    BLOCKED = "blocked"
+    """It was kept from the client, and that was the last word."""
+
+    @property
+    def reached_client(self) -> bool:
+        """Whether the client got the call, and ran it as far as anybody knows."""
+        return self in _REACHED
+
+
+_REACHED: Final = frozenset({Delivery.DELIVERED, Delivery.DROPPED})
+
+
+class PastCall:
+    """A call of an earlier round, with what happened to it since.
+
+    `delivery`: what became of it on its way to the client. `step`: how far up the ladder it went, from 1; 0 where
+    nothing was found in it. Its `outcome` is known from the ledger, or read from the `result` when first asked for.
+    Changed only while a conversation is put together; nothing changes it afterwards.
+    """
+
+    __slots__ = ("_failed", "_outcome", "call", "delivery", "result", "step")
+
+    def __init__(
+        self,
+        call: ToolCall,
+        result: Result | None = None,
+        outcome: Outcome | None = None,
+        delivery: Delivery = Delivery.DELIVERED,
+        step: int = 0,
+    ) -> None:
+        self.call = call
+        self.result = result
+        self.delivery = delivery
+        self.step = step
+        self._outcome = outcome
+        self._failed: bool | None = None
+
+    def __repr__(self) -> str:
+        return f"PastCall({self.call!r}, {self.delivery.value}, {self._outcome!r})"
+
+    @property
+    def id(self) -> str:
+        """The call's id."""
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        """The tool's name, without its namespace."""
+        return self.call.name
+
+    @property
+    def full_name(self) -> str:
+        """The tool's name, with its namespace where it has one."""
+        return self.call.full_name
+
+    @property
+    def signature(self) -> Signature:
+        """Tool name, with its namespace, and canonical arguments."""
+        return self.call._signature or self.call.signature
+
+    @property
+    def withheld(self) -> bool:
+        """Whether it never reached the client."""
+        delivery = self.delivery
+        return delivery is Delivery.WITHHELD or delivery is Delivery.BLOCKED
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it was withheld for good."""
+        return self.delivery is Delivery.BLOCKED
+
     @property
     def outcome(self) -> Outcome | None:
-        """What came back, or None where that is unknown."""
+        """What came back; None where that is unknown, or the call was withheld."""
         if self._outcome is None and self.result is not None:
             self._outcome = outcome_of(self.result.content, self.result.is_error)
             self.result = None
@@ -156,7 +218,7 @@ class ToolCall:
             self._failed = failed(*self.result)
         return self._failed
 
-    @property
-    def seen_outcome(self) -> Outcome | None:
-        """The outcome if someone has asked for it before; costs nothing."""
-        return self._outcome
+    def recall(self, outcome: Outcome) -> None:
+        """Take over the outcome that the ledger knows: once read it stays, whatever the client shows now."""
+        self._outcome = outcome
+        self.result = None

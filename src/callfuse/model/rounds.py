@@ -1,11 +1,11 @@
 """The calls of one assistant response; equal ones among them are one."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
-from callfuse.model.calls import ToolCall
+from callfuse.model.calls import Delivery, PastCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.model.signature import Signature
 
@@ -13,7 +13,6 @@ NOWHERE: Final = -1
 """The position of a round that the request does not hold."""
 
 
-@dataclass(slots=True, eq=False)
 class Round:
     """The calls of one assistant response.
 
@@ -21,48 +20,24 @@ class Round:
     Equal calls of one round are one piece of evidence, whatever their order.
     """
 
-    calls: tuple[ToolCall, ...]
-    position: int
-    time: float | None = None
-    _signatures: frozenset[Signature] | None = field(default=None, init=False, repr=False)
-    _equals: dict[Signature, list[ToolCall]] | None = field(default=None, init=False, repr=False)
-    _news: tuple[int, frozenset[Signature]] | None = field(default=None, init=False, repr=False)
-    _said: object = field(default=None, init=False, repr=False)
+    __slots__ = ("_by_signature", "_signatures", "calls", "position", "time")
 
-    @property
-    def tool(self) -> str:
-        """The one tool that it calls, by its full name; empty where it calls several."""
-        names = {call.full_name for call in self.calls}
-        return names.pop() if len(names) == 1 else ""
+    def __init__(self, calls: tuple[PastCall, ...], position: int, time: float | None = None) -> None:
+        self.calls = calls
+        self.position = position
+        self.time = time
+        self._signatures: frozenset[Signature] | None = None
+        self._by_signature: dict[Signature, PastCall] | None = None
+
+    def __repr__(self) -> str:
+        return f"Round({self.calls!r}, {self.position}, {self.time})"
 
     @property
     def signatures(self) -> frozenset[Signature]:
         """What it calls."""
         if self._signatures is None:
-            if len(self.calls) == 1:
-                (one,) = self.calls
-                self._signatures = frozenset((one._signature or one.signature,))
-            else:
-                self._signatures = frozenset([one.signature for one in self.calls])
+            self._signatures = frozenset([one.signature for one in self.calls])
         return self._signatures
-
-    @property
-    def said(self) -> object:
-        """What it calls and what that brought, to be compared at a glance: equal to nothing where not all of it is
-        known."""
-        if self._said is None:
-            calls = self.calls
-            if len(calls) == 1:
-                (one,) = calls
-                if one.withheld or not (came := one._outcome or one.outcome):
-                    return object()
-                self._said = one._signature or one.signature, came.digest
-            else:
-                known = [(one.signature, came.digest) for one in calls if not one.withheld and (came := one.outcome)]
-                if len(known) < len(calls):
-                    return object()
-                self._said = frozenset(known)
-        return self._said
 
     @property
     def executed(self) -> int:
@@ -72,47 +47,49 @@ class Round:
         return sum([not call.withheld for call in self.calls])
 
     @property
-    def distinct(self) -> tuple[ToolCall, ...]:
+    def distinct(self) -> tuple[PastCall, ...]:
         """One call of each signature."""
-        if len(self.calls) == 1:
-            return self.calls
-        return tuple([_one(equal) for equal in self._by_signature().values()])
+        return self.calls if len(self.calls) == 1 else tuple(self._one_each().values())
 
-    def find(self, name: str, signature: Signature) -> ToolCall | None:
-        """What is here of this tool with this signature."""
+    def find(self, signature: Signature) -> PastCall | None:
+        """The call with this signature, None where there is none."""
         if len(self.calls) == 1:
             (one,) = self.calls
-            return one if one.name == name and (one._signature or one.signature) == signature else None
-        equal = self._by_signature().get(signature)
-        return _one(equal) if equal else None
+            return one if one.signature == signature else None
+        return self._one_each().get(signature)
 
-    def _by_signature(self) -> dict[Signature, list[ToolCall]]:
-        if self._equals is None:
-            self._equals = {}
+    def forget_signatures(self) -> None:
+        """Work them out anew: the calls are told apart by other arguments now."""
+        self._signatures = self._by_signature = None
+
+    def named(self) -> "Round | None":
+        """The round without calls that have no name, which are evidence of nothing; None where it has no other."""
+        calls = tuple([call for call in self.calls if call.name])
+        if len(calls) == len(self.calls):
+            return self
+        return Round(calls, self.position, self.time) if calls else None
+
+    def _one_each(self) -> dict[Signature, PastCall]:
+        if self._by_signature is None:
+            equal: dict[Signature, list[PastCall]] = {}
             for call in self.calls:
-                self._equals.setdefault(call.signature, []).append(call)
-        return self._equals
+                equal.setdefault(call.signature, []).append(call)
+            self._by_signature = {signature: _as_one(calls) for signature, calls in equal.items()}
+        return self._by_signature
 
 
-def _one(equal: Sequence[ToolCall]) -> ToolCall:
+def _as_one(equal: Sequence[PastCall]) -> PastCall:
     """Equal calls of one round as one; where they brought different outcomes, its own is all of them together."""
     if len(equal) == 1:
         return equal[0]
     executed = [call for call in equal if not call.withheld]
-    call = (executed or equal)[-1]
-    return ToolCall(
-        call.id,
-        call.name,
-        call.arguments,
-        namespace=call.namespace,
-        kind=call.kind,
-        exact=call.exact,
-        signature=call.signature,
+    last = (executed or equal)[-1]
+    blocked = any(one.blocked for one in equal)
+    return PastCall(
+        last.call,
         outcome=_all_of([outcome for one in executed if (outcome := one.outcome)]),
-        withheld=not executed,
-        blocked=any(one.blocked for one in equal),
-        dropped=call.dropped,
-        place=max(one.place for one in equal),
+        delivery=last.delivery if executed else Delivery.BLOCKED if blocked else Delivery.WITHHELD,
+        step=max(one.step for one in equal),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
-from callfuse.model import NOWHERE, Round
+from callfuse.model import NOWHERE, PastCall, Round
 from callfuse.offline.formats.format import Conversation
 from callfuse.offline.run import Run
 
@@ -75,7 +75,7 @@ class Joining:
 def run_of(conversation: Conversation) -> Run:
     """The run that a conversation is as it stands."""
     label, request, answer = conversation
-    turns: list[list[Round]] = [[Round(answer, NOWHERE)]] if answer else [[]]
+    turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
     for round_ in request.rounds():  # newest first
         if round_ is None:
             turns.append([])

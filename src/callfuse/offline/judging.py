@@ -7,12 +7,14 @@ what came before it, and a verdict moves the ladder as on the wire. Times are un
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from callfuse.detect import Engine, is_healthy
-from callfuse.detect.same_error import may_be_among
-from callfuse.model import Finding, Kind, Timeline, ToolCall
+from callfuse.detect import can_fire
+from callfuse.detect.same_error import may_have_failed
+from callfuse.guard.judge import Judge
+from callfuse.model import Finding, Kind, PastCall, Round, Timeline
 from callfuse.offline.run import Run
-from callfuse.policy.ladder import Verdict, decide, would_withhold
-from callfuse.policy.settings import LoopSettings, Rung
+from callfuse.policy.ignored import ignore_in_rounds
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import LoopSettings
 
 
 class Judged(NamedTuple):
@@ -23,7 +25,7 @@ class Judged(NamedTuple):
 
     turn: int
     round: int
-    call: ToolCall
+    call: PastCall
     finding: Finding | None = None
     verdict: Verdict | None = None
     suspect: bool = False
@@ -40,45 +42,34 @@ class Judged(NamedTuple):
 
 def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
-    for turn in range(len(run.turns)):
-        for at, known in enumerate(_hindsights(run, turn, settings)):
-            found = _pending(run, turn, at, settings)
-            if known and found[-1].finding is None:
-                told = Verdict(found[-1].call, known, Rung.WARN, 1, first=known.count == known.threshold)
-                found[-1] = found[-1]._replace(finding=known, verdict=told)
+    for turn, rounds in enumerate(run.turns):
+        ignore_in_rounds(rounds, settings)
+        whole = _timeline(run, rounds)
+        late = [*Judge(whole, settings).hindsights()][::-1] if may_have_failed(rounds, settings) else []
+        for at, round_ in enumerate(rounds):
+            if can_fire(whole, settings, len(rounds) - at):
+                found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
+            else:
+                found = [Judged(turn, at, past) for past in round_.calls]
+            told = late[at] if late else None
+            if told and found[-1].finding is None:
+                found[-1] = found[-1]._replace(finding=told.finding, verdict=told)
             yield from found
 
 
-def _hindsights(run: Run, turn: int, settings: LoopSettings) -> Sequence[Finding | None]:
-    """What the results of each round of a turn show, oldest first: all of them in one look back."""
-    rounds = run.turns[turn]
-    if not may_be_among(rounds, settings):
-        return [None] * len(rounds)
-    return [*Engine(_timeline(run, turn, len(rounds)), settings).hindsights()][::-1]
-
-
-def _pending(run: Run, turn: int, at: int, settings: LoopSettings) -> list[Judged]:
+def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
     """The calls of a round as they are judged when they come."""
-    round_ = run.turns[turn][at]
-    timeline = _timeline(run, turn, at)
-    if is_healthy(timeline, settings):
-        return [Judged(turn, at, call) for call in round_.calls]
-    engine = Engine(timeline, settings)
-    found = {id(call): (call, finding) for call, finding in engine.judge_round(round_.calls)}
+    verdicts = {verdict.call: verdict for verdict in judge.verdicts([past.call for past in round_.calls])}
     of_round = []
-    for call in round_.calls:
-        ladder = settings.for_tool(call.full_name).settings.ladder
-        suspect = engine.could_fire(call.name)
-        held = suspect and would_withhold(timeline, engine.possible(call.name), ladder)
-        pair = found.get(id(call))
-        verdict = decide(timeline, [pair], ladder)[0] if pair else None
-        call.place = verdict.place if verdict else 0
+    for past in round_.calls:
+        verdict = verdicts.get(past.call)
+        past.step = verdict.place if verdict else 0
         finding = verdict.finding if verdict else None
-        of_round.append(Judged(turn, at, call, finding, verdict, suspect, held))
+        held = judge.must_hold(past.name)
+        of_round.append(Judged(turn, at, past, finding, verdict, judge.could_fire(past.name), held))
     return of_round
 
 
-def _timeline(run: Run, turn: int, before: int) -> Timeline:
-    """The rounds of a turn before this one."""
-    newest_first = run.turns[turn][:before][::-1]
-    return Timeline(newest_first, declares=run.known.__contains__ if run.known is not None else None)
+def _timeline(run: Run, rounds: Sequence[Round]) -> Timeline:
+    """Rounds of a turn, oldest first, as detectors read them."""
+    return Timeline(rounds[::-1], declares=run.known.__contains__ if run.known is not None else None)

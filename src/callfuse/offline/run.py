@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from callfuse.model import Round, ToolCall
+from callfuse.model import PastCall, Round
 from callfuse.wire.jsontext import dumps
 
 CHARACTERS_A_TOKEN: Final = 4
@@ -30,7 +30,7 @@ class Run:
     turns: list[list[Round]]
     known: frozenset[str] | None = None
 
-    def calls(self) -> Iterator[ToolCall]:
+    def calls(self) -> Iterator[PastCall]:
         """Every call, oldest first."""
         for rounds in self.turns:
             for round_ in rounds:
@@ -61,14 +61,14 @@ class BadRecord(ValueError):  # it is a fault of the record that the message nam
     """A record that is not what its format says it is."""
 
 
-def tokens(call: ToolCall) -> int:
+def tokens(past: PastCall) -> int:
     """An estimate of the tokens of a call and its result, without the prompt that is read anew with every round.
 
     It is name, arguments and result texts in characters, by `CHARACTERS_A_TOKEN`; images and files count nothing. To be
     asked before anyone has asked for the call's outcome, which lets the result go.
     """
-    result = _length(call.result.content) if call.result else 0
-    return -(-(len(call.name) + len(call.text) + result) // CHARACTERS_A_TOKEN)
+    result = _length(past.result.content) if past.result else 0
+    return -(-(len(past.name) + len(past.call.text) + result) // CHARACTERS_A_TOKEN)
 
 
 def _length(content: Any) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from callfuse.model import ToolCall
+from callfuse.model import PastCall
 from callfuse.observe.printable import printable
 from callfuse.offline.judging import Judged
 from callfuse.offline.run import Run
@@ -84,11 +84,11 @@ def _shown(run: Run, calls: Sequence[Judged], at: int) -> ShownFinding:
     )
 
 
-def shown_call(call: ToolCall, number: int, *, found: bool = False) -> ShownCall:
+def shown_call(past: PastCall, number: int, *, found: bool = False) -> ShownCall:
     """A call in words."""
-    outcome = call.outcome
+    outcome = past.outcome
     result = short(outcome.text) if outcome else "(unknown)"
-    return ShownCall(number, short(call.id), short(call.name), short(call.text), result, found)
+    return ShownCall(number, short(past.id), short(past.name), short(past.call.text), result, found)
 
 
 def short(text: str) -> str:

@@ -5,7 +5,7 @@ falls back when its outcome changes. Places come from the ledger; where it has l
 before count for the rungs that let a call through, so that a restarted guard still gives the model its chance.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Protocol
@@ -103,9 +103,9 @@ def usable(
     return tuple(reversed(rungs))
 
 
-def decide(timeline: Timeline, findings: Sequence[tuple[ToolCall, Finding]], ladder: Ladder) -> list[Verdict]:
+def decide(timeline: Timeline, findings: Iterable[tuple[ToolCall, Finding]], ladder: Ladder) -> list[Verdict]:
     """A verdict for each finding of one round."""
-    streak = _streak(timeline)
+    streak = timeline.memoized(_streak, None)
     verdicts = []
     for call, finding in findings:
         place = next_place(timeline, finding, ladder, streak)
@@ -115,7 +115,7 @@ def decide(timeline: Timeline, findings: Sequence[tuple[ToolCall, Finding]], lad
 
 def would_withhold(timeline: Timeline, findings: Iterable[Found], ladder: Ladder) -> bool:
     """Whether one of the findings, were it made now, would keep a call from the client."""
-    streak = _streak(timeline)
+    streak = timeline.memoized(_streak, None)
     return any(ladder[next_place(timeline, finding, ladder, streak) - 1].withholds for finding in findings)
 
 
@@ -134,11 +134,11 @@ def warned(finding: Finding, ladder: Ladder) -> bool:
     return Rung.WARN in ladder and ladder[place - 1] is not Rung.OBSERVE
 
 
-def _streak(timeline: Timeline) -> int:
+def _streak(timeline: Timeline, _: None) -> int:
     """The highest place in the consecutive rounds with a finding up to now."""
     place = 0
     for round_ in timeline:
-        here = max(call.place for call in round_.calls)
+        here = max([call.step for call in round_.calls])
         if not here:
             break
         place = max(place, here)
@@ -150,14 +150,14 @@ def _kept(timeline: Timeline, finding: Found) -> int:
     place = 0
     outcome: Outcome | None = None
     for round_ in timeline:
-        mine = round_.find(finding.tool, finding.signature)
+        mine = round_.find(finding.signature)
         if mine is None:
             continue
         if not mine.withheld:
             if not same_outcome(outcome, mine.outcome):
                 break
             outcome = mine.outcome or outcome
-        place = max(place, mine.place)
+        place = max(place, mine.step)
     return place
 
 

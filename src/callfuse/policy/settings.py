@@ -58,8 +58,6 @@ NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
 LONGEST_LAP: Final = 5
 """Rounds in the longest sequence that is a cycle."""
-FEW: Final = 3
-"""Calls of a conversation that are compared, each with each: with more it is read."""
 
 
 class ForTool(NamedTuple):
@@ -69,7 +67,7 @@ class ForTool(NamedTuple):
     poller: bool
     changes_state: bool
     ignore: frozenset[str]
-    limits: dict[bool, Any]
+    limits: dict[Any, Any]
     """Those of the detectors; kept by the engine, which knows them."""
 
 
@@ -181,30 +179,6 @@ class LoopSettings(Strict):
             vars(copy).pop(name, None)
         copy.worked_out.session = self.worked_out.session
         return copy
-
-    @cached_property
-    def has_twos(self) -> bool:
-        """Whether a call may be found that has come only once before."""
-        every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
-        own = any("max_repeats" in one for one in self.worked_out.session.tools.values())
-        return own or any(2 in (one.max_repeats, one.max_repeats_changing) for one in every)
-
-    @cached_property
-    def wants_returns(self) -> bool:
-        """Whether nothing but an unknown tool can be found before a call of the newest round is one of those before."""
-        every: list[LoopSettings | ToolSettings] = [self, *self.per_tool.values()]
-        others = any(one.similarity_threshold or one.max_calls for one in every)
-        stagnant = any(one.detectors is not None and one.detectors.stagnation for one in every)
-        own = any(_MORE_THAN_RETURNS & one.keys() for one in self.worked_out.session.tools.values())
-        budget = self.max_calls_of_tool or self.max_weighted_calls
-        return not (self.has_twos or others or stagnant or own or budget)
-
-    @cached_property
-    def harmless_if_new(self) -> int:
-        """Of so many calls nothing can be found, nor after them, if each is new and of a known tool; at most `FEW`."""
-        if not self.wants_returns or self.no_repeats_after or self.ignores:
-            return 0
-        return min(FEW, self.shortest_streak - 1) if self.shortest_streak else FEW
 
     @property
     def late(self) -> "LoopSettings":
@@ -354,8 +328,6 @@ class LoopSettings(Strict):
 
 
 _WORKED_OUT: Final = tuple(name for name, value in vars(LoopSettings).items() if isinstance(value, cached_property))
-_MORE_THAN_RETURNS: Final = frozenset({"max_repeats", "similarity_threshold", "max_calls", "detectors"})
-"""What may be set for a tool so that something is found in a call that has not come before."""
 _OF_ANY_TOOL: Final = frozenset(
     {
         "enabled",

@@ -13,26 +13,28 @@ from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.tiers import Overrides, given
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Goes up with every change of the shapes below."""
 
-_WITHHELD, _BLOCKED = 1, 2
+_DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
+"""By their numbers; that a client has dropped a call is not kept, it shows."""
 _PENDING, _TRANSIENT = 1, 2
 
 Text = InstanceOf[str]
 """Any text, lone surrogates too, which pydantic's own texts may not hold."""
 Base64 = str
-Version = Literal[3]
+Version = Literal[4]
 Flags = Annotated[int, Field(ge=0, le=3)]
 OutcomeShape = tuple[Base64, OutcomeKind, Text, Flags, Base64]
 """Digest, kind, text, flags, error."""
-CallShape = tuple[Text, Text, Text, Base64, Flags, int, OutcomeShape | None]
-"""Id, namespace, name, signature, flags, place, outcome."""
+CallShape = tuple[Text, Text, Text, Base64, Annotated[int, Field(ge=0, le=2)], int, OutcomeShape | None]
+"""Id, namespace, name, signature, delivery, step, outcome."""
 RoundShape = tuple[int, float | None, Annotated[int, Field(ge=0)], list[CallShape]]
 """Position, time, which of the turns, calls."""
 NoteShape = tuple[Text, Base64, int, Text]
@@ -41,17 +43,12 @@ ContinuationShape = tuple[dict[Text, Text], Text, list[Text]]
 LaneShape = tuple[
     Version,
     int,
-    int,
-    int,
-    bool,
-    int,
     list[Base64],
     list[RoundShape],
-    RoundShape | None,
     list[NoteShape],
     ContinuationShape | None,
 ]
-"""Version, length, turn_at, examined, judged, complete_from, turns, rounds, anchor, notes, continuation."""
+"""Version, length, turns, rounds, notes, continuation."""
 SessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 """Version, overrides, those of single tools, the turns whose commands have been run."""
 
@@ -65,19 +62,13 @@ class UnreadableError(ValueError):
 
 def lane_value(state: LaneState) -> bytes:
     """A lane's state as bytes; when it was last used is for the store to know."""
-    rounds = state.rounds if state.anchor is None else (*state.rounds, state.anchor)
-    places = {turn: at for at, turn in enumerate(dict.fromkeys(one.turn for one in rounds))}
+    places = {turn: at for at, turn in enumerate(dict.fromkeys(one.turn for one in state.rounds))}
     known = state.continuation
     shape = (
         VERSION,
         state.length,
-        state.turn_at,
-        state.examined,
-        state.judged,
-        state.complete_from,
         [_text(turn) for turn in places],
         [_round(one, places) for one in state.rounds],
-        None if state.anchor is None else _round(state.anchor, places),
         [(id_, _text(signature), before, text) for (id_, signature, before), text in state.notes.items()],
         None if known == AS_ONE else _continuation(known),
     )
@@ -89,17 +80,12 @@ def lane_state(value: bytes) -> LaneState:
     session, _, text = value.partition(b"\n")
     try:
         shape = _LANE.validate_python(loads(text))
-        _, length, turn_at, examined, judged, complete_from, turns, rounds, anchor, notes, known = shape
+        _, length, turns, rounds, notes, known = shape
         of_turn = [_bytes(turn) for turn in turns]
         return LaneState(
             tuple([_kept_round(one, of_turn) for one in rounds]),
             {(id_, _bytes(signature), before): text for id_, signature, before, text in notes},
             length,
-            turn_at,
-            examined,
-            judged,
-            complete_from,
-            anchor=None if anchor is None else _kept_round(anchor, of_turn),
             continuation=AS_ONE if known is None else _kept_continuation(*known),
             session=session.decode(),
         )
@@ -145,23 +131,29 @@ def _kept_round(one: RoundShape, turns: Sequence[bytes]) -> KeptRound:
 
 
 def _call(call: KeptCall) -> tuple[Any, ...]:
-    flags = _WITHHELD * call.withheld | _BLOCKED * call.blocked
     outcome = None if call.outcome is None else _outcome(call.outcome)
-    return call.id, call.namespace, call.name, _text(call.signature), flags, call.place, outcome
+    return (
+        call.id,
+        call.namespace,
+        call.name,
+        _text(call.signature),
+        _DELIVERIES.index(call.delivery),
+        call.step,
+        outcome,
+    )
 
 
 def _kept_call(
-    id_: str, namespace: str, name: str, signature: Base64, flags: int, place: int, outcome: OutcomeShape | None
+    id_: str, namespace: str, name: str, signature: Base64, delivery: int, step: int, outcome: OutcomeShape | None
 ) -> KeptCall:
     return KeptCall(
         id_,
         name,
         _bytes(signature),
         None if outcome is None else _kept_outcome(*outcome),
-        withheld=bool(flags & _WITHHELD),
-        blocked=bool(flags & _BLOCKED),
-        place=place,
-        namespace=namespace,
+        _DELIVERIES[delivery],
+        step,
+        namespace,
     )
 
 

@@ -266,9 +266,9 @@ def test_notes_stand_under_a_key_of_their_own() -> None:
     """In the response object of the named call, whatever its spelling; several notes stand together."""
     read = request(NOTED)
     first, second = rounds_of(read)
-    f, g = second.calls
+    f, g = (one.call for one in second.calls)
     notes = [Note(3, f, "[callfuse] F"), Note(3, f, "[callfuse] F2"), Note(3, g, "[callfuse] G")]
-    changed = json.loads(read.with_notes([*notes, Note(1, first.calls[0], "[callfuse] one")]))
+    changed = json.loads(read.with_notes([*notes, Note(1, first.calls[0].call, "[callfuse] one")]))
     in_g, in_f = (next(iter(part.values())) for part in changed["contents"][4]["parts"])
     assert in_g["response"] == {"result": "two", "callfuse": "[callfuse] G"}
     assert in_f["response"] == {"a": 1, "b": 2, "callfuse": "[callfuse] F\n\n[callfuse] F2"}
@@ -279,7 +279,7 @@ def test_a_result_that_is_no_object_gets_no_note() -> None:
     """Nothing else could hold it."""
     read = request([model(call("f")), user(response("f", ["x"]))])
     (round_,) = rounds_of(read)
-    assert read.with_notes([Note(0, round_.calls[0], "[callfuse] x")]) == read.body
+    assert read.with_notes([Note(0, round_.calls[0].call, "[callfuse] x")]) == read.body
 
 
 def test_asking_again() -> None:
@@ -288,7 +288,7 @@ def test_asking_again() -> None:
     calls = rounds_of(request([model(call("f", id="a"), call("g"))]))[0].calls
     body = json.loads(
         read.ask_again(
-            [Attempt(b'{"role":"model","parts":[]}', [Reply(one, "[callfuse] no") for one in calls])], Manner()
+            [Attempt(b'{"role":"model","parts":[]}', [Reply(one.call, "[callfuse] no") for one in calls])], Manner()
         )
     )
     error = {"error": "[callfuse] no"}

@@ -9,6 +9,7 @@ from typing import Any, Final
 from callfuse.dialects.base import WholeChoice
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
+from callfuse.wire.jsontext import ExactAt
 
 CUTTING: Final = frozenset(
     {"max_tokens", "content_filtered", "guardrail_intervened", "model_context_window_exceeded", "malformed_tool_use"}
@@ -29,9 +30,9 @@ def calls_in(content: Any) -> Iterator[tuple[int, Payload]]:
             yield at, use
 
 
-def call_of(use: Payload) -> ToolCall:
-    """A tool use as a call."""
-    return ToolCall(str(use.get("toolUseId") or ""), str(use.get("name") or ""), use.get("input"))
+def call_of(use: Payload, exact: ExactAt | None = None) -> ToolCall:
+    """A tool use as a call; `exact` reads its input again."""
+    return ToolCall(str(use.get("toolUseId") or ""), str(use.get("name") or ""), use.get("input"), exact=exact)
 
 
 def content_of(payload: Any) -> Any:

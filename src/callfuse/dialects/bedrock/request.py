@@ -223,9 +223,8 @@ class ConverseRequest(ParsedBody):
         """The client's calls in the assistant message at `position`."""
         calls = []
         for at, use in calls_in(self._messages[position].get("content")):
-            call = call_of(use)
-            call.exact = ExactAt(self.body, "messages", position, "content", at, "toolUse", "input")
-            calls.append(call)
+            exact = ExactAt(self.body, "messages", position, "content", at, "toolUse", "input")
+            calls.append(call_of(use, exact))
         return tuple(calls)
 
 

@@ -4,12 +4,13 @@ Older versions give them neither id nor index, some an index from the second cal
 order. Arguments are objects and may be missing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
+from callfuse.wire.jsontext import ExactAt
 
 _QUIET: Final[Sequence[Event]] = ()
 _DONE: Final = (Event(What.FINISHED), Event(What.ENDED))
@@ -59,12 +60,13 @@ def parts_of(part: Any) -> tuple[str, str, Payload]:
     return str(id_ or ""), str(name or ""), function
 
 
-def calls_of(message: Any) -> Iterator[ToolCall]:
-    """The calls of a whole message, of an answer or of a history."""
+def calls_of(message: Any, exact: Callable[..., ExactAt] | None = None) -> Iterator[ToolCall]:
+    """The calls of a whole message, of an answer or of a history; `exact` reads a place below its calls again."""
     parts = message.get("tool_calls") if isinstance(message, dict) else None
-    for part in parts if isinstance(parts, list) else ():
+    for at, part in enumerate(parts if isinstance(parts, list) else ()):
         id_, name, function = parts_of(part)
-        yield ToolCall(id_, name, function.get("arguments", ""))
+        again = exact(at, "function", "arguments") if exact else None
+        yield ToolCall(id_, name, function.get("arguments", ""), exact=again)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

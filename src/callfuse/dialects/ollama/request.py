@@ -4,6 +4,7 @@ Results name their call by id in newer clients, by the tool's name in others, in
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import Attempt, Block, Manner, Note
@@ -175,10 +176,8 @@ class ChatRequest(ParsedBody):
 
     def _calls(self, position: int) -> tuple[ToolCall, ...]:
         """The calls of the assistant message at `position`."""
-        calls = tuple(calls_of(self._messages[position]))
-        for at, call in enumerate(calls):
-            call.exact = ExactAt(self.body, "messages", position, "tool_calls", at, "function", "arguments")
-        return calls
+        exact = partial(ExactAt, self.body, "messages", position, "tool_calls")
+        return tuple(calls_of(self._messages[position], exact))
 
 
 def _without_thinking(message: Any, path: tuple[str | int, ...]) -> list[Edit]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from callfuse.config.wording import shown
-from callfuse.model import Result, Round, ToolCall
+from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.offline.formats.format import label_of
 from callfuse.offline.run import BadRecord, Run, kind_of
@@ -19,13 +19,13 @@ _FLAG: Final = (bool, type(None))
 _TEXT: Final = (str, type(None))
 
 
-class RecordedCall(ToolCall):
+class RecordedCall(PastCall):
     """A call whose result was cut when it was recorded; `digest` is that of all of it."""
 
     __slots__ = ("_digest",)
 
-    def __init__(self, id_: str, name: str, arguments: Any, result: Result, digest: bytes) -> None:
-        super().__init__(id_, name, arguments, result)
+    def __init__(self, call: ToolCall, result: Result, digest: bytes) -> None:
+        super().__init__(call, result)
         self._digest = digest
 
     @property
@@ -45,7 +45,7 @@ def accepts(record: Any) -> bool:
 def read(record: Any, text: bytes) -> Iterator[Run]:
     """The run."""
     label = label_of(record)
-    turns: list[list[list[ToolCall]]] = []
+    turns: list[list[list[PastCall]]] = []
     before: tuple[Any, Any] | None = None
     for number, call in enumerate(record["calls"], 1):
         _check(number - 1, call)
@@ -76,13 +76,13 @@ def _check(at: int, call: Any) -> None:
         raise BadRecord(f"calls[{at}].result_norm_sha1 = {shown(call['result_norm_sha1'])}: use a text")
 
 
-def _call(call: dict[str, Any], number: int) -> ToolCall:
+def _call(call: dict[str, Any], number: int) -> PastCall:
     """A call with its result; one without an id goes by its number in the run."""
     id_ = str(call.get("id") or f"#{number}")
-    name, arguments = call["name"], call.get("arguments", "")
+    made = ToolCall(id_, call["name"], call.get("arguments", ""))
     content = call.get("result")
     # A false `is_error` is the recorder's opinion; a guard on the wire would go by the text.
     failed = call.get("is_error") or None
     if digest := call.get("result_norm_sha1"):
-        return RecordedCall(id_, name, arguments, Result(content, failed), digest.encode())
-    return ToolCall(id_, name, arguments, None if content is None else Result(content, failed))
+        return RecordedCall(made, Result(content, failed), digest.encode())
+    return PastCall(made, None if content is None else Result(content, failed))

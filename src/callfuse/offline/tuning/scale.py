@@ -13,15 +13,14 @@ and so acts at every line or never.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from callfuse.detect import Engine
+from callfuse.detect.budget import weight
 from callfuse.detect.streak import COUNTED
-from callfuse.detect.weighted_budget import weighed
 from callfuse.model import Round, Timeline
 from callfuse.offline.run import Run
-from callfuse.policy.ignored import ignoring
+from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
 
@@ -89,10 +88,10 @@ class Scale:
 
         `warned`: what is only told with a result counts, too.
         """
-        ignoring(run.calls(), self._base)
         steps: list[Step] = []
         calls = 0
         for rounds in run.turns:
+            ignore_in_rounds(rounds, self._base)
             for at, round_ in enumerate(rounds):
                 score = self._score(rounds, at, warned=warned)
                 if not steps or score > steps[-1].score:
@@ -103,17 +102,20 @@ class Scale:
     def _score(self, rounds: list[Round], at: int, *, warned: bool) -> Score:
         """The first line at which nothing would be found in a round."""
         before, after = Timeline(_newest_first(rounds, at)), Timeline(_newest_first(rounds, at + 1))
-        calls = rounds[at].calls
+        calls = [one.call for one in rounds[at].calls]
 
         def is_free(points: int) -> bool:
             if points not in self._at:
                 self._at[points] = self.settings(Score(points))
             settings = self._at[points]
-            return not (Engine(before, settings).judge_round(calls) or (warned and Engine(after, settings).hindsight()))
+            return not (
+                Engine(before, settings).judge_round(calls)
+                or (warned and next(Engine(after, settings).hindsights(), None))
+            )
 
         points = 0 if is_free(0) else bisect_left(range(ALWAYS.points), True, lo=1, key=is_free)
-        return Score(points, weighed(before, self._base) if points in (0, TWICE) else 0)
+        return Score(points, weight(before, self._base) if points in (0, TWICE) else 0)
 
 
-def _newest_first(rounds: list[Round], before: int) -> Iterator[Round]:
-    return (rounds[at] for at in range(before - 1, -1, -1))
+def _newest_first(rounds: list[Round], before: int) -> list[Round]:
+    return rounds[:before][::-1]

@@ -6,42 +6,40 @@ again the next one is refused at once.
 
 from collections.abc import Iterable
 
-from callfuse.detect.detector import Evidence, twice
-from callfuse.model import Kind, Timeline, ToolCall
+from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.model import Kind, PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import same_outcome
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import ForTool, LoopSettings
 
 
-class Returning:
+class BlockedRepeat(Detector):
     """A call that has been blocked in this timeline."""
 
     kind = Kind.REPEAT
-    of_any_tool = False
-    ends_on_news = False
-    spares_pollers = False
-    wants_return = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, and nothing is found where that is off."""
         return twice(tool.settings.max_repeats)
 
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """Only after a block."""
+        return timeline.has_blocks
+
     def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
         """The blocked calls."""
         if not timeline.has_blocks:
             return ()
-        return [call for _, call in timeline.remembered(_blocked, settings).values()]
+        return [one.call for _, one in timeline.memoized(_blocked, settings).values()]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
         if not timeline.has_blocks:
             return None
-        at, _ = timeline.remembered(_blocked, settings).get(call.signature, (None, None))
+        at, _ = timeline.memoized(_blocked, settings).get(call.signature, (None, None))
         if at is None:
             return None
-        found = [
-            (index, one) for index, round_ in enumerate(timeline) if (one := round_.find(call.name, call.signature))
-        ]
+        found = [(index, one) for index, round_ in enumerate(timeline) if (one := round_.find(call.signature))]
         streak = tuple([one for _, one in found])
         executed = [(index, one) for index, one in found if not one.withheld]
         since = next((one for index, one in executed if index < at), None)
@@ -52,9 +50,9 @@ class Returning:
         return None
 
 
-def _blocked(timeline: Timeline, settings: LoopSettings) -> dict[Signature, tuple[int, ToolCall]]:
+def _blocked(timeline: Timeline, settings: LoopSettings) -> dict[Signature, tuple[int, PastCall]]:
     """The blocked calls of the timeline, each where it was blocked last."""
-    found: dict[Signature, tuple[int, ToolCall]] = {}
+    found: dict[Signature, tuple[int, PastCall]] = {}
     for index, round_ in enumerate(timeline):
         for call in round_.calls:
             if call.blocked:

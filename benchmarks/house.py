@@ -1,0 +1,365 @@
+"""The size and shape of the package's code: what `tests/project/test_house.py` holds limits for.
+
+    python -m benchmarks.house [--root DIR]
+
+Prints lines and files for each room of `src/callfuse` (a room is a top-level package; single files count as one room),
+lines of tests, and what exceeds a limit below: attributes of a class, lines and complexity of a function, missing
+docstrings, broad excepts. Reads the files only; nothing of the package is imported.
+"""
+
+import argparse
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+PROJECT: Final = Path(__file__).parents[1]
+MOST_ATTRIBUTES: Final = 14
+"""Of a class, inherited ones included."""
+MOST_LINES: Final = 60
+"""Of a function, docstring and signature included."""
+MOST_PATHS: Final = 15
+"""Cyclomatic complexity of a function."""
+LONG_FILE: Final = 450
+"""Lines; longer files are printed, no test holds them."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Parent = ast.Module | ast.ClassDef
+BROAD: Final = {"Exception", "BaseException"}
+FIELD_BASES: Final = {"BaseModel", "NamedTuple", "TypedDict", "Protocol"}
+"""Bases whose annotated names are attributes of each instance, with a default or without."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A Python file: its dotted name below its folder ("callfuse" itself: "callfuse") and its text."""
+
+    name: str
+    text: str
+    is_package: bool = False
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    @property
+    def room(self) -> str:
+        """The top-level package that it belongs to; "(files)" for a single file."""
+        return self.name.partition(".")[0] if self.is_package or "." in self.name else "(files)"
+
+    @property
+    def lines(self) -> int:
+        """All its lines."""
+        return len(self.text.splitlines())
+
+    @cached_property
+    def code_lines(self) -> int:
+        """Its lines without empty ones, comments and docstrings."""
+        layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        found = {
+            line for token in tokens if token.type not in layout for line in range(token.start[0], token.end[0] + 1)
+        }
+        texts = (node for node in ast.walk(self.tree) if isinstance(node, ast.Expr) and _is_text(node.value))
+        return len(found.difference(line for node in texts for line in _span(node)))
+
+    @cached_property
+    def imported(self) -> dict[str, tuple[str, str]]:
+        """Module and name in it for each name that is imported from a module of callfuse at the top of the file."""
+        nodes = (node for node in self.tree.body if isinstance(node, ast.ImportFrom))
+        return {
+            alias.asname or alias.name: (_below_callfuse(node.module), alias.name)
+            for node in nodes
+            for alias in node.names
+            if node.module and node.module.partition(".")[0] == "callfuse"
+        }
+
+    @cached_property
+    def comments(self) -> dict[int, str]:
+        """The comment of each line that has one."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+
+    def classes(self) -> Iterator[tuple[str, ast.ClassDef]]:
+        """Each class and its dotted name, nested ones too."""
+        for name, node, _ in self._definitions():
+            if isinstance(node, ast.ClassDef):
+                yield name, node
+
+    def functions(self) -> Iterator[tuple[str, Function]]:
+        """Each function or method and its dotted name, nested ones too."""
+        for name, node, _ in self._definitions():
+            if isinstance(node, Function):
+                yield name, node
+
+    def undocumented(self) -> Iterator[str]:
+        """The dotted names of what is public and has no docstring: modules, classes, functions, methods. A name with a
+        leading underscore is not public, nor is what stands in something that is not, or in a function."""
+        if not ast.get_docstring(self.tree):
+            yield self.name
+        for name, node, is_public in self._definitions():
+            if is_public and not ast.get_docstring(node) and "overload" not in map(_last_name, node.decorator_list):
+                yield name
+
+    def _definitions(self) -> Iterator[tuple[str, ast.ClassDef | Function, bool]]:
+        """Name, definition, and whether it is public."""
+        waiting: list[tuple[str, ast.AST, bool]] = [(self.name, self.tree, True)]
+        while waiting:
+            prefix, node, is_public = waiting.pop()
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.ClassDef | Function):
+                    name, seen = f"{prefix}.{child.name}", is_public and not child.name.startswith("_")
+                    yield name, child, seen
+                    waiting.append((name, child, seen and isinstance(child, ast.ClassDef)))
+                else:
+                    waiting.append((prefix, child, is_public))
+
+
+@dataclass(frozen=True)
+class Catch:
+    """A place that catches every exception: where it stands, and the comment that says why ("" if none does)."""
+
+    place: str
+    line: int
+    reason: str
+
+
+def files_of(folder: Path) -> list[File]:
+    """Every Python file below a folder."""
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        found.append(File(name or "callfuse", path.read_text(), is_package and bool(name)))
+    return found
+
+
+def attributes(files: Sequence[File]) -> dict[str, int]:
+    """How many attributes an instance of each class has.
+
+    Counted are names assigned to on the first parameter of a method, `__slots__`, and the fields of dataclasses, named
+    tuples, models and protocols; with those of base classes in the same files. Constants of the class are not.
+    """
+    classes = {name: (file, node) for file in files for name, node in file.classes()}
+    modules = {file.name: file for file in files}
+    known: dict[str, frozenset[str]] = {}
+
+    def resolve(file: File, name: str) -> str:
+        if f"{file.name}.{name}" in classes:
+            return f"{file.name}.{name}"
+        module, original = file.imported.get(name, ("", ""))
+        return resolve(modules[module], original) if module in modules else ""
+
+    def collect(name: str) -> frozenset[str]:
+        if name not in known:
+            known[name] = frozenset()  # for a class that seems to be its own base
+            file, node = classes[name]
+            bases = [found for base in node.bases if (found := resolve(file, _last_name(base)))]
+            inherits_fields = any(_has_fields(classes[base][1]) for base in bases)
+            inherited = (collect(base) for base in bases)
+            known[name] = frozenset().union(_own_attributes(node, fields=inherits_fields), *inherited)
+        return known[name]
+
+    return {name: len(collect(name)) for name in classes}
+
+
+def _own_attributes(node: ast.ClassDef, *, fields: bool) -> set[str]:
+    found: set[str] = set()
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            constant = _last_name(item.annotation) in ("ClassVar", "Final")
+            if not constant and (item.value is None or fields or _has_fields(node)):
+                found.add(item.target.id)
+        elif isinstance(item, ast.Assign) and any(_last_name(target) == "__slots__" for target in item.targets):
+            found.update(str(one.value) for one in ast.walk(item.value) if isinstance(one, ast.Constant))
+        elif (
+            isinstance(item, Function) and item.args.args and "staticmethod" not in map(_last_name, item.decorator_list)
+        ):
+            found |= _assigned_on(item.args.args[0].arg, item)
+    return found - {"__dict__", "__weakref__"}
+
+
+def _assigned_on(owner: str, function: Function) -> set[str]:
+    nodes = (node for node in ast.walk(function) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == owner}
+
+
+def _has_fields(node: ast.ClassDef) -> bool:
+    return "dataclass" in map(_last_name, node.decorator_list) or bool(FIELD_BASES & set(map(_last_name, node.bases)))
+
+
+def length(function: Function) -> int:
+    """Lines from `def` to its end."""
+    return len(_span(function))
+
+
+def paths(function: Function) -> int:
+    """Cyclomatic complexity as mccabe counts it: one more than the statements that branch.
+
+    `if`, `for`, `while`, a `case` (but for a last one that matches all), `except`, and the `else` of a `try`; a
+    function inside counts with its branches and as one more.
+    """
+    return 1 + sum(map(_branches, _inside(function)))
+
+
+def conditions(function: Function) -> int:
+    """Cyclomatic complexity with conditions: `paths`, and each `and`, `or`, conditional expression, comprehension and
+    its `if`s. What people read has these branches, too."""
+    return paths(function) + sum(map(_choices, ast.walk(function)))
+
+
+def _inside(function: Function) -> Iterator[ast.AST]:
+    return (node for node in ast.walk(function) if node is not function)
+
+
+def _branches(node: ast.AST) -> int:
+    match node:
+        case ast.If() | ast.For() | ast.AsyncFor() | ast.While() | ast.ExceptHandler():
+            return 1
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return 1
+        case ast.Try(orelse=orelse) | ast.TryStar(orelse=orelse):
+            return int(bool(orelse))
+        case ast.Match(cases=cases):
+            last = cases[-1]
+            return len(cases) - (last.guard is None and _matches_all(last.pattern))
+        case _:
+            return 0
+
+
+def _choices(node: ast.AST) -> int:
+    match node:
+        case ast.BoolOp(values=values):
+            return len(values) - 1
+        case ast.IfExp():
+            return 1
+        case ast.comprehension(ifs=ifs):
+            return 1 + len(ifs)
+        case _:
+            return 0
+
+
+def _matches_all(pattern: ast.pattern) -> bool:
+    match pattern:
+        case ast.MatchAs(pattern=None):
+            return True
+        case ast.MatchAs(pattern=ast.pattern() as inner):
+            return _matches_all(inner)
+        case ast.MatchOr(patterns=patterns):
+            return any(map(_matches_all, patterns))
+        case _:
+            return False
+
+
+def catches(file: File) -> Iterator[Catch]:
+    """Every `except` or `suppress` of all exceptions. The reason is a comment on its line or on one beside it; `noqa`
+    alone is none."""
+    places = {line: name for name, function in sorted(file.functions()) for line in _span(function)}
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.ExceptHandler):
+            caught = node.type
+            is_broad = caught is None or _is_broad(caught)
+        elif isinstance(node, ast.Call) and _last_name(node.func) == "suppress":
+            is_broad = any(map(_is_broad, node.args))
+        else:
+            continue
+        if is_broad:
+            texts = (_reason(file.comments.get(line, "")) for line in (node.lineno, node.lineno - 1, node.lineno + 1))
+            yield Catch(places.get(node.lineno, file.name), node.lineno, next(filter(None, texts), ""))
+
+
+def _is_broad(caught: ast.expr) -> bool:
+    one_of = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(_last_name(one) in BROAD for one in one_of)
+
+
+def _reason(comment: str) -> str:
+    return re.sub(r"#|noqa(: [A-Z]+\d+(, ?[A-Z]+\d+)*)?", "", comment).strip(" -")
+
+
+def _last_name(node: ast.expr) -> str:
+    """`c` of `c`, `b.c`, `b.c(...)` and `b.c[...]`."""
+    while isinstance(node, ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _below_callfuse(module: str | None) -> str:
+    return (module or "").partition(".")[2] or "callfuse"
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _span(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def over(figures: Mapping[str, int], limit: int) -> dict[str, int]:
+    """What exceeds a limit, the largest first."""
+    return {name: figure for name, figure in sorted(figures.items(), key=lambda item: -item[1]) if figure > limit}
+
+
+def of_functions(files: Sequence[File], measure: Callable[[Function], int]) -> dict[str, int]:
+    """A figure of each function."""
+    found: dict[str, int] = {}
+    for file in files:
+        for name, function in file.functions():
+            found[name] = max(measure(function), found.get(name, 0))  # properties and overloads share a name
+    return found
+
+
+def print_rooms(files: Sequence[File]) -> None:
+    """Lines and files of each room, and of all."""
+    tables: tuple[Counter[str], Counter[str], Counter[str]] = (Counter(), Counter(), Counter())
+    for file in files:
+        for table, figure in zip(tables, (1, file.lines, file.code_lines), strict=True):
+            table[file.room] += figure
+    print(f"{'room':<16}{'files':>7}{'lines':>9}{'of code':>9}")
+    for room in sorted(tables[0], key=lambda room: -tables[1][room]):
+        print(f"{room:<16}" + "".join(f"{table[room]:>{7 + 2 * bool(at)},}" for at, table in enumerate(tables)))
+    print(f"{'all':<16}" + "".join(f"{table.total():>{7 + 2 * bool(at)},}" for at, table in enumerate(tables)))
+
+
+def print_over(what: str, figures: Mapping[str, int], limit: int) -> None:
+    """The largest of some figures, and all that exceed their limit."""
+    largest = max(figures, key=lambda name: figures[name])
+    exceeding = over(figures, limit)
+    print(f"\n{what}: at most {figures[largest]} ({largest}), limit {limit}, {len(exceeding)} over")
+    for name, figure in exceeding.items():
+        print(f"  {figure:>4}  {name}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Count and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--root", type=Path, default=PROJECT, help="of the project to be counted")
+    root: Path = parser.parse_args(arguments).root
+    files, tests = files_of(root / "src" / "callfuse"), files_of(root / "tests")
+    print_rooms(files)
+    print(f"{'tests':<16}{len(tests):>7,}{sum(file.lines for file in tests):>9,}")
+    print_over("attributes of a class", attributes(files), MOST_ATTRIBUTES)
+    print_over("lines of a function", of_functions(files, length), MOST_LINES)
+    print_over("complexity of a function", of_functions(files, paths), MOST_PATHS)
+    print_over("complexity with conditions", of_functions(files, conditions), MOST_PATHS)
+    print_over("lines of a file", {file.name: file.lines for file in files}, LONG_FILE)
+    missing = [name for file in files for name in file.undocumented()]
+    print(f"\npublic docstrings missing: {len(missing)}")
+    print("".join(f"  {name}\n" for name in missing), end="")
+    broad = [caught for file in files for caught in catches(file)]
+    print(f"\nbroad excepts: {len(broad)}")
+    for caught in broad:
+        print(f"  {caught.place}, line {caught.line}: {caught.reason or '(no reason given)'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""One request's timeline: its own history merged with what the ledger has kept of the lane.
+
+Two rules:
+
+- Evidence is read by a rule, never by the way. A result is read (normalised, digested) the first time that it appears
+  in a request as the newest round's, and its outcome is kept in the ledger from then on, whatever the client shows in
+  its place later. Results of rounds that the ledger does not know are read when a detector asks for them. So no
+  verdict depends on who has looked: the same conversation shown whole, cut, compacted or one round at a time gives
+  the same verdicts.
+- Nothing here is lazy but outcomes: rounds are plain lists, built once a request.
+
+Theory of operation. The request gives rounds and outcomes; the ledger gives times, steps on the ladder, withheld calls,
+outcomes that have been read, and rounds that the client has dropped. Both are walked backwards and matched by (id,
+signature) in order, so that a replay, a client's retry or a restarted guard neither adds nor erases evidence:
+
+- A kept round at or behind the request's end is a try that the client did not take up: it is left out.
+- Kept rounds among which the request's newest is not found belong to another timeline, unless the history has been
+  rewritten: then the newest round stands in a shorter history, behind another user message than it was made for.
+- A kept round from before the oldest one that the request still has was dropped by the client: it counts.
+- A withheld call was never in any request: it counts where it stood.
+- A history that has lost all its rounds and got shorter was compacted: what was kept counts. In a session that the
+  client has named, that is so even where its summary stands as a user message.
+- Where the vendor has the conversation and the request only what is new (a chain), all that was kept counts, and the
+  results that come without their calls find them there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from callfuse.conversations.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
+from callfuse.dialects.base import Request
+from callfuse.model import Delivery, PastCall, Round, Timeline
+from callfuse.policy.ignored import ignore_in_rounds
+from callfuse.policy.settings import LoopSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LaneEvidence:
+    """What an exchange needs to keep of its conversation until its answer has come: nothing of the request itself.
+
+    `state` is the lane's state as it was; `rounds` are those of this timeline with all outcomes read so far, oldest
+    first, at their places in this request; `length` is the number of messages in the request, `turn` the digest of its
+    last real user message. `is_new`: a result has been read that the ledger does not have.
+    """
+
+    state: LaneState
+    rounds: tuple[KeptRound, ...]
+    length: int
+    turn: bytes
+    is_new: bool
+
+    def after(
+        self,
+        rounds: Sequence[Sequence[PastCall]],
+        notes: Sequence[tuple[CallKey, str]],
+        now: float,
+        *,
+        max_rounds: int,
+    ) -> LaneState:
+        """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
+        calls carry; at most `max_rounds` of each, the newest."""
+        kept = [*self.rounds, *(keep_round(calls, self.length, now, self.turn) for calls in rounds)]
+        texts = dict(self.state.notes)
+        for key, text in notes:
+            before = texts.get(key, "")
+            if key not in texts or text not in before:  # a client that tries again without ids
+                texts[key] = f"{before}\n\n{text}" if before else text
+        return LaneState(tuple(kept[-max_rounds:]), dict(list(texts.items())[-max_rounds:]), self.length)
+
+
+class Conversation(NamedTuple):
+    """One request's history and timeline.
+
+    `timelines`: the rounds of the request, parted at its real user messages, the newest timeline first (which may be
+    empty) and newest round first. `timeline` is the first of them merged with the ledger. `chained`: the vendor has the
+    conversation, the request only what is new. `brings_results`: the newest round's have come for the first time.
+    """
+
+    request: Request
+    settings: LoopSettings
+    timelines: list[list[Round]]
+    timeline: Timeline
+    evidence: LaneEvidence
+    chained: bool
+    brings_results: bool
+
+
+def read_conversation(
+    request: Request, state: LaneState, now: float, settings: LoopSettings, *, named: bool = False
+) -> Conversation:
+    """The conversation of a request, as the ledger's `state` of its lane completes it. `named`: the client gave the
+    session its id; `now` is in seconds."""
+    follower = request.continuing
+    chained = follower is not None and follower.chained
+    if follower is not None and state.rounds:
+        calls = {call.id: call.call for round_ in state.rounds for call in round_.delivered}
+        follower.recall(calls, state.rounds[-1].turn)
+    timelines = _timelines(request.rounds())
+    for rounds in timelines:
+        ignore_in_rounds(rounds, settings)
+    shown = timelines[0]
+    turn_at, turn = request.turn(shown[-1].position if shown and not chained else None)
+    match = _match(shown, state, request.length, turn_at, turn, chained=chained, named=named)
+    merged, kept, read_any = _merge(shown, match)
+    newest = shown[0] if shown else None
+    if newest is not None and not kept:
+        kept = [keep_round(newest.calls, newest.position, None, turn)]
+        read_any = any(call.outcome is not None for call in kept[0].calls)
+    blocks = True in [round_.blocked for round_ in match.kept]
+    return Conversation(
+        request,
+        settings,
+        timelines,
+        Timeline(merged, now, has_blocks=blocks, declares=request.declares),
+        LaneEvidence(state, tuple(kept), request.length, turn, is_new=read_any),
+        chained,
+        match.at is None or all(call.outcome is None for call in match.kept[match.at].delivered),
+    )
+
+
+def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
+    """The rounds of a history (newest first, None for a real user message), parted at its real user messages. Older
+    timelines without a round are left out."""
+    rounds: list[Round] = []
+    timelines = [rounds]
+    for round_ in history:
+        if round_ is not None:
+            rounds.append(round_)
+        elif rounds or len(timelines) == 1:
+            rounds = []
+            timelines.append(rounds)
+    return timelines if rounds or len(timelines) == 1 else timelines[:-1]
+
+
+class _Match(NamedTuple):
+    """The kept rounds that belong to a history, oldest first. `at`: which of them is the request's newest round (None:
+    none is). `shift`: how many messages the client has left out before that. `dropped`: kept rounds that the request
+    does not hold were dropped by the client."""
+
+    kept: Sequence[KeptRound] = ()
+    at: int | None = None
+    shift: int = 0
+    dropped: bool = False
+
+
+_NOTHING: Final = _Match()
+
+
+def _match(
+    shown: Sequence[Round],
+    state: LaneState,
+    length: int,
+    turn_at: int,
+    turn: bytes,
+    *,
+    chained: bool,
+    named: bool,
+) -> _Match:
+    """Which of the kept rounds belong to the timeline of a request that shows these rounds."""
+    if not state.rounds:
+        return _NOTHING
+    kept = [round_ for round_ in state.rounds if round_.turn == turn]
+    if not shown:
+        return _NOTHING if chained else _match_compacted(kept, state, length, turn_at, turn, named=named)
+    newest = shown[0]
+    at = _find(newest, kept, 0)
+    if at is None:
+        kept, at = _match_rewritten(newest, state, length, turn)
+        if at is None:
+            return _NOTHING
+    shift = kept[at].position - newest.position
+    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < length]
+    return _Match([*kept[: at + 1], *later], at, shift, chained or shift != 0)
+
+
+def _match_rewritten(newest: Round, state: LaneState, length: int, turn: bytes) -> tuple[list[KeptRound], int | None]:
+    """The kept rounds of a history that got shorter and whose newest round, known by its ids, was made for another user
+    message than the one that it stands behind now: a summary has taken that one's place."""
+    if length >= state.length or not all(one.id for one in newest.calls):
+        return [], None
+    last = state.rounds[-1].turn
+    kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
+    return kept, _find(newest, kept, 0)
+
+
+def _match_compacted(
+    kept: list[KeptRound], state: LaneState, length: int, turn_at: int, turn: bytes, *, named: bool
+) -> _Match:
+    """What of the kept rounds belongs to a history without rounds."""
+    is_shorter = length < state.length
+    if is_shorter and not kept and named:
+        last = state.rounds[-1].turn
+        kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
+    elif not is_shorter or turn_at == length - 1:
+        return _Match([one for one in kept if turn_at < one.position < length])
+    return _Match(kept, dropped=True)
+
+
+def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
+    """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
+    result was read that the ledger did not have."""
+    if not match.kept:
+        return [*shown], [], False
+    left = [*match.kept]
+    at = match.at
+    rounds: list[Round] = []
+    kept: list[KeptRound] = []
+    read_any = False
+    for round_ in shown:
+        if at is None and left:
+            at = _find(round_, left, match.shift)
+        if at is None:
+            rounds.append(round_)
+            continue
+        for one in reversed(left[at + 1 :]):
+            kept.append(one)
+            if not one.delivered:
+                rounds.append(one.past())
+        known, read = _complete(round_, left[at])
+        read_any |= read
+        kept.append(known)
+        rounds.append(_with_withheld(round_, known))
+        del left[at:]
+        at = None
+    for one in reversed(left):
+        kept.append(one)
+        if match.dropped or not one.delivered:
+            rounds.append(one.past())
+    if match.shift:
+        kept = [replace(one, position=one.position - match.shift) for one in kept]
+    return rounds, kept[::-1], read_any
+
+
+def _find(round_: Round, kept: Sequence[KeptRound], shift: int) -> int | None:
+    """Which of the kept rounds this is: the one at its very place, or else, where the client has dropped some, the
+    newest that is the same. Ids may be missing or repeat, so that more than one can be the same."""
+    there = round_.position + shift
+    for at in reversed(range(len(kept))):
+        if kept[at].position == there and _is_same(round_, kept[at]):
+            return at
+    return next((at for at in reversed(range(len(kept))) if _is_same(round_, kept[at])), None)
+
+
+def _is_same(round_: Round, kept: KeptRound) -> bool:
+    """Whether a round of the request is this kept one: the same calls under the same ids, where there are ids."""
+    delivered = kept.delivered
+    if len(delivered) != len(round_.calls):
+        return False
+    for mine, known in zip(round_.calls, delivered, strict=True):
+        call = mine.call
+        if call.name != known.name or not is_same_id(call.id, known.id) or mine.signature != known.signature:
+            return False
+    return True
+
+
+def _complete(round_: Round, kept: KeptRound) -> tuple[KeptRound, bool]:
+    """Give a round of the request what the ledger knows of it: its time, steps and outcomes. Returns the kept round
+    with the outcomes of results that have come since, and whether there were any."""
+    round_.time = kept.time
+    read: list[KeptCall] | None = None
+    for mine, known in zip(round_.calls, kept.delivered, strict=True):
+        mine.step = known.step
+        if known.outcome is not None:
+            mine.recall(known.outcome)
+        elif mine.outcome is not None:
+            read = read or [*kept.calls]
+            read[read.index(known)] = known._replace(outcome=mine.outcome)
+    return (replace(kept, calls=tuple(read)), True) if read else (kept, False)
+
+
+def _with_withheld(round_: Round, kept: KeptRound) -> Round:
+    """A round of the request with the calls that were withheld beside its own."""
+    if len(kept.calls) == len(kept.delivered):
+        return round_
+    gone = tuple([call.past() for call in kept.calls if call.withheld])
+    return Round(gone + round_.calls, round_.position, kept.time)
+
+
+def keep_round(calls: Sequence[PastCall], position: int, time: float | None, turn: bytes) -> KeptRound:
+    """A round as the ledger keeps it, its results read. `position` is its message's place in the history, `turn` the
+    digest of the user message that it was made for."""
+    kept = [
+        KeptCall(
+            one.id,
+            one.name,
+            one.signature,
+            one.outcome,
+            Delivery.DELIVERED if one.delivery is Delivery.DROPPED else one.delivery,
+            one.step,
+            one.call.namespace,
+        )
+        for one in calls
+    ]
+    return KeptRound(position, time, turn, tuple(kept))
