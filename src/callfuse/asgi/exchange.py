@@ -53,27 +53,32 @@ class Exchange:
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Have the app answer. Gives back the app's own awaitable, which each chunk of a healthy answer then wakes
         without a way through here."""
-        content = self._content()
         app = self._host.app
-        if self._repairs:
-            app = RepairingApp(app, self._repair)
         stage = self._keeper.fail_open.stage("in a request")
         with stage:
+            content = self._content()
+            called = RepairingApp(app, self._repair) if self._repairs else app
             if self._evidence.holds:
                 first = headers.for_body(scope, content, identity=True)
-                return self._guarded(app, scope, body, send).run(first, content)
+                return self._guarded(called, scope, body, send).run(first, content)
+            sent = scope
             if content is not None or self._reads_all:
-                scope = headers.for_body(scope, content, identity=self._reads_all)
-            evidence = self._evidence
-            evidence.drop()
-            watch = Watch(evidence, self._prepared.settings, self._keeper, self._host.counts, body, send)
+                sent = headers.for_body(scope, content, identity=self._reads_all)
+            watch = self._watch(body, send)
             receive = body.replay(content)
             body.release()
         if stage.failed:
             return app(scope, body.replay(), send)
-        return app(scope, receive, watch.send_to_the_end if self._evidence.kept.is_new else watch.send)
+        return called(sent, receive, watch)
+
+    def _watch(self, body: RequestBody, send: Send) -> Send:
+        """A `send` that looks at a healthy answer. From now on nothing parsed is kept."""
+        self._evidence.drop()
+        watch = Watch(self._evidence, self._prepared.settings, self._keeper, self._host.counts, body, send)
+        return watch.send_to_the_end if self._evidence.kept.is_new else watch.send
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:
+        """The calls of the app for an answer that may have to be held."""
         host, prepared, judge = self._host, self._prepared, self._evidence.judge
         review = Review(host.on_loop, judge, prepared.where, host.counts)
         self._keeper.notes = review.notes

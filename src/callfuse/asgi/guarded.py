@@ -76,7 +76,8 @@ class GuardedAnswer:
         """A message of the app's first answer."""
         kind = message["type"]
         if kind == START:
-            self._choose_guard(message)
+            with self.keeper.fail_open.stage("while guarding"):
+                self._choose_guard(message)
             if self.guard is not None:
                 await self.client.start(message, at_once=self._shape.stream is not None)
                 return
@@ -87,15 +88,14 @@ class GuardedAnswer:
 
     def _choose_guard(self, message: Message) -> None:
         """By status, encoding and form; an answer that cannot be guarded passes as it is."""
-        with self.keeper.fail_open.stage("while guarding"):
-            if not is_success(message):
-                return
-            self._shape = shape_of(message, self._stream_format)
-            if self._shape.unreadable:
-                self.keeper.unguarded(self._shape.unreadable)
-            else:
-                fail_open = self.keeper.fail_open
-                self.guard = SafeGuard(self.dialect, self._request, self._judge, self._shape, fail_open)
+        if not is_success(message):
+            return
+        self._shape = shape_of(message, self._stream_format)
+        if self._shape.unreadable:
+            self.keeper.unguarded(self._shape.unreadable)
+        else:
+            fail_open = self.keeper.fail_open
+            self.guard = SafeGuard(self.dialect, self._request, self._judge, self._shape, fail_open)
 
     def refusal(self, message: Message) -> str:
         """Why the start of a later answer cannot go on with the client's; empty where it can."""

@@ -54,7 +54,8 @@ class Keeper:
         with stage:
             for part in record.unasked:
                 self._host.counts.add("not_asked", part)
-        record.told()
+        with stage:
+            record.told()
 
     def _report_verdict(self, verdict: Verdict) -> None:
         self._host.counts.add("findings", log.action(verdict))
