@@ -19,10 +19,9 @@ from callfuse.config import load_config
 from callfuse.detect import engine
 from callfuse.detect.detector import Detector
 from callfuse.model import Kind
-from callfuse.offline.reading import Reading
-from callfuse.offline.replaying import Replay, costs_of
-from callfuse.offline.run import Fault
-from callfuse.offline.tally import ANY, Figures, total
+from callfuse.offline.files import Reading
+from callfuse.offline.replay import ANY, Figures, Replay, costs_of, total
+from callfuse.offline.runs import Fault
 from callfuse.policy.settings import LoopSettings
 
 DEFAULT_FOLDER = Path("../shared/trajectories")

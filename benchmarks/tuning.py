@@ -18,12 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Fault
-from callfuse.offline.tuning.conformal import line
-from callfuse.offline.tuning.scale import Score
-from callfuse.offline.tuning.sources import Source, Tuning
-from callfuse.offline.tuning.trial import trials
+from callfuse.offline.conformal import line
+from callfuse.offline.files import Reading
+from callfuse.offline.runs import Fault
+from callfuse.offline.tuning import Score, Source, Tuning, try_lines
 from callfuse.policy.settings import LoopSettings
 
 DEFAULT_FOLDER = Path("../shared/trajectories")
@@ -53,7 +51,7 @@ def drawn(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int], split
 
 def row(name: str, source: Source, alpha: Fraction, splits: int) -> str | None:
     """A row of the table; None where there are too few successful runs."""
-    if (exact := trials(source, alpha)) is None:
+    if (exact := try_lines(source, alpha)) is None:
         return None
     calls = sum(run.calls for run in source.failed) or 1
     acted, saved = drawn(source.good, alpha, source.saved, splits)

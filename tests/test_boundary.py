@@ -55,3 +55,11 @@ def test_an_error_keeps_nothing_alive() -> None:
         assert boundary.error is not None
     finally:
         gc.enable()
+
+
+def test_a_traceback_is_kept_on_request() -> None:
+    """For errors that people are to see."""
+    with Boundary(keep_traceback=True) as boundary:
+        raise ValueError("odd")
+    assert boundary.error is not None
+    assert boundary.error.__traceback__ is not None

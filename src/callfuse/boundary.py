@@ -6,7 +6,8 @@
         out = what_was_held
 
 Only `Exception` is caught: cancellation and the end of the process go on. The error is kept without its traceback,
-whose frames would keep alive everything that they refer to (bodies, buffers) as long as somebody holds the error.
+whose frames would keep alive everything that they refer to (bodies, buffers) as long as somebody holds the error;
+`Boundary(keep_traceback=True)` keeps it, for errors that are shown to people or raised again.
 """
 
 from types import TracebackType
@@ -16,10 +17,11 @@ from typing import Self
 class Boundary:
     """Catches what its block raises; afterwards `error` is that exception, or None. Works around `await`, too."""
 
-    __slots__ = ("error",)
+    __slots__ = ("_keep_traceback", "error")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_traceback: bool = False) -> None:
         self.error: Exception | None = None
+        self._keep_traceback = keep_traceback
 
     def __enter__(self) -> Self:
         self.error = None
@@ -30,7 +32,7 @@ class Boundary:
     ) -> bool:
         if not isinstance(error, Exception):
             return False
-        self.error = error.with_traceback(None)
+        self.error = error if self._keep_traceback else error.with_traceback(None)
         return True
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 
 from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
-from callfuse.admin.beside import Beside
+from callfuse.admin.app import Beside
 from callfuse.config import Source
 from callfuse.conversations.ledger import Ledger
 from callfuse.proxy.settings import AdminSettings

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from callfuse.admin import AdminApp
-from callfuse.admin.beside import Beside
+from callfuse.admin.app import Beside
 from callfuse.proxy.settings import AdminSettings
 from tests.admin.asking import BEARER, TOKEN, Guarded
 from tests.support.asgi import Request, drive

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from callfuse.guard.tap import StreamTap
+from callfuse.guard.observer import Observer
 from callfuse.model.signature import signature_of
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import loads
@@ -21,10 +21,10 @@ def kept(recording: Recording, chunks: Sequence[bytes]) -> list[list[tuple[str, 
     dialect = dialect_of(recording.kit.name)
     request = dialect.read_request(asked.body, loads(asked.body), asked.path)
     assert request is not None
-    tap = StreamTap(dialect, request, LoopSettings(), None, FORMATS[recording.form])
+    observer = Observer(dialect, request.choices, LoopSettings(), None, FORMATS[recording.form])
     for chunk in chunks:
-        tap.feed(chunk)
-    return [[(call.id, call.name, call.call.text) for call in calls] for calls in tap.settle().rounds]
+        observer.feed(chunk)
+    return [[(call.id, call.name, call.call.text) for call in calls] for calls in observer.settle().rounds]
 
 
 @some_recordings(lambda one: one.stream)

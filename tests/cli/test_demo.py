@@ -17,12 +17,11 @@ from rich.console import Console
 
 from callfuse.cli import demo
 from callfuse.cli.demo import run_demo
+from callfuse.demo import agent
 from callfuse.demo import play as play_module
-from callfuse.demo import scene
-from callfuse.demo.live import LiveStage
-from callfuse.demo.plain import PlainStage
 from callfuse.demo.play import play
 from callfuse.demo.servers import DemoError, Log
+from callfuse.demo.stages import LiveStage, PlainStage
 from callfuse.demo.story import Entry, Kind, Run, Side, Summary, saving
 
 PROGRAM = "from callfuse.cli.demo import run_demo; raise SystemExit(run_demo(stubborn={stubborn}, chunk_delay_s=0))"
@@ -83,15 +82,15 @@ def test_loop_is_caught() -> None:
     assert done.returncode == 0, done.stderr
     assert_readable(done.stdout, 72)
     without, _, with_callfuse = done.stdout.partition("\nWith callfuse\n")
-    assert without.count(f'{scene.TOOL}("{scene.LOOPING_QUERY}")') == scene.MAX_CALLS
+    assert without.count(f'{agent.TOOL}("{agent.LOOPING_QUERY}")') == agent.MAX_CALLS
     assert "STOPPED" in without
-    changed = f'  3  search_web("{scene.OTHER_QUERY}")'
+    changed = f'  3  search_web("{agent.OTHER_QUERY}")'
     told_in_order(
         with_callfuse, "  2  search_web", "HELD", "told to the model instead of a result: [callfuse]", changed
     )
     told_in_order(with_callfuse, "HELD", "finding: tool=search_web, repeats=3/3", "action=steer", changed)
     told_in_order(with_callfuse, changed, "answer: On Sundays", "tool calls run", "changed course")
-    assert with_callfuse.count(f'{scene.TOOL}("{scene.LOOPING_QUERY}")') == 2, "the third one never reached the agent"
+    assert with_callfuse.count(f'{agent.TOOL}("{agent.LOOPING_QUERY}")') == 2, "the third one never reached the agent"
     assert done.stderr == ""
 
 
@@ -104,7 +103,7 @@ def test_stubborn_model_is_blocked() -> None:
     end = ("action=block", "BLOCKED; the agent reads: [callfuse]", "did not listen")
     told_in_order(with_callfuse, "HELD", "action=steer", *end)
     told_in_order(with_callfuse, "HELD", "told to the model", *end)
-    assert with_callfuse.count(f'{scene.TOOL}("{scene.LOOPING_QUERY}")') == 2
+    assert with_callfuse.count(f'{agent.TOOL}("{agent.LOOPING_QUERY}")') == 2
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="child processes are read from /proc")
@@ -198,7 +197,7 @@ def test_loop_that_is_not_caught(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert run_demo(plain=True, chunk_delay_s=0) == 1
     shown = capsys.readouterr()
     assert "should have ended with: answer, but ended with: limit" in shown.err
-    assert shown.out.count(scene.LOOPING_QUERY) == 2 * scene.MAX_CALLS
+    assert shown.out.count(agent.LOOPING_QUERY) == 2 * agent.MAX_CALLS
 
 
 def test_agent_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from asyncio import CancelledError
 
 import pytest
 
-from callfuse.cli.logs import WithoutNoise, WithoutQuery, log_config
+from callfuse.cli.serve import WithoutNoise, WithoutQuery, log_config
 
 
 def test_no_access_line_holds_a_query() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.config import load_config
-from callfuse.config.files import parse
-from callfuse.config.toml_text import parse as parse_toml
+from callfuse.config.files import parse, parse_toml
 from callfuse.errors import ConfigError
 from tests.support.examples import more_examples
 

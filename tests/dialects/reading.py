@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from callfuse.dialects import DIALECTS, Dialect
+from callfuse.dialects.base import Request
 from callfuse.model import ToolCall
 from callfuse.wire import EVENTS, JSON_ARRAY, Format
-from callfuse.wire.jsontext import NotJSON
+from callfuse.wire.jsontext import NotJSON, loads
 from callfuse.wire.ndjson import NDJSON
+from tests.support.kits import DialectKit, target_of
 from tests.support.model import Call, History, Round, User, canonical
 from tests.support.wire import bytewise, cut
 
@@ -27,6 +29,14 @@ FORMATS: dict[str, Format] = {"sse": EVENTS, "ndjson": NDJSON, "array": JSON_ARR
 def dialect_of(name: str) -> Dialect:
     """The dialect under its name."""
     return next(dialect for dialect in DIALECTS if dialect.name == name)
+
+
+def read(kit: DialectKit, body: bytes) -> Request:
+    """A streamed request's body as the kit's dialect reads it."""
+    path, _ = target_of(kit, stream=True)
+    request = dialect_of(kit.name).read_request(body, loads(body), path)
+    assert request
+    return request
 
 
 def ways(body: bytes) -> list[tuple[bytes, ...]]:

@@ -1,7 +1,7 @@
 """Guards driven by hand, without an event loop: an exchange as a function from answers to the client's bytes.
 
 In: a dialect kit, a history, the model's answers in chunks. Out: the client's bytes and the guard's record. The order
-of calls on the guard is the one that its protocol prescribes.
+of calls on the guard is the one that its module describes.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.timeline import read_conversation
 from callfuse.dialects import DIALECTS, Dialect
 from callfuse.dialects.base import Request
-from callfuse.guard.guard import StreamGuard
+from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
-from callfuse.guard.step import Guard, Step
-from callfuse.guard.whole import WholeGuard
+from callfuse.guard.step import Step
 from callfuse.policy.settings import LoopSettings
+from callfuse.wire import EVENTS, WHOLE
 from callfuse.wire.jsontext import loads
 from tests.support.config import LADDERS, tool_call_loop
 from tests.support.kits import KITS, DialectKit
@@ -40,7 +40,7 @@ class Scene:
 
     def guard(self, *, stream: bool = True) -> Guard:
         """A guard for its answer."""
-        return (StreamGuard if stream else WholeGuard)(self.dialect, self.request, self.judge)
+        return Guard(self.dialect, self.request, self.judge, EVENTS if stream else WHOLE)
 
 
 def dialect_of(kit: DialectKit) -> Dialect:

@@ -16,7 +16,7 @@ from callfuse.detect import Engine
 from callfuse.inprocess import LoopStats
 from callfuse.model import MARKER, Kind
 from callfuse.offline.judging import judged
-from callfuse.offline.run import Run
+from callfuse.offline.runs import Run
 from callfuse.policy.settings import Rung
 from tests.detect import timelines
 from tests.inprocess.agents import go, settings

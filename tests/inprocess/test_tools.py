@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from callfuse import GuardedTools, LoopDetector, ToolCall, ToolLoopError, ToolResult
+from callfuse import GuardedTools, LoopDetector, ToolCall, ToolLoopError, ToolResult, with_loop_hint
 from callfuse.config import Config
+from callfuse.inprocess.tools import HINT
 from callfuse.model import MARKER, Kind
 from tests.inprocess.agents import settings
 
@@ -404,3 +405,23 @@ def test_without_a_detector() -> None:
     tools = GuardedTools({"search": Search()})
     assert MARKER in texts(tools, 3)[2]
     assert tools.detector.settings.model_dump() == Config().tool_call_loop.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("description", "expected"),
+    [
+        ("Searches the web.", f"Searches the web.\n\n{HINT}"),
+        ("Searches the web.\n", f"Searches the web.\n\n{HINT}"),
+        ("", HINT),
+        (" \n", HINT),
+    ],
+)
+def test_the_hint_follows_the_description(description: str, expected: str) -> None:
+    """Once, however often it is added."""
+    assert with_loop_hint(description) == expected
+    assert with_loop_hint(expected) == expected
+
+
+def test_the_hint_is_marked() -> None:
+    """As every text of callfuse's is."""
+    assert HINT.startswith(MARKER)

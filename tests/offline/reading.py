@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Fault, Run
+from callfuse.offline.files import Reading
+from callfuse.offline.runs import Fault, Run
 
 
 def written(path: Path, *records: Any) -> str:

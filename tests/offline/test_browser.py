@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from callfuse.offline.page import as_html
+from callfuse.offline.report_page import as_html
 from tests.offline.test_judging import run_of
+from tests.offline.test_replay import replayed
 from tests.offline.test_reports import hostile_run
-from tests.offline.test_tally import replayed
 
 BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), "")
 

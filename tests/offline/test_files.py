@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from callfuse.offline import files
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Fault, Run
+from callfuse.offline.files import Reading
+from callfuse.offline.runs import Fault, Run
 from tests.offline.reading import faults_in, runs_in, written
 from tests.offline.records import calls, chat_history, gemini, responses
 

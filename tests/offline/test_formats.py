@@ -8,9 +8,9 @@ import pytest
 
 from callfuse.model import PastCall
 from callfuse.model.outcomes import OutcomeKind
+from callfuse.offline.files import Reading
 from callfuse.offline.formats import FORMATS, format_of
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Run, tokens
+from callfuse.offline.runs import Run, estimate_tokens
 from tests.offline.reading import faults_in, runs_in, written
 from tests.offline.records import (
     EVERY_FORMAT,
@@ -225,6 +225,6 @@ def test_tokens_are_characters_by_four(tmp_path: Path) -> None:
     record["messages"][2]["content"][0]["content"] = image
     (run,) = runs_in(written(tmp_path / "log.jsonl", record))
     first, second, *_, last = run.calls()
-    assert tokens(first) == -(-(len('search{"q":"x"}') + 8) // 4)
-    assert tokens(second) == -(-(len('search{"q":"x"}') + len("nothing found")) // 4)
-    assert tokens(last) == -(-len("done{}") // 4)
+    assert estimate_tokens(first) == -(-(len('search{"q":"x"}') + 8) // 4)
+    assert estimate_tokens(second) == -(-(len('search{"q":"x"}') + len("nothing found")) // 4)
+    assert estimate_tokens(last) == -(-len("done{}") // 4)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Run
+from callfuse.offline.files import Reading
+from callfuse.offline.runs import Run
 from tests.offline.reading import runs_in, written
 
 

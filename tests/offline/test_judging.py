@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from callfuse.detect import Engine
 from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
+from callfuse.offline.files import Reading
 from callfuse.offline.judging import Judged, judged
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Run
+from callfuse.offline.runs import Run
 from callfuse.policy.settings import MODES, LoopSettings, Rung
 from tests.support.examples import more_examples
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from callfuse.model import Kind
-from callfuse.offline.reading import Reading
-from callfuse.offline.replaying import Replay
+from callfuse.offline.files import Reading
+from callfuse.offline.replay import Replay
 from callfuse.policy.settings import LoopSettings
 from tests.offline.records import calls
 from tests.offline.test_joining import body

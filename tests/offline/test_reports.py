@@ -11,16 +11,14 @@ import pytest
 from rich.console import Console
 
 from callfuse.model import PastCall, Result, Round, ToolCall
-from callfuse.offline.console import report
-from callfuse.offline.page import as_html
-from callfuse.offline.picture import MAX_CELLS
-from callfuse.offline.run import Fault, Run
-from callfuse.offline.showing import LONGEST, short
-from callfuse.offline.table import ALL, table
-from callfuse.offline.tally import ANY
-from callfuse.offline.values import as_csv, as_json
+from callfuse.offline.excerpts import LONGEST, MAX_CELLS, short
+from callfuse.offline.replay import ANY
+from callfuse.offline.report_data import ALL, as_csv, as_json, table
+from callfuse.offline.report_page import as_html
+from callfuse.offline.report_text import report_replay
+from callfuse.offline.runs import Fault, Run
 from tests.offline.test_judging import run_of
-from tests.offline.test_tally import THREE, replayed
+from tests.offline.test_replay import THREE, replayed
 
 HOSTILE = '"><img src=x onerror=alert(1)>\x1b[31m[red]\u202e$rows\x00</b>\ud800'
 """What a model, or whoever wrote the log, could put into a name."""
@@ -56,7 +54,7 @@ def printed(replay: Any, width: int = 200) -> str:
     """The report as a pipe gets it."""
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False)
-    for part in report(replay, width):
+    for part in report_replay(replay, width):
         console.print(part)
     return out.getvalue()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from callfuse.model import PastCall, Result, Round, ToolCall
-from callfuse.offline.run import Run
+from callfuse.offline.runs import Run
 
 LETTERS = str.maketrans("0123456789", "qrstuvwxyz")  # digits alone do not tell results apart
 _CALL = re.compile(r"([a-z_]+)(\d*)(?:=(!?)(\w*))?")

@@ -138,7 +138,7 @@ def test_the_core_is_pure() -> None:
         ("guard.guard", "from datetime import datetime"),
         ("detect.repeat", "import logging"),
         ("dialects.base", "import random"),
-        ("dialects.openai_chat.write", "from uuid import uuid4"),
+        ("dialects.openai_chat.writer", "from uuid import uuid4"),
         ("wire.sse", "import asyncio"),
         ("model", "import anyio"),
         ("policy.texts", "def late():\n    import starlette.types"),

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from callfuse.stores.address import RIGHT_STORE, address_of, checked
+from callfuse.stores.address import RIGHT_STORE, address_of, check_store_url
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_an_address(url: str, for_client: str, cluster: bool, shown: str) -> Non
     address = address_of(url)
     assert address is not None
     assert (address.url, address.cluster, address.shown) == (for_client, cluster, shown)
-    assert checked(url) == url
+    assert check_store_url(url) == url
     assert "s3cret" not in shown
 
 
@@ -61,7 +61,7 @@ def test_memory_is_no_address() -> None:
 def test_what_is_no_address(url: str, right: str) -> None:
     """It is said what would be one; no password is repeated."""
     with pytest.raises(ValueError, match=re.escape(right)) as caught:
-        checked(url)
+        check_store_url(url)
     assert str(caught.value) == right
 
 

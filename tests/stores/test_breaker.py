@@ -34,7 +34,7 @@ def test_it_opens_once() -> None:
     """Failures of those that had asked before are no news."""
     breaker = Breaker(Clock())
     assert breaker.closed
-    assert [breaker.failed() for _ in range(3)] == [True, False, False]
+    assert [breaker.record_failure() for _ in range(3)] == [True, False, False]
     assert not breaker.closed
 
 
@@ -50,7 +50,7 @@ def test_one_probe_at_the_end_of_each_pause() -> None:
     """Each pause is twice as long as the one before, up to a limit."""
     clock = Clock()
     breaker = Breaker(clock)
-    breaker.failed()
+    breaker.record_failure()
     assert pauses(breaker, clock, 8) == [1, 2, 4, 8, 16, 30, 30, 30]
     assert not breaker.is_due()
 
@@ -59,15 +59,15 @@ def test_one_that_opens_again_at_once_waits_longer() -> None:
     """As if the probe had failed, and more; one that has been closed for long begins anew."""
     clock = Clock()
     breaker = Breaker(clock)
-    breaker.failed()
+    breaker.record_failure()
     assert pauses(breaker, clock, 3) == [1, 2, 4]
     breaker.close()
     assert breaker.closed
-    assert breaker.failed()
+    assert breaker.record_failure()
     assert pauses(breaker, clock, 1) == [16]
     breaker.close()
     clock.now += LONGEST_PAUSE_S
-    assert breaker.failed()
+    assert breaker.record_failure()
     assert pauses(breaker, clock, 1) == [FIRST_PAUSE_S]
 
 
@@ -80,7 +80,7 @@ def test_probes_are_rare(steps: list[str]) -> None:
     probed: list[float] = []
     for step in steps:
         if step == "failed":
-            assert breaker.failed() or not breaker.closed
+            assert breaker.record_failure() or not breaker.closed
         elif step == "due":
             was_closed = breaker.closed
             if breaker.is_due():

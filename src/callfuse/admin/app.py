@@ -1,4 +1,4 @@
-"""The admin app: an ASGI app that its owner mounts where he likes, `app.mount("/_callfuse", AdminApp(fuse))`.
+"""The admin app, an ASGI app to be mounted: `app.mount("/_callfuse", AdminApp(fuse))`. `Beside` mounts it.
 
 | path | |
 |---|---|
@@ -22,12 +22,13 @@ from starlette.routing import Route
 from callfuse import __version__
 from callfuse.admin import page
 from callfuse.admin.access import Access, is_own
-from callfuse.admin.looking import UNLISTED, Asked, WrongError, rows_of, sessions_of
+from callfuse.admin.queries import UNLISTED, BadQuery, Query, rows_of, sessions_of
 from callfuse.asgi import CallFuseMiddleware
-from callfuse.asgi.types import Message, Receive, Scope, Send
+from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config.effective import as_json
 from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
 from callfuse.errors import ConfigError
+from callfuse.proxy.settings import AdminSettings
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -45,10 +46,10 @@ HEADERS: Final = [
 
 
 class AdminApp:
-    """The page and its endpoints for one middleware, whose settings and sessions they show as they are when asked.
+    """The page and its endpoints for one middleware; each request shows its settings and sessions at that time.
 
-    `token` opens all but `health`; where it is not given it is that of `CALLFUSE_ADMIN_TOKEN`. Raises ConfigError
-    without any, for one that could be guessed, and for anything else in place of the middleware.
+    `token` opens all but `health`; the default is `CALLFUSE_ADMIN_TOKEN` of the environment. ConfigError without any
+    token, for one that could be guessed, and for anything else in place of the middleware.
     """
 
     def __init__(self, middleware: CallFuseMiddleware, *, token: str | None = None) -> None:
@@ -63,16 +64,16 @@ class AdminApp:
         self._app = Starlette(
             routes=[
                 Route("/health", self._health),
-                Route("/settings", self._guarded(self._settings)),
-                Route("/sessions", self._guarded(self._sessions)),
+                Route("/settings", self._protect(self._settings)),
+                Route("/sessions", self._protect(self._sessions)),
                 Route("/", self._index, methods=["GET", "POST"]),
             ],
-            exception_handlers={HTTPException: _refused},
+            exception_handlers={HTTPException: _as_json},
         )
         self._app.router.redirect_slashes = False  # it would build addresses of what the client calls this host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI connection."""
+        """Serve one ASGI connection."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -87,15 +88,15 @@ class AdminApp:
         else:
             await self._app(scope, receive, with_headers)
 
-    def _guarded(self, endpoint: Endpoint) -> Endpoint:
-        """The endpoint for whoever may look; what the others get is a way in."""
+    def _protect(self, endpoint: Endpoint) -> Endpoint:
+        """Wrap an endpoint so that it needs the token or the cookie; without them, the answer is 401."""
 
-        async def guarded(request: Request) -> Response:
-            return await endpoint(request) if self._access.allows(request) else self._unknown(request)
+        async def protected(request: Request) -> Response:
+            return await endpoint(request) if self._access.allows(request) else self._ask_for_token(request)
 
-        return guarded
+        return protected
 
-    def _unknown(self, request: Request, problem: str = "") -> Response:
+    def _ask_for_token(self, request: Request, problem: str = "") -> Response:
         headers = {"www-authenticate": 'Bearer realm="callfuse"'}
         if "text/html" in request.headers.get("accept", ""):
             return HTMLResponse(page.login(problem), 401, headers)
@@ -107,9 +108,9 @@ class AdminApp:
 
     async def _settings(self, request: Request) -> Response:
         try:
-            asked = Asked.read(request.query_params.multi_items())
+            asked = Query.read(request.query_params.multi_items())
             rows = rows_of(self._middleware, asked, await sessions_of(self._middleware, self._access))
-        except WrongError as wrong:
+        except BadQuery as wrong:
             return JSONResponse({"error": str(wrong)}, 400)
         return Response(as_json(rows).encode("utf-8", "replace"), media_type="application/json")
 
@@ -120,30 +121,48 @@ class AdminApp:
         return JSONResponse([one.as_json() for one in found])
 
     async def _index(self, request: Request) -> Response:
-        return await (self._login if request.method == "POST" else self._guarded(self._page))(request)
+        return await (self._login if request.method == "POST" else self._protect(self._page))(request)
 
     async def _page(self, request: Request) -> Response:
         sessions = await sessions_of(self._middleware, self._access)
-        asked, rows, problem = Asked(), None, ""
+        asked, rows, problem = Query(), None, ""
         try:
-            asked = Asked.read(request.query_params.multi_items())
+            asked = Query.read(request.query_params.multi_items())
             rows = rows_of(self._middleware, asked, sessions)
-        except WrongError as wrong:
+        except BadQuery as wrong:
             problem = str(wrong)
         return HTMLResponse(page.settings(asked, rows, sessions, problem), 400 if problem else 200)
 
     async def _login(self, request: Request) -> Response:
         if not is_own(request):
             raise HTTPException(403, "this form was sent from a page of another site")
-        if not self._access.opens(await _typed(request)):
-            return self._unknown(request, "This is not the token.")
+        if not self._access.opens(await _read_token(request)):
+            return self._ask_for_token(request, "This is not the token.")
         answer = Response(status_code=303, headers={"location": "./"})
         self._access.grant(request, answer)
         return answer
 
 
-async def _typed(request: Request) -> str:
-    """The token of a login form; nothing where it is none."""
+class Beside:
+    """Two apps as one: requests for the admin path and below go to `admin`, all others to `app`."""
+
+    def __init__(self, app: ASGIApp, admin: ASGIApp, settings: AdminSettings) -> None:
+        self._app = app
+        self._admin = admin
+        self._path = settings.path
+        self._holds = settings.holds
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one ASGI connection; a lifespan has no path, and goes to `app`."""
+        path = scope.get("path", "")
+        if path.startswith(self._path) and self._holds(path):
+            scope = {**scope, "root_path": scope.get("root_path", "") + self._path}
+            return self._admin(scope, receive, send)
+        return self._app(scope, receive, send)
+
+
+async def _read_token(request: Request) -> str:
+    """Read the token of a login form; empty if there is none."""
     body = b""
     try:
         async for chunk in request.stream():
@@ -155,6 +174,6 @@ async def _typed(request: Request) -> str:
     return dict(parse_qsl(body.decode("latin-1"))).get("token", "").strip()
 
 
-async def _refused(_: Request, error: Any) -> Response:
-    """What Starlette refuses, and what is refused above, in words."""
+async def _as_json(_: Request, error: Any) -> Response:
+    """Answer an HTTP error, Starlette's or ours, as JSON."""
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)

@@ -1,7 +1,7 @@
-"""The page: what was asked about, the settings that then hold, and the sessions that have set something.
+"""The HTML of the admin page: the query, the settings that hold for it, and the sessions that have set something.
 
-It needs no script and nothing from elsewhere, and its policy forbids it both. Every text from outside is made
-printable and escaped.
+It needs no script and no other resource, and its policy forbids both. Every text from outside is made printable and
+escaped.
 """
 
 from base64 import b64encode
@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from callfuse import __version__
-from callfuse.admin.looking import UNLISTED, Asked, Session
+from callfuse.admin.queries import UNLISTED, Query, Session
 from callfuse.config.effective import DEFAULT, Row, as_text
 from callfuse.observe.printable import printable
 
@@ -46,35 +46,35 @@ POLICY: Final = (
 
 def login(problem: str = "") -> str:
     """The form that takes the token."""
-    return _framed(_alert(problem) + _LOGIN)
+    return _frame(_alert(problem) + _LOGIN)
 
 
-def settings(asked: Asked, rows: Sequence[Row] | None, sessions: Sequence[Session] | None, problem: str) -> str:
-    """The page for what was asked about; without rows where that is a problem."""
+def settings(asked: Query, rows: Sequence[Row] | None, sessions: Sequence[Session] | None, problem: str) -> str:
+    """The page for a query; `rows` is None if the query is wrong, which `problem` then explains."""
     main = _SETTINGS.substitute(
         alert=_alert(problem),
-        model=_shown(asked.model),
-        tool=_shown(asked.tool),
-        session=_shown(asked.session),
+        model=_escape(asked.model),
+        tool=_escape(asked.tool),
+        session=_escape(asked.session),
         settings=_table(asked, rows, sessions or ()) if rows is not None else "",
         sessions="".join(_sessions(asked, sessions)),
     )
-    return _framed(main)
+    return _frame(main)
 
 
-def _framed(main: str) -> str:
+def _frame(main: str) -> str:
     return _FRAME.substitute(version=escape(__version__), main=main)
 
 
 def _alert(problem: str) -> str:
-    return f'<p class="problem" role="alert">{_shown(problem)}</p>\n' if problem else ""
+    return f'<p class="problem" role="alert">{_escape(problem)}</p>\n' if problem else ""
 
 
-def _table(asked: Asked, rows: Sequence[Row], sessions: Sequence[Session]) -> str:
+def _table(asked: Query, rows: Sequence[Row], sessions: Sequence[Session]) -> str:
     about = [f"{name} {getattr(asked, name)}" for name in ("model", "tool", "session") if getattr(asked, name)]
     unset = asked.session and not any(one.name == asked.session for one in sessions)
     note = "<p>Here, this session has set nothing.</p>\n" if unset else ""
-    what = _shown(", ".join(about) or "every model and tool")
+    what = _escape(", ".join(about) or "every model and tool")
     body = "\n".join(_row(row) for row in rows)
     return (
         f'{note}<table class="settings">\n<caption>What holds for {what}</caption>\n'
@@ -86,11 +86,11 @@ def _table(asked: Asked, rows: Sequence[Row], sessions: Sequence[Session]) -> st
 
 def _row(row: Row) -> str:
     kind = "" if row.tier == DEFAULT else ' class="given"'
-    cells = f"<td><code>{_shown(row.text)}</code></td><td>{_shown(row.origin)}</td>"
-    return f'<tr{kind}><th scope="row"><code>{_shown(row.key)}</code></th>{cells}</tr>'
+    cells = f"<td><code>{_escape(row.text)}</code></td><td>{_escape(row.origin)}</td>"
+    return f'<tr{kind}><th scope="row"><code>{_escape(row.key)}</code></th>{cells}</tr>'
 
 
-def _sessions(asked: Asked, sessions: Sequence[Session] | None) -> Iterator[str]:
+def _sessions(asked: Query, sessions: Sequence[Session] | None) -> Iterator[str]:
     if sessions is None:
         yield f"<p>No session can be shown: {escape(UNLISTED)}.</p>"
         return
@@ -100,12 +100,12 @@ def _sessions(asked: Asked, sessions: Sequence[Session] | None) -> Iterator[str]
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("Session", "Client", "Has set", "Last used"))
     yield f'<table aria-labelledby="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
     for one in sessions[:SESSIONS_SHOWN]:
-        link = _query(Asked(asked.model, asked.tool, one.name, one.client))
-        said = "<br>".join(f"<code>{_shown(text)}</code>" for text in _said(one))
-        name = f'<a href="./{link}">{_shown(one.name)}</a>'
+        link = _query(Query(asked.model, asked.tool, one.name, one.client))
+        said = "<br>".join(f"<code>{_escape(text)}</code>" for text in _said(one))
+        name = f'<a href="./{link}">{_escape(one.name)}</a>'
         yield (
-            f'<tr><th scope="row">{name}</th><td>{_shown(one.client)}</td><td>{said}</td>'
-            f"<td>{_shown(one.time)}</td></tr>\n"
+            f'<tr><th scope="row">{name}</th><td>{_escape(one.client)}</td><td>{said}</td>'
+            f"<td>{_escape(one.time)}</td></tr>\n"
         )
     yield "</tbody>\n</table>"
     if len(sessions) > SESSIONS_SHOWN:
@@ -119,10 +119,10 @@ def _said(session: Session) -> Iterator[str]:
         yield from (f"{pattern}: {key} = {as_text(value)}" for key, value in values.items())
 
 
-def _query(asked: Asked) -> str:
-    given = {name: value for name in Asked.__slots__ if (value := getattr(asked, name))}
+def _query(asked: Query) -> str:
+    given = {name: value for name in Query.__slots__ if (value := getattr(asked, name))}
     return f"?{escape(urlencode(given, errors='replace'))}" if given else ""
 
 
-def _shown(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(printable(text))

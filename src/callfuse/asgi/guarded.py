@@ -94,8 +94,10 @@ class GuardedAnswer:
         if self._shape.unreadable:
             self.keeper.unguarded(self._shape.unreadable)
         else:
-            fail_open = self.keeper.fail_open
-            self.guard = SafeGuard(self.dialect, self._request, self._judge, self._shape, fail_open)
+            keeper = self.keeper
+            self.guard = SafeGuard(
+                self.dialect, self._request, self._judge, self._shape, keeper.fail_open, log.tracer(keeper.session)
+            )
 
     def refusal(self, message: Message) -> str:
         """Why the start of a later answer cannot go on with the client's; empty where it can."""

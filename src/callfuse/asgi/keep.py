@@ -29,6 +29,11 @@ class Keeper:
         self._prepared = prepared
         self._evidence = evidence
 
+    @property
+    def session(self) -> str:
+        """What logs call the session."""
+        return self._prepared.where.session
+
     def unguarded(self, cause: str) -> None:
         """Count an answer that passes without being guarded."""
         self._host.unguarded(cause)

@@ -20,7 +20,7 @@ from callfuse.config import Resolved, Source, resolve, with_store
 from callfuse.conversations.ledger import Connected, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.observe.counts import Counts
-from callfuse.stores.opening import opened
+from callfuse.stores import open_ledger
 
 TIMES_KEPT = 10
 """Times of rounds are kept for this many times `ttl_seconds`."""
@@ -82,7 +82,7 @@ class CallFuseMiddleware:
         self.counts = Counts()
         self._owns_store = store is None or isinstance(store, str)
         if store is None or isinstance(store, str):
-            store = opened(
+            store = open_ledger(
                 resolved.config.store,
                 max_lanes=settings.max_sessions,
                 ttl_s=TIMES_KEPT * settings.ttl_seconds,

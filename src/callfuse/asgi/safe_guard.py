@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from callfuse.asgi.answer import Shape
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.dialects.base import Dialect, Request
-from callfuse.guard.guard import StreamGuard
+from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
+from callfuse.guard.queue import Trace
 from callfuse.guard.record import Record
-from callfuse.guard.step import Guard, Step
-from callfuse.guard.whole import WholeGuard
+from callfuse.guard.step import Step
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
+from callfuse.wire import WHOLE
 
 ReviewAll = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
 """Shows verdicts to a callback, which may change what is done about them."""
@@ -26,7 +27,7 @@ class SafeGuard:
     """The guard of one client's answer. No method raises.
 
     `due`: a verdict is wanted. `holding`: a stream waits that the client has seen begin. `pending`: another answer is
-    awaited, and nothing of it has gone out. `held_bytes`: so many wait. (See `callfuse.guard.step.Guard`.)
+    awaited, and nothing of it has gone out. `held_bytes`: so many wait. (See `callfuse.guard.guard.Guard`.)
     """
 
     __slots__ = (
@@ -45,8 +46,16 @@ class SafeGuard:
         "record",
     )
 
-    def __init__(self, dialect: Dialect, request: Request, judge: Judge, shape: Shape, fail_open: FailOpen) -> None:
-        self._guard = _guard_of(dialect, request, judge, shape)
+    def __init__(
+        self,
+        dialect: Dialect,
+        request: Request,
+        judge: Judge,
+        shape: Shape,
+        fail_open: FailOpen,
+        trace: Trace | None = None,
+    ) -> None:
+        self._guard = Guard(dialect, request, judge, shape.stream or WHOLE, trace=trace)
         self._is_whole = shape.stream is None
         self._fail_closed = judge.settings.fail_closed
         self._request = request
@@ -92,7 +101,11 @@ class SafeGuard:
             step = self._guard.act(verdicts)
             self._look()
             return step
-        return self.unanswered()
+        with self._stage:
+            self._look()
+            if self.pending:
+                return self.unanswered()
+        return self._end()
 
     def answered(self) -> bool:
         """The model has begun to answer again: what is fed now is that answer. False where that cannot go on."""
@@ -109,8 +122,7 @@ class SafeGuard:
             step = self._guard.unanswered()
             self._look()
             return step
-        self._give_up()
-        return Step(self._last_words())
+        return self._end()
 
     def fail(self, cause: str) -> bytes:
         """A limit before the verdict: what is held leaves, and everything passes from now on."""
@@ -151,6 +163,12 @@ class SafeGuard:
         with self._stage:
             return self._guard.fail("broken guard")
         return self._last_words()
+
+    def _end(self) -> Step:
+        """The guard broke after its verdict, and takes no further rung: the answer ends here."""
+        self._give_up()
+        self._waiting.clear()
+        return Step(self._last_words())
 
     def _give_up(self) -> None:
         self._broken = True
@@ -195,10 +213,3 @@ class _Waiting:
         self.clear()
         pairs = zip(came, gone, strict=False)
         return came[next((at for at, (one, other) in enumerate(pairs) if one != other), len(gone)) :]
-
-
-def _guard_of(dialect: Dialect, request: Request, judge: Judge, shape: Shape) -> Guard:
-    """The guard of an answer that comes so."""
-    if shape.stream:
-        return StreamGuard(dialect, request, judge, shape.stream)
-    return WholeGuard(dialect, request, judge)

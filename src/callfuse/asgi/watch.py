@@ -12,11 +12,10 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.evidence import Evidence
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.types import Message, Send
-from callfuse.guard.tap import StreamTap, WholeTap
+from callfuse.guard.observer import Observer
 from callfuse.observe.counts import Counts
 from callfuse.policy.settings import LoopSettings
-
-Observer = StreamTap | WholeTap
+from callfuse.wire import WHOLE
 
 
 class Watch:
@@ -112,9 +111,7 @@ class Watch:
         """The observer of an answer that comes so; a stream that never speaks of a call needs none."""
         evidence = self._evidence
         request, judge = evidence.request, None if evidence.is_healthy else evidence.judge
-        if shape.stream:
-            return StreamTap(request.dialect, request, self._settings, judge, shape.stream)
-        return WholeTap(request.dialect, request, self._settings, judge)
+        return Observer(request.dialect, request.choices, self._settings, judge, shape.stream or WHOLE)
 
     def _stop(self) -> None:
         """Look at nothing any more."""

@@ -13,7 +13,7 @@ from callfuse.config import Resolved, resolve
 from callfuse.config.environment import CONFIG_FILE, admin_token
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import LOG_LEVELS, RIGHT_UPSTREAM, ServeSettings
-from callfuse.stores.opening import require
+from callfuse.stores import require
 
 app = typer.Typer(
     name="callfuse",

@@ -30,8 +30,8 @@ def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: floa
     from callfuse.demo.servers import DemoError
 
     try:
-        with _ending_on_sigterm():
-            summary = _shown(stubborn=stubborn, plain=plain, chunk_delay_s=chunk_delay_s)
+        with _end_on_sigterm():
+            summary = _play(stubborn=stubborn, plain=plain, chunk_delay_s=chunk_delay_s)
     except BrokenPipeError:  # whoever read the output has seen enough, and the interpreter must not flush into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -48,7 +48,7 @@ def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: floa
 
 
 @contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
+def _end_on_sigterm() -> Iterator[None]:
     """Let SIGTERM unwind the stack, so that `callfuse serve` does not outlive the demo."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -64,15 +64,14 @@ def _ending_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _shown(*, stubborn: bool, plain: bool, chunk_delay_s: float) -> "Summary":
+def _play(*, stubborn: bool, plain: bool, chunk_delay_s: float) -> "Summary":
     from rich.console import Console
 
-    from callfuse.demo.live import MIN_WIDTH, LiveStage
-    from callfuse.demo.plain import PlainStage
     from callfuse.demo.play import play
+    from callfuse.demo.stages import MIN_WIDTH_LIVE, LiveStage, PlainStage
 
     console = Console()
-    if plain or not console.is_terminal or console.is_dumb_terminal or console.width < MIN_WIDTH:
+    if plain or not console.is_terminal or console.is_dumb_terminal or console.width < MIN_WIDTH_LIVE:
         plain_stage = PlainStage()
         plain_stage.open()
         summary = play(plain_stage, stubborn=stubborn, chunk_delay_s=chunk_delay_s)
@@ -97,7 +96,7 @@ def _verdict(summary: "Summary") -> str:
 
 
 def _complaint(summary: "Summary", *, stubborn: bool) -> str | None:
-    """What is not as it should be."""
+    """What did not end as it should; None if all did."""
     from callfuse.demo.story import Kind
 
     expected = Kind.BLOCK if stubborn else Kind.ANSWER

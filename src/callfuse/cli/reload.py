@@ -1,7 +1,7 @@
-"""Settings that are read again while `callfuse serve` runs: on SIGHUP, and when their file has changed.
+"""Reload the settings while `callfuse serve` runs: on SIGHUP, and when their file has changed.
 
-Good ones hold for the exchanges that begin from then on; bad ones are refused with an error in the log, and the old
-ones stay. Every worker process does this by itself.
+Valid settings hold for the exchanges that begin from then on; wrong ones are refused with an error in the log, and the
+old ones stay. Every worker process does this by itself.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from callfuse import CallFuseMiddleware, ConfigError
+from callfuse.boundary import Boundary
 from callfuse.config import Config, Resolved, resolve
 from callfuse.config.model import KeyPath, differences, dotted
 from callfuse.proxy.app import ReverseProxy
@@ -22,7 +23,7 @@ from callfuse.proxy.asgi import Receive, Scope, Send
 logger = logging.getLogger("callfuse.serve")
 
 POLL_S = 2.0
-"""Between two looks at the file."""
+"""Seconds between two checks of the file."""
 
 FIXED: Final = frozenset(
     {
@@ -35,12 +36,12 @@ RELOADED: Final = ("tool_call_loop", "serve")
 """The blocks whose other keys may change."""
 
 HANGUP: Final = getattr(signal, "SIGHUP", None)
-"""Windows has none."""
+"""None on Windows, which has no SIGHUP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the settings were made of: a file, the options of the command line, and the environment, which stays."""
+    """Where the settings come from: a file, and the options of the command line; the environment does not change."""
 
     file: str
     options: Mapping[str, object]
@@ -48,16 +49,16 @@ class Origin:
 
     @classmethod
     def of(cls, file: str | None, options: Mapping[str, object]) -> "Origin | None":
-        """None where there is no file that could change."""
+        """Make the origin of settings; None if there is no file that could change."""
         return cls(file, options, version_of(file)) if file else None
 
     def resolve(self) -> Resolved:
-        """The settings as they are now. Raises ConfigError."""
+        """Read the settings as they are now. Raises ConfigError."""
         return resolve(self.file, options=self.options)
 
 
 def version_of(file: str) -> str | None:
-    """What changes with the file: time, size and number; None where it cannot be looked at."""
+    """A text that changes with the file: time, size and inode number; None if the file cannot be examined."""
     with suppress(OSError):
         found = os.stat(os.path.expanduser(file))  # noqa: PTH116, PTH111 - a Path would be made for each look
         return f"{found.st_mtime_ns} {found.st_size} {found.st_ino}"
@@ -65,7 +66,7 @@ def version_of(file: str) -> str | None:
 
 
 class Reloading:
-    """The guarded proxy as an app whose settings follow their file for as long as its lifespan lasts."""
+    """The guarded proxy as an app whose settings follow their file while its lifespan lasts."""
 
     def __init__(self, app: CallFuseMiddleware, proxy: ReverseProxy, resolved: Resolved, origin: Origin) -> None:
         self._app = app
@@ -76,7 +77,7 @@ class Reloading:
         self._version = origin.version
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """One ASGI connection."""
+        """Serve one ASGI connection."""
         return (self._live if scope["type"] == "lifespan" else self._app)(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,17 +99,13 @@ class Reloading:
     def reload(self) -> None:
         """Read the settings again, and use them if they are right."""
         self._version = version_of(self._origin.file)  # before the file is read: what is written meanwhile is news
-        try:
+        with Boundary(keep_traceback=True) as boundary:  # the server and its next look at the file go on
             resolved = self._origin.resolve()
             config = resolved.config
             self._proxy.configure(config.serve)
             self._app.configure(holding(resolved, self._start))
-        except ConfigError as error:
-            wrong = "\n".join(f"  {line}" for line in str(error).splitlines())
-            logger.error("%s is not used, the settings stay as they are:\n%s", self._origin.file, wrong)  # noqa: TRY400
-            return
-        except Exception:  # whatever goes wrong, the server and its next look at the file go on
-            logger.exception("%s is not used, the settings stay as they are", self._origin.file)
+        if boundary.error is not None:
+            self._log_refusal(boundary.error)
             return
         changed, self._config = list(differences(self._config, config)), config
         now = [path for path in changed if not _is_fixed(path)]
@@ -116,9 +113,17 @@ class Reloading:
         if later := [path for path in changed if _is_fixed(path)]:
             logger.warning("only from the next start on: %s", _listed(later))
 
+    def _log_refusal(self, error: Exception) -> None:
+        what = "%s is not used, the settings stay as they are"
+        if isinstance(error, ConfigError):
+            wrong = "\n".join(f"  {line}" for line in str(error).splitlines())
+            logger.error(f"{what}:\n%s", self._origin.file, wrong)
+        else:
+            logger.error(what, self._origin.file, exc_info=error)
+
 
 def holding(read: Resolved, start: Resolved) -> Resolved:
-    """What holds of settings that are read again: those that cannot change are as they were at the start."""
+    """Combine settings that were read again with those of the start, for the keys that cannot change."""
     either = {block: read.config if block in RELOADED else start.config for block in Config.model_fields}
     blocks = {block: getattr(config, block) for block, config in either.items()}
     for block, key in FIXED:

@@ -1,7 +1,7 @@
 """`callfuse replay`: what some settings would have found in recorded runs. Needs `callfuse[serve]`.
 
-Files and options go in; reports and an exit code come out: 0, or 2 for wrong options or settings and where no run could
-be read. What could not be read of a file that has runs is told on stderr, and changes no exit code.
+The exit code is 0, or 2 for wrong options or settings and if no run could be read. What could not be read of a file
+that has runs is printed on stderr, and does not change the exit code.
 """
 
 import sys
@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from callfuse.cli.runs import ended, progress, tell, wrong
+from callfuse.cli.runs import fail, print_faults, progress, run_command
 from callfuse.config import load_config
 from callfuse.errors import ConfigError
 from callfuse.model import Kind
-from callfuse.offline.files import STDIN
-from callfuse.offline.page import as_html
-from callfuse.offline.reading import Reading
-from callfuse.offline.replaying import Replay
-from callfuse.offline.values import as_csv, as_json
+from callfuse.offline.files import STDIN, Reading
+from callfuse.offline.replay import Replay
+from callfuse.offline.report_data import as_csv, as_json
+from callfuse.offline.report_page import as_html
 
 DRAWN = 200
 """Runs of each source that the HTML page draws."""
@@ -27,7 +26,7 @@ _REPORTS = {"json": as_json, "csv": as_csv, "html": as_html}
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for: `rules` (none: all), findings to show, reports as kind and file (`-`: standard output)."""
+    """The options: `rules` (empty: all), findings to show, reports as pairs of kind and file (`-`: standard output)."""
 
     config: Path | None = None
     source: str = ""
@@ -42,31 +41,31 @@ class Wanted:
 
 
 def run_replay(files: Sequence[str], wanted: Wanted) -> int:
-    """Replay, and write what is wanted."""
-    return ended("replay", lambda: _replayed(files, wanted))
+    """Replay the runs of some files and write the reports; returns the exit code."""
+    return run_command("replay", lambda: _run(files, wanted))
 
 
-def _replayed(files: Sequence[str], wanted: Wanted) -> int:
+def _run(files: Sequence[str], wanted: Wanted) -> int:
     try:
         replay = _replay_for(wanted)
     except ConfigError as error:
-        return wrong("replay", f"cannot replay with these settings:\n{error}")
+        return fail("replay", f"cannot replay with these settings:\n{error}")
     except ValueError as error:
-        return wrong("replay", str(error))
+        return fail("replay", str(error))
     reading = Reading(files, source=wanted.source)
     with progress(files, reading, "replaying") as step:
         for one in reading:
             replay.take(one)
             step()
-    tell("replay", replay.faults, replay.fault_count)
+    print_faults("replay", replay.faults, replay.fault_count)
     if not reading.records:
-        return wrong("replay", f"no recorded run in {', '.join(files)}")
+        return fail("replay", f"no recorded run in {', '.join(files)}")
     _write(replay, wanted)
     return 0
 
 
 def _replay_for(wanted: Wanted) -> Replay:
-    """An empty replay; ConfigError for wrong settings, ValueError for wrong options."""
+    """Make an empty replay; ConfigError for wrong settings, ValueError for wrong options."""
     known = [str(kind) for kind in Kind]
     for rule in wanted.rules:
         if rule not in known:
@@ -84,12 +83,12 @@ def _replay_for(wanted: Wanted) -> Replay:
 
 
 def _write(replay: Replay, wanted: Wanted) -> None:
-    """The table, where nothing else takes its place, and the reports."""
+    """Print the table, unless a report goes to standard output, and write the reports."""
     if not wanted.takes_stdout:
-        from callfuse.offline.console import console, report
+        from callfuse.offline.report_text import console, report_replay
 
         out = console()
-        for part in report(replay, out.width):
+        for part in report_replay(replay, out.width):
             out.print(part)
     for kind, path in wanted.reports:
         text = _REPORTS[kind](replay)

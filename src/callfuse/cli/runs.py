@@ -1,4 +1,4 @@
-"""What the commands that read recorded runs have in common: how they end, what they tell on stderr, the bar."""
+"""What the commands that read recorded runs share: exit codes, faults on stderr, a progress bar."""
 
 import os
 import sys
@@ -6,36 +6,36 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from callfuse.offline.reading import Reading
-from callfuse.offline.run import Fault
+from callfuse.offline.files import Reading
+from callfuse.offline.runs import Fault
 
 LONG_BYTES = 8 * 2**20
-"""Files from which on there is a progress bar."""
+"""Bytes of files from which on there is a progress bar."""
 
 
-def ended(command: str, work: Callable[[], int]) -> int:
-    """The exit code of some work, or of what came in its way."""
+def run_command(command: str, work: Callable[[], int]) -> int:
+    """Do the work of a command; returns its exit code, or that of an error or interrupt."""
     try:
         return work()
     except BrokenPipeError:  # whoever read the output has seen enough, and the interpreter must not flush into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        return wrong(command, f"cannot write {error.filename or 'standard output'}: {error.strerror}")
+        return fail(command, f"cannot write {error.filename or 'standard output'}: {error.strerror}")
     except KeyboardInterrupt:
         print(f"callfuse {command}: interrupted", file=sys.stderr)
         return 130
 
 
-def wrong(command: str, what: str) -> int:
-    """Say what is wrong; the exit code for it."""
+def fail(command: str, what: str) -> int:
+    """Say on stderr what is wrong; returns the exit code 2."""
     first, *lines = what.splitlines()
     print(f"callfuse {command}: {first}", *(f"  {line}" for line in lines), sep="\n", file=sys.stderr)
     return 2
 
 
-def tell(command: str, faults: Sequence[Fault], count: int) -> None:
-    """Say on stderr what could not be read: the first faults, of so many."""
+def print_faults(command: str, faults: Sequence[Fault], count: int) -> None:
+    """Print the first faults on stderr, and how many there are."""
     if not count:
         return
     what = "fault" if count == 1 else "faults"
@@ -48,7 +48,7 @@ def tell(command: str, faults: Sequence[Fault], count: int) -> None:
 
 @contextmanager
 def progress(files: Sequence[str], reading: Reading, doing: str) -> Iterator[Callable[[], None]]:
-    """A step to be taken after each run: it moves a bar, where there is a terminal and much to read."""
+    """Give a function to call after each run: it moves a bar, if stderr is a terminal and the files are long."""
     size = sum(Path(name).stat().st_size for name in files if Path(name).is_file())
     if size < LONG_BYTES or not sys.stderr.isatty():
         yield lambda: None

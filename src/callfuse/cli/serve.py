@@ -1,7 +1,10 @@
-"""`callfuse serve`: a resolved configuration goes in, the guarded reverse proxy serves until a signal ends it.
+"""`callfuse serve`: serve the guarded reverse proxy with a resolved configuration until a signal ends it.
 
-Whatever uvicorn could add to an answer is off: `server` and `date` are the upstream's own. SIGTERM and SIGINT stop the
-listening at once, let open streams end within `shutdown_timeout_s`, and exit with 0.
+uvicorn adds no header to an answer: `server` and `date` are the upstream's own. SIGTERM and SIGINT stop listening at
+once, let open streams end within `shutdown_timeout_s`, and exit with 0.
+
+Logs are one line a record on stderr: callfuse at the chosen level, everything else from WARNING on. No query of a
+request is logged: some vendors take their key there.
 """
 
 import gc
@@ -14,6 +17,7 @@ import secrets
 import signal
 import socket
 import sys
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,8 +27,7 @@ from uvicorn.supervisors import Multiprocess
 
 from callfuse import CallFuseMiddleware, __version__
 from callfuse.admin import AdminApp
-from callfuse.admin.beside import Beside
-from callfuse.cli.logs import log_config
+from callfuse.admin.app import Beside
 from callfuse.cli.reload import HANGUP, Origin, Reloading
 from callfuse.config import Config, Resolved, without_credentials
 from callfuse.config.environment import ADMIN_TOKEN
@@ -37,7 +40,7 @@ from callfuse.proxy.settings import ServeSettings
 logger = logging.getLogger("callfuse.serve")
 
 WORKER_CONFIG = "_CALLFUSE_WORKER_CONFIG"
-"""The variable that hands all that a parent has settled to worker processes, for as long as they live."""
+"""The environment variable with which a parent passes what is `Settled` to its workers."""
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -45,21 +48,23 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 KEEP_ALIVE_S = 75
 BACKLOG = 2048
 COLLECTED_AFTER = 50_000
-"""New objects until the next search for cyclic garbage."""
+"""New objects until the next run of the cyclic garbage collector."""
+
+LOG_LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """All that is settled before the start: the settings, where they may be read again, the token of the admin page."""
+    """What is known before the start: the settings, where to read them again, the token of the admin page."""
 
     resolved: Resolved
     origin: Origin | None
     token: str
 
 
-def guarded(settled: Settled) -> App:
-    """The app that is served: the proxy behind the fuse, whose settings follow their file where they have one, and
-    beside both the admin page."""
+def build_app(settled: Settled) -> App:
+    """Build the app that is served: the proxy behind the middleware, with settings that follow their file, and the
+    admin page."""
     config, origin = settled.resolved.config, settled.origin
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, settled.resolved)
@@ -68,7 +73,7 @@ def guarded(settled: Settled) -> App:
 
 
 def calm_collector() -> None:
-    """Have Python look for cyclic garbage less often, and not among what was there at the start.
+    """Run the cyclic garbage collector less often, and not over the objects of the start.
 
     A request makes hundreds of short-lived objects, hardly any of them in a cycle: by default every other request pays
     for a search that finds nothing.
@@ -79,13 +84,13 @@ def calm_collector() -> None:
 
 
 def create_app() -> App:
-    """The app of a worker process, from what its parent settled."""
+    """Build the app of a worker process from what its parent passed."""
     calm_collector()
-    return guarded(from_parent(os.environ[WORKER_CONFIG]))
+    return build_app(from_parent(os.environ[WORKER_CONFIG]))
 
 
 def to_worker(settled: Settled) -> str:
-    """What is settled as a text. What nobody has set is left out, and so stays a default."""
+    """Write what is settled as JSON. Settings that nobody has set are left out, and so stay defaults."""
     resolved, origin = settled.resolved, settled.origin
     given = {
         "config": resolved.config.model_dump(mode="json", exclude_unset=True),
@@ -97,7 +102,7 @@ def to_worker(settled: Settled) -> str:
 
 
 def from_parent(text: str) -> Settled:
-    """What such a text says."""
+    """Read what `to_worker` wrote."""
     given = json.loads(text)
     sources = {tuple(path): source for path, source in given["sources"]}
     resolved = Resolved(Config.model_validate(given["config"]), sources)
@@ -105,12 +110,15 @@ def from_parent(text: str) -> Settled:
 
 
 def run(resolved: Resolved, origin: Origin | None = None, token: str | None = None) -> int:
-    """Serve until a signal comes; the exit code. `origin` is where the settings may be read again, `token` that of the
-    admin page: one is made up and printed where there is none."""
+    """Serve until a signal comes; returns the exit code, 1 if the address cannot be listened on.
+
+    `origin` is where the settings are read again, None for never. `token` is that of the admin page; without one, a new
+    one is printed.
+    """
     config = resolved.config
     settings = config.serve
     settled = Settled(resolved, origin, token or secrets.token_urlsafe())
-    app = guarded(settled)
+    app = build_app(settled)
     calm_collector()
     try:
         listener = _listener(settings)
@@ -145,7 +153,7 @@ def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
 
 
 def greeting(config: Config, port: int) -> str:
-    """Where it listens and what it guards, in a line."""
+    """One line that says where callfuse listens and what it guards."""
     serve = config.serve
     upstreams = [serve.upstream] if serve.upstream else []
     upstreams += [f"{route.path} -> {route.upstream}" for route in serve.routes]
@@ -154,7 +162,7 @@ def greeting(config: Config, port: int) -> str:
 
 
 def invitation(config: Config, port: int, token: str) -> str:
-    """Where the admin page is, and the token that was made up for it, in a line."""
+    """One line that says where the admin page is, and the token that was made for it."""
     page = f"{_base_url(config.serve, port)}{config.admin.path}/"
     return f"callfuse admin page: {page} with the token {token} (of this start; {ADMIN_TOKEN} sets one)"
 
@@ -172,7 +180,7 @@ def _fuse(settings: LoopSettings) -> str:
 
 
 def _listener(settings: ServeSettings) -> socket.socket:
-    """The listening socket; connections queue in it from now on."""
+    """Open the listening socket; connections queue in it from now on."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     both = settings.host == "::" and socket.has_dualstack_ipv6()
     address = (settings.host, settings.port)
@@ -204,13 +212,13 @@ def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
 
 
 def _end(*_: object) -> None:
-    """Before uvicorn takes the signals, and when it raises them once more at its end: exit as asked."""
+    """Exit with 0: for signals before uvicorn handles them, and for those that it raises again at its end."""
     raise SystemExit(0)
 
 
 class _Workers(Multiprocess):
     def handle_hup(self) -> None:
-        """Where uvicorn would begin all workers anew: each reads its settings again."""
+        """Have each worker read its settings again, where uvicorn would restart all of them."""
         for worker in self.processes:
             if worker.pid is not None and HANGUP is not None:
                 os.kill(worker.pid, HANGUP)
@@ -218,7 +226,53 @@ class _Workers(Multiprocess):
 
 class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say how long it may take; a second Ctrl+C is uvicorn's own way out."""
+        """Log how long it may take; on a second Ctrl+C uvicorn stops at once."""
         limit = self.config.timeout_graceful_shutdown
         logger.info("stopping: open streams have %s s to end, Ctrl+C cuts them", limit)
         await super().shutdown(sockets)
+
+
+class WithoutQuery(logging.Filter):
+    """Cuts the query from uvicorn's access lines; their arguments are address, method, path, version and status."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep every record, with its path as far as the question mark."""
+        if isinstance(record.args, tuple) and len(record.args) == 5:
+            address, method, path, version, status = record.args
+            record.args = (address, method, str(path).partition("?")[0], version, status)
+        return True
+
+
+class WithoutNoise(logging.Filter):
+    """Drops what uvicorn logs about things that are as they should be.
+
+    That is its advice to install a WebSocket library, where callfuse answers such requests over HTTP on purpose, and
+    the traceback of each stream that is cut at the end of `shutdown_timeout_s`, which a line of its own announces.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep every other record."""
+        cut = record.exc_info is not None and isinstance(record.exc_info[1], CancelledError)
+        advice = str(record.msg).startswith(("Unsupported upgrade request", "No supported WebSocket library"))
+        return not (cut or advice)
+
+
+def log_config(level: str) -> dict[str, Any]:
+    """The configuration for a `log_level`; at debug uvicorn's own steps and each request are logged as well."""
+    detail = "INFO" if level == "debug" else "WARNING"
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"format": LOG_LINE}},
+        "filters": {
+            "without_query": {"()": WithoutQuery},
+            "without_noise": {"()": WithoutNoise},
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {
+            "callfuse": {"level": level.upper()},
+            "uvicorn.error": {"level": detail, "filters": ["without_noise"]},
+            "uvicorn.access": {"level": detail, "filters": ["without_query"]},
+        },
+    }

@@ -1,7 +1,7 @@
 """`callfuse tune`: settings from a user's own successful runs. Needs `callfuse[serve]`.
 
-Files and options go in; a report, configuration files and an exit code come out: 0, or 2 for wrong options or settings
-and where no source has runs enough. What could not be read is told on stderr, and changes no exit code.
+The exit code is 0, or 2 for wrong options or settings and if no source has enough runs. What could not be read is
+printed on stderr, and does not change the exit code.
 """
 
 import re
@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from callfuse.cli.runs import ended, progress, tell, wrong
+from callfuse.cli.runs import fail, print_faults, progress, run_command
 from callfuse.config import load_config
 from callfuse.errors import ConfigError
-from callfuse.offline.files import STDIN
-from callfuse.offline.reading import Reading
-from callfuse.offline.tuning.report import Result, report
-from callfuse.offline.tuning.sources import Tuning
-from callfuse.offline.tuning.tuned import CannotTuneError, Tuned, tuned
+from callfuse.offline.files import STDIN, Reading
+from callfuse.offline.report_text import TuningResult, report_tuning
+from callfuse.offline.tuning import CannotTuneError, Tuned, Tuning, tune
 
 COMMAND = "tune"
 
@@ -27,7 +25,7 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for; `write` is the file for the settings, `-` standard output, empty for none."""
+    """The options; `write` is the file for the settings, `-` standard output, empty for none."""
 
     alpha: float = 0.05
     write: str = ""
@@ -36,60 +34,60 @@ class Wanted:
 
 
 def run_tune(files: Sequence[str], wanted: Wanted) -> int:
-    """Tune, and write what is wanted."""
-    return ended(COMMAND, lambda: _run(files, wanted))
+    """Tune by the runs of some files and write the settings; returns the exit code."""
+    return run_command(COMMAND, lambda: _run(files, wanted))
 
 
 def _run(files: Sequence[str], wanted: Wanted) -> int:
     if not 0 < wanted.alpha < 1:
-        return wrong(COMMAND, f"--max-false-positive {wanted.alpha:g}: use a share between 0 and 1, as in 0.05")
+        return fail(COMMAND, f"--max-false-positive {wanted.alpha:g}: use a share between 0 and 1, as in 0.05")
     try:
         settings = load_config(wanted.config).tool_call_loop
     except ConfigError as error:
-        return wrong(COMMAND, f"cannot tune these settings:\n{error}")
+        return fail(COMMAND, f"cannot tune these settings:\n{error}")
     if settings.models:
         what = "limits of single models cannot be tuned; take them out, and tune with the runs of one model at a time"
-        return wrong(COMMAND, f"tool_call_loop.models: {what}")
+        return fail(COMMAND, f"tool_call_loop.models: {what}")
     tuning, reading = Tuning(settings), Reading(files, source=wanted.source)
     with progress(files, reading, "scoring") as step:
         for one in reading:
             tuning.take(one)
             step()
-    tell(COMMAND, tuning.faults, tuning.fault_count)
+    print_faults(COMMAND, tuning.faults, tuning.fault_count)
     if not tuning.sources:
-        return wrong(COMMAND, f"no recorded run with a call in {', '.join(files)}")
+        return fail(COMMAND, f"no recorded run with a call in {', '.join(files)}")
     results = list(_results(tuning, Fraction(str(wanted.alpha))))
     done = [result for _, _, result in results if isinstance(result, Tuned)]
     if not done:
         lines = [f"{name}: {result}" for name, _, result in results]
-        return wrong(COMMAND, "\n".join(["nothing can be tuned:", *lines]))
+        return fail(COMMAND, "\n".join(["nothing can be tuned:", *lines]))
     if wanted.write == STDIN and len(done) > 1:
         names = ", ".join(one.name for one in done)
-        return wrong(COMMAND, f"only one source can go to standard output, and there are {names}")
+        return fail(COMMAND, f"only one source can go to standard output, and there are {names}")
     _print(results, wanted, done)
     return 0
 
 
-def _results(tuning: Tuning, alpha: Fraction) -> list[Result]:
-    results: list[Result] = []
+def _results(tuning: Tuning, alpha: Fraction) -> list[TuningResult]:
+    results: list[TuningResult] = []
     for name, source in tuning.sources.items():
         try:
-            results.append((name, source, tuned(name, source, tuning.scale, alpha)))
+            results.append((name, source, tune(name, source, tuning.scale, alpha)))
         except CannotTuneError as error:
             results.append((name, source, error))
     return results
 
 
-def _print(results: Sequence[Result], wanted: Wanted, done: Sequence[Tuned]) -> None:
-    """The settings to where they are wanted, and the report where they do not take its place."""
+def _print(results: Sequence[TuningResult], wanted: Wanted, done: Sequence[Tuned]) -> None:
+    """Write the settings, and print the report unless the settings go to standard output."""
     if wanted.write == STDIN:
         sys.stdout.write(done[0].as_yaml())
         sys.stdout.flush()
         return
-    from callfuse.offline.console import console
+    from callfuse.offline.report_text import console
 
     out = console()
-    for part in report(results):
+    for part in report_tuning(results):
         out.print(part)
     paths = _paths(Path(wanted.write), done) if wanted.write else []
     for path, one in zip(paths, done, strict=False):
@@ -98,7 +96,7 @@ def _print(results: Sequence[Result], wanted: Wanted, done: Sequence[Tuned]) -> 
 
 
 def _paths(path: Path, done: Sequence[Tuned]) -> list[Path]:
-    """A file for each source; where there are several, with its name in the file's."""
+    """The file for each source; if there are several, with the source's name in it."""
     if len(done) == 1:
         return [path]
     slugs = [_ODD.sub("-", one.name)[:80] for one in done]

@@ -13,6 +13,7 @@ from callfuse.commands.run import REFUSED
 from callfuse.commands.syntax import Command, read
 from callfuse.dialects.base import Request
 from callfuse.dialects.typed import Typed, TypedText
+from callfuse.harness import split_typed
 from callfuse.wire.jsontext import Edit, dumps
 
 RARE: Final = 64
@@ -21,16 +22,6 @@ RARE: Final = 64
 STAND_IN: Final = "(command)"
 """What a model reads in place of commands that another model has answered, where the message holds nothing else."""
 
-_ELEMENTS: Final = (
-    # Claude Code, by itself and in an editor.
-    r"system-reminder|local-command-\w+|bash-\w+|ide_\w+|task-notification|user-prompt-submit-hook"
-    # Cline and those that descend from it.
-    r"|environment_details|(?:file|folder|url)_content|workspace_diagnostics|terminal_output|git_\w+"
-    # Codex.
-    r"|environment_context|user_instructions|INSTRUCTIONS|subagent_notification"
-)
-_ELEMENT: Final = re.compile(rf"(<({_ELEMENTS})\b.*?(?:</\2>|\Z))", re.DOTALL)
-"""What harnesses put into texts of the user's."""
 _STYLES: Final[tuple[Callable[[str], bytes], ...]] = (
     dumps,
     lambda text: json.dumps(text).encode(),
@@ -122,23 +113,13 @@ def _read(text: TypedText, prefix: str) -> _Read:
     commands: list[Command] = []
     rest = ""
     said = False
-    for piece, is_typed in _pieces(text.text):
+    for piece, is_typed in split_typed(text.text):
         found = read(piece, prefix) if is_typed else None
         if found is not None:
             commands += found.commands
             said |= bool(found.rest.strip())
         rest += found.rest if found else piece
     return _Read(text, tuple(commands), rest, said)
-
-
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """A text in pieces; whether a person has typed it."""
-    at = 0
-    for match in _ELEMENT.finditer(text):
-        yield text[at : match.start()], True
-        yield match[0], False
-        at = match.end()
-    yield text[at:], True
 
 
 def _next_speaker(request: Request, at: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What commands do: a session's overrides go in, the new ones and what is said about them come out."""
+"""Run commands: from a session's overrides make the new ones, and the text that answers the commands."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from callfuse.commands.syntax import NAMES, Command
-from callfuse.model import MARKER
+from callfuse.harness import MARKER
 from callfuse.policy.nearest import meant
 from callfuse.policy.sections import TierSettings, command_key
 from callfuse.policy.tiers import Overrides
@@ -18,7 +18,7 @@ KEYS: Final = {
     "tool-loop-ttl": "ttl_seconds",
     "tool-loop-mode": "mode",
 }
-"""What users call a setting, and what it is called in the file."""
+"""The names of settings in commands, and in the file."""
 ALLOWED: Final = {
     "enabled": "true or false",
     "max_repeats": "0 (off) or a whole number from 2",
@@ -28,13 +28,13 @@ ALLOWED: Final = {
 
 
 MOST: Final = 50
-"""Commands of one message that are run."""
+"""The number of commands of one message that are run."""
 REFUSED: Final = f"{MARKER} Nothing was changed"
-"""How the answer to commands begins that could not be run."""
+"""The beginning of the answer to commands that could not be run."""
 
 
 def pinned(locked: Collection[str]) -> frozenset[str]:
-    """The settings that no session changes where operators have locked these keys."""
+    """The settings that sessions may not change when operators have locked these keys."""
     return frozenset(KEYS[key] for key in locked)
 
 

@@ -50,12 +50,12 @@ class Typed:
 
     @property
     def only_commands(self) -> bool:
-        """Whether nothing else was typed."""
+        """Whether the text holds nothing but commands."""
         return bool(self.commands) and not self.rest.strip()
 
 
 def read(text: str, prefix: str) -> Typed:
-    """The commands of a text. `prefix` is what each of them begins with."""
+    """Parse the commands of a text. `prefix` is what each of them begins with."""
     if prefix not in text:
         return Typed((), text)
     commands: list[Command] = []

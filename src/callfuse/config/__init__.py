@@ -1,4 +1,4 @@
-"""Configuration from its sources: a keyword, the environment and a file go in, one validated `Config` comes out.
+"""Load the configuration: a keyword, the environment and a file become one validated `Config`.
 
 A keyword wins over the environment and the environment over the file, key by key; the options of the command line
 win over all. Whatever is wrong raises one `ConfigError` with a line for each problem: the key with its full path,
@@ -26,7 +26,7 @@ __all__ = ["Config", "Resolved", "Source", "load_config", "resolve", "with_store
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A configuration, and where each value was given that is not a default: `callfuse.yaml, line 4`."""
+    """A configuration, and where each value that is not a default was given: `callfuse.yaml, line 4`."""
 
     config: Config
     sources: Mapping[KeyPath, str]
@@ -41,11 +41,11 @@ def load_config(
     *,
     options: Mapping[str, object] | None = None,
 ) -> Config:
-    """The configuration from every source there is.
+    """Load the configuration from every source. ConfigError has one line for each problem.
 
     `source` is a mapping in the shape of the file, the path of a file (then `CALLFUSE_CONFIG` is not read), or a
-    `Config` or a `Resolved`, which stands as it is. `env` is `os.environ` where not given. `options` are those of the
-    command line, in the shape of the file; one that is None was not given.
+    `Config` or `Resolved`, which is taken as it is. `env` defaults to `os.environ`. `options` are those of the command
+    line, in the shape of the file; one that is None was not given.
     """
     return source if isinstance(source, Config) else resolve(source, env, options=options).config
 
@@ -56,7 +56,7 @@ def resolve(
     *,
     options: Mapping[str, object] | None = None,
 ) -> Resolved:
-    """As `load_config`, with the source of each value."""
+    """Load the configuration as `load_config` does, with the source of each value."""
     if isinstance(source, Resolved):
         return source
     if isinstance(source, Config):
@@ -75,7 +75,7 @@ def resolve(
 
 
 def with_store(resolved: Resolved, store: str) -> Resolved:
-    """The configuration with the store that a keyword names. Raises ConfigError for a wrong one."""
+    """Set the store that a keyword names. Raises ConfigError for a wrong one."""
     named = resolve({"store": store}, {})
     config = resolved.config.model_copy(update={"store": named.config.store})
     return Resolved(config, {**resolved.sources, **named.sources})
@@ -90,7 +90,7 @@ def _keyword(_: KeyPath) -> str:
 
 
 def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object]) -> list[Layer]:
-    """From the one that every other overrides to the one that overrides all."""
+    """Read every source, the weakest first."""
     layers = []
     given_file = source if isinstance(source, str | os.PathLike) else ""
     if file := given_file or env.get(CONFIG_FILE, "").strip():
@@ -123,7 +123,7 @@ def _nested(given: Mapping[KeyPath, Given]) -> dict[str, Any]:
 
 
 def _without_backend(config: Config, given: Mapping[KeyPath, Given]) -> Iterator[str]:
-    """A line for each glob over models that no backend has a model for."""
+    """Yield a line for each glob over models that matches no backend."""
     above = ("tool_call_loop", "models")
     for pattern in config.tool_call_loop.models:
         plain = re.split(r"[*?[]", pattern.lower(), maxsplit=1)[0]  # what every model that it matches begins with
@@ -135,7 +135,7 @@ def _without_backend(config: Config, given: Mapping[KeyPath, Given]) -> Iterator
 
 
 def _shadowed(config: Config, given: Mapping[KeyPath, Given]) -> Iterator[str]:
-    """A line for each route of which the admin path would take all."""
+    """Yield a line for each route whose requests would all go to the admin path."""
     path = ("admin", "path")
     source = given[path].source if path in given else "default"
     for at, route in enumerate(config.serve.routes) if config.admin.enabled else ():
@@ -145,7 +145,7 @@ def _shadowed(config: Config, given: Mapping[KeyPath, Given]) -> Iterator[str]:
 
 
 def wrong_model(model: str, config: Config) -> str | None:
-    """What is wrong with backend and model as one text, where there is no such backend."""
+    """Say what is wrong with backend and model as one text; None if there is such a backend."""
     if model.partition(":")[0].lower() in map(str.lower, config.backends):
         return None
     return f"there is no such backend; {_backend_meant(model, config)}"
@@ -161,7 +161,7 @@ def _backend_meant(model: str, config: Config) -> str:
 
 
 def _in_words(error: ValidationError, given: Mapping[KeyPath, Given]) -> list[str]:
-    """A line for each value that did not pass."""
+    """One line for each value that did not pass validation."""
     problems: dict[KeyPath, str] = {}
     for wrong in error.errors(include_url=False):
         place = tuple(item_name(name) if isinstance(name, int) else name for name in wrong["loc"])
@@ -177,7 +177,7 @@ def _in_words(error: ValidationError, given: Mapping[KeyPath, Given]) -> list[st
 
 
 def _at(value: Any, path: KeyPath) -> object:
-    """What stands at a path below a value; None where it is missing."""
+    """The value at a path below a value; None if it is missing."""
     for name in path:
         if isinstance(value, Mapping):
             value = value.get(name)

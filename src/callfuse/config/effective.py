@@ -1,4 +1,4 @@
-"""What holds for a model, a tool and a session, and which tier and source each value is from."""
+"""The settings that hold for a model, a tool and a session, with the tier and the source of each value."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,9 +14,9 @@ from callfuse.policy.tiers import SESSION, Overrides, origin
 
 DEFAULT, SERVER = "default", "server"
 COMMAND = "command in the chat"
-"""The source of what a session has set for itself."""
+"""The source of values that a session has set."""
 OF_A_TOOL = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
-"""What is settled for each tool, and the key of the block that decides where the tool's own entry does not."""
+"""Settings of single tools, and for each the key of the block that decides if the tool has no entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Row:
 
     @property
     def origin(self) -> str:
-        """Tier and source in a few words."""
+        """Tier and source as a short text."""
         return DEFAULT if self.tier == DEFAULT else f"{self.tier}: {self.source}"
 
 
 def effective(
     resolved: Resolved, model: str = "", tool: str | None = None, session: Overrides = NO_OVERRIDES
 ) -> Iterator[Row]:
-    """Every setting; `model` is backend and model as one text, as in `openai:gpt-4o`, `session` what one has set."""
+    """Yield every setting; `model` is backend and model as in `openai:gpt-4o`, `session` what a session has set."""
     block = resolved.config.tool_call_loop
     tiers = block.tiers(model, session, tool)
     settings = block.for_exchange(model, session)
@@ -62,12 +62,12 @@ def effective(
 
 
 def as_json(rows: Iterable[Row]) -> str:
-    """One JSON list of key, value, tier and source."""
+    """The rows as one JSON list of objects with key, value, tier and source."""
     return json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False)
 
 
 def as_text(value: Any) -> str:
-    """A value as a file would write it, in a line."""
+    """A value as a file would write it, on one line."""
     return value if isinstance(value, str) and value.isprintable() and value else json.dumps(value)
 
 

@@ -1,4 +1,4 @@
-"""The environment: variables go in, a layer comes out.
+"""Read the environment into a layer of settings.
 
 Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four best known keys,
 `CALLFUSE_SERVE_<KEY>` for the `serve` block, and `CALLFUSE_<KEY>` for the rest (`CALLFUSE_ERROR_MESSAGES_BLOCK` for
@@ -40,12 +40,12 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 @cache
 def variables() -> dict[str, KeyPath]:
-    """Each variable and the key that it sets."""
+    """Every variable with the key that it sets."""
     return {_SHORT_NAMES.get(path, _regular_name(path)): path for path, _ in leaves()}
 
 
 def from_environment(env: Mapping[str, str]) -> Layer:
-    """The environment's layer."""
+    """Read the environment; unknown variables with our prefix are problems of the layer."""
     layer = Layer()
     lists = {path: get_args(field.annotation) for path, field in leaves() if get_origin(field.annotation) is tuple}
     for name, text in env.items():
@@ -65,13 +65,13 @@ def from_environment(env: Mapping[str, str]) -> Layer:
 
 
 def admin_token(env: Mapping[str, str]) -> str | None:
-    """The token of the admin page, None where none is given. Raises ConfigError for one that cannot be used."""
+    """The token of the admin page, None if none is set. ConfigError for one that cannot be used."""
     token = env.get(ADMIN_TOKEN, "").strip()
     return usable_token(token, f"environment variable {ADMIN_TOKEN}") if token else None
 
 
 def usable_token(token: str, source: str) -> str:
-    """The token. Raises ConfigError where it could be guessed, or no header could hold it; `source` names it."""
+    """Check a token and return it. ConfigError, which names `source`, if it is too short or no header can hold it."""
     if not re.fullmatch(r"[!-~]{16,}", token):
         raise ConfigError(f"the admin token ({source}) is too short, or holds what no header can; {RIGHT_TOKEN}")
     return token
@@ -96,7 +96,7 @@ def _is_service_link(name: str, text: str) -> bool:
 
 
 def _slip(name: str) -> str | None:
-    """The variable that this name, which is not of ours, is a slip of."""
+    """The variable that an unknown name is probably a typing error of."""
     four = {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
     if not name.startswith(_SHORT_PREFIX):
         return nearest(name, variables(), slip=True)

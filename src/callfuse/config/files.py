@@ -1,17 +1,33 @@
-"""The file, YAML or by its suffix TOML: a path goes in, a layer comes out whose every value knows its line."""
+"""Read a file of settings, YAML or by its suffix TOML, into a layer whose every value knows its line."""
 
 import os
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from callfuse.config import toml_text, yaml_text
+import yaml
+
 from callfuse.config.layers import Layer, layer_of
-from callfuse.config.model import KeyPath
+from callfuse.config.model import KeyPath, dotted, item_name
 from callfuse.config.wording import shown
+
+_TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The value of a file's text (None: nothing), the line of each of its keys, and what is wrong with it."""
+
+    value: object = None
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 def read_file(path: str | os.PathLike[str]) -> Layer:
-    """The file's layer. A file that cannot be read or holds no mapping is a layer of one problem."""
+    """Read a file of settings. A file that cannot be read or holds no mapping gives a layer of one problem."""
     name = os.fspath(path)
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8-sig")
@@ -23,9 +39,9 @@ def read_file(path: str | os.PathLike[str]) -> Layer:
 
 
 def parse(text: str, name: str) -> Layer:
-    """The layer of the text of a file called `name`."""
+    """Parse the text of a file called `name` into a layer."""
     try:
-        found = (toml_text if name.lower().endswith(".toml") else yaml_text).parse(text, name)
+        found = (parse_toml if name.lower().endswith(".toml") else parse_yaml)(text, name)
     except RecursionError:
         return Layer(problems=[f"{name}: brackets within brackets, too many to be read"])
     if found.value is None:
@@ -42,3 +58,124 @@ def parse(text: str, name: str) -> Layer:
 
 def _reason(error: ValueError) -> str:
     return f"it is not UTF-8 (byte {error.start})" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def parse_yaml(text: str, name: str) -> Text:
+    """Parse YAML; a key given twice is a problem, where PyYAML would silently keep the last."""
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        return Text(problems=[f"{_yaml_place(name, text, error)}: YAML has no such character: {error.character!r}"])
+    try:
+        root = loader.get_single_node()
+        keys = list(_yaml_keys(root))  # before the construction, which rewrites nodes that merge others with `<<`
+        value = loader.construct_document(root) if root is not None else None
+    except yaml.MarkedYAMLError as error:
+        return Text(problems=[_yaml_syntax(name, error)])
+    finally:
+        loader.dispose()
+    lines: dict[KeyPath, int] = {}
+    twice: list[str] = []
+    for path, line in keys:
+        if path in lines:
+            twice.append(f"{dotted(path)} ({name}): given twice, in lines {lines[path]} and {line}; keep one")
+        lines[path] = line
+    return Text(value, lines, twice)
+
+
+def _yaml_keys(
+    node: yaml.Node | None, path: KeyPath = (), above: Sequence[yaml.Node] = ()
+) -> Iterator[tuple[KeyPath, int]]:
+    """Yield each plain key below a node with its line; an element of a list goes by its index."""
+    if node in above:  # an alias may name a node that it stands in
+        return
+    if isinstance(node, yaml.SequenceNode):
+        for at, item in enumerate(node.value):
+            yield from _yaml_keys(item, (*path, item_name(at)), (*above, node))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield (*path, key.value), key.start_mark.line + 1
+                yield from _yaml_keys(value, (*path, key.value), (*above, node))
+
+
+def _yaml_syntax(name: str, error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    marked = any(word in f"{error.context} {error.problem}" for word in ("tag", "alias", "anchor"))
+    hint = "; put text that begins with !, * or & in quotes" if marked else ""
+    return f"{name}{place}: this is no YAML: {error.problem or error.context}{hint}"
+
+
+def _yaml_place(name: str, text: str, error: yaml.reader.ReaderError) -> str:
+    before = text[: error.position]
+    return f"{name}, line {before.count(chr(10)) + 1}, column {error.position - before.rfind(chr(10))}"
+
+
+def parse_toml(text: str, name: str) -> Text:
+    """Parse TOML, and find the line of each key.
+
+    `tomllib` does not tell the lines of keys. So the text is cut into statements, by asking `tomllib` after each line
+    whether the statement is complete, and each is parsed by itself.
+    """
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return Text(problems=[_toml_syntax(name, str(error))])
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    lists: dict[KeyPath, int] = {}
+    for line, statement, content in _toml_statements(text):
+        if statement.lstrip().startswith("["):
+            *_, header = _toml_keys(content)
+            table = _toml_table(header, lists, another=statement.lstrip().startswith("[["))
+            for end in range(1, len(table) + 1):
+                lines.setdefault(table[:end], line)
+        else:
+            lines.update({(*table, *path): line for path in _toml_keys(content)})
+    return Text(value, lines)
+
+
+def _toml_statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield each statement: its first line, its text, and its value when parsed by itself. Comments are left out."""
+    statement = ""
+    begin = 1
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        statement += line
+        try:
+            content = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue  # a value that goes on in the next line
+        if content:
+            yield begin, statement, content
+        statement, begin = "", number + 1
+
+
+def _toml_table(header: KeyPath, lists: dict[KeyPath, int], *, another: bool) -> KeyPath:
+    """The path of the table that a header opens, with indexes in lists; `another` appends a table to its list."""
+    if another:
+        lists[header] = lists.get(header, -1) + 1
+    path: KeyPath = ()
+    for end, key in enumerate(header, 1):
+        path = (*path, key)
+        if header[:end] in lists:
+            path = (*path, item_name(lists[header[:end]]))
+    return path
+
+
+def _toml_keys(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """Yield each key below a value; an element of a list goes by its index, and an empty table in a list has none."""
+    if isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _toml_keys(item, (*path, item_name(at)))
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield (*path, key)
+            yield from _toml_keys(below, (*path, key))
+
+
+def _toml_syntax(name: str, error: str) -> str:
+    found = _TOML_PLACE.fullmatch(error)
+    what = found[1] if found else error
+    place = f", line {found[2]}, column {found[3]}" if found and found[2] else ", at its end" if found else ""
+    return f"{name}{place}: this is no TOML: {what}"

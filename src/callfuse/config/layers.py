@@ -1,7 +1,7 @@
-"""One source of settings as a layer: a nested mapping goes in, its leaves by path come out, each with its origin.
+"""Read one source of settings into a layer: the leaves of a nested mapping by path, each with its origin.
 
-Layers are laid over each other leaf by leaf, so a source says only what it changes. Nothing is judged here but the
-keys: an unknown one, or a value where further keys belong, is a problem of its layer.
+Layers override each other leaf by leaf, so a source holds only what it changes. Only keys are checked here: an unknown
+one, or a value where further keys belong, is a problem of its layer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from callfuse.policy.sections import ModelSettings
 OTHER_SPELLINGS: dict[KeyPath, KeyPath] = {
     ("tool_call_loop", "similarity", "threshold"): ("tool_call_loop", "similarity_threshold"),
 }
-"""Keys that may also stand in another place."""
+"""Keys that may also be written in another place."""
 OF_MODELS = {f"tool_loop_detection_{key}": key for key in ("enabled", "max_repeats", "ttl_seconds", "mode")}
 """Keys of a model that may also have another name."""
 OF_OTHERS = {
@@ -33,18 +33,8 @@ OF_OTHERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """What a file's text holds (None: nothing), the line of each of its keys, and what is wrong with it."""
-
-    value: object = None
-    lines: Mapping[KeyPath, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class Given:
-    """A value as its source gave it, and where: the key's place in words (`callfuse.yaml, line 4`), and that of the
-    keys within it."""
+    """A value as its source gives it; `source` says where (`callfuse.yaml, line 4`), `within` does for keys in it."""
 
     value: object
     source: str
@@ -53,13 +43,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one source says, and what is wrong with its keys, a line each."""
+    """The values of one source, and one line for each problem with its keys."""
 
     given: dict[KeyPath, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def put(self, path: KeyPath, value: object, source: Callable[[KeyPath], str], at: KeyPath | None = None) -> None:
-        """Keep the value of a key, which stands at another place than its own where `at` says so."""
+        """Keep the value of a key; `at` is where it is written, if that is another place."""
         at = at or path
         if path in self.given and self.given[path].value != value:
             places = f"{self.given[path].source}; {source(at)}"
@@ -68,7 +58,7 @@ class Layer:
 
 
 def layer_of(mapping: Mapping[Any, object], source: Callable[[KeyPath], str]) -> Layer:
-    """The layer of a mapping in the shape of the file; `source` puts the place of a key into words."""
+    """Read a mapping in the shape of the file; `source` describes where a key is written."""
     layer = Layer()
     _read(Config, mapping, (), source, layer)
     return layer

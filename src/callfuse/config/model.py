@@ -16,7 +16,7 @@ from callfuse.dialects import DIALECTS
 from callfuse.policy.fields import Seconds
 from callfuse.policy.settings import LoopSettings, Strict
 from callfuse.proxy.settings import AdminSettings, ServeSettings
-from callfuse.stores.address import MEMORY, checked
+from callfuse.stores.address import MEMORY, check_store_url
 
 KeyPath = tuple[str, ...]
 
@@ -29,7 +29,7 @@ def item_name(at: int) -> str:
 class Config(Strict):
     """Everything that is set at start: single keys, which TOML wants first, and the blocks of the file."""
 
-    store: Annotated[str, AfterValidator(checked)] = MEMORY
+    store: Annotated[str, AfterValidator(check_store_url)] = MEMORY
     """Where it is kept what the requests do not say: `memory://` is the memory of each process, `redis://`, `rediss://`
     (TLS), `redis+cluster://` and `unix://` a Redis or Valkey that they share. May hold `user:password@`, which is never
     printed."""

@@ -42,7 +42,7 @@ class Key:
 
 
 def reference() -> Iterator[Key]:
-    """Every key, sections included, in the order of the classes; none below names of the user's."""
+    """Yield every key, sections included, in the order of the classes; none below names that users choose."""
     names = {path: variable for variable, path in variables().items()}
     models: dict[KeyPath, type[BaseModel]] = {(): Config}
     for path, field in keys():
@@ -55,7 +55,7 @@ def reference() -> Iterator[Key]:
 
 @cache
 def described(model: type[BaseModel]) -> dict[str, str]:
-    """The words below each field of a class. A tier's keys mean what those of the block mean."""
+    """The docstring below each field of a class. A tier's keys mean what those of the block mean."""
     words: dict[str, str] = {}
     if model not in (LoopSettings, Detectors):
         words |= described(LoopSettings) | described(Detectors)

@@ -25,15 +25,15 @@ BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exc
 WORDS = ("true", "t", "on", "yes", "y", "1", "false", "f", "off", "no", "n", "0")
 
 
-def _spelt(names: Iterable[str]) -> list[str]:
-    """Names in each way in which people write them: as they are, in capitals, with one capital, with dashes."""
+def _spellings(names: Iterable[str]) -> list[str]:
+    """Every spelling of names: as they are, in capitals, with one capital, with dashes."""
     cased = [spelt for name in names for spelt in (name, name.upper(), name.capitalize())]
     return list(dict.fromkeys([*cased, *(name.replace("_", "-") for name in cased)]))
 
 
-SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *_spelt(WORDS)]}]}
-RUNG: JSONSchema = {"enum": _spelt(fields.Rung)}
-MODE: JSONSchema = {"anyOf": [{"enum": _spelt(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
+SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *_spellings(WORDS)]}]}
+RUNG: JSONSchema = {"enum": _spellings(fields.Rung)}
+MODE: JSONSchema = {"anyOf": [{"enum": _spellings(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
 
 
 def json_schema() -> JSONSchema:
@@ -74,7 +74,7 @@ class _Generator(GenerateJsonSchema):
         if read is fields.ladder:
             return MODE
         if read is serve.lower:
-            return {"enum": _spelt(self.generate_inner(schema["schema"])["enum"])}
+            return {"enum": _spellings(self.generate_inner(schema["schema"])["enum"])}
         if read is serve.to_routes:
             routes = self.generate_inner(schema["schema"])
             text = {"type": "string", "pattern": "^/[^=]*=.*://"}
@@ -82,7 +82,7 @@ class _Generator(GenerateJsonSchema):
         if isinstance(read, fields.Limit):
             number = {"anyOf": [{"enum": [0]}, {"type": "integer", "minimum": 2}]}
             named = {"type": "object", "properties": {read.unit: number}, "additionalProperties": False}
-            return {"anyOf": [{"type": "boolean"}, {"enum": _spelt(fields.SWITCHES)}, NUMBER, number, named]}
+            return {"anyOf": [{"type": "boolean"}, {"enum": _spellings(fields.SWITCHES)}, NUMBER, number, named]}
         return super().function_before_schema(schema)
 
     def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JSONSchema:

@@ -1,4 +1,4 @@
-"""The file to begin with: every key with its default, its variable and what it is for, all of it commented out.
+"""A configuration file to begin with: every key with its default, its variable and its meaning, all commented out.
 
 A key stands behind `#` without a blank and an explanation behind `# `, so that deleting each `#` that stands right
 before a key gives a file that says the defaults.
@@ -20,7 +20,7 @@ _HEAD = (
 
 
 def template(*, toml: bool = False) -> str:
-    """The text of the file."""
+    """Write the file, YAML or TOML."""
     lines = [*_comment(_HEAD, "")]
     for key in reference():
         lines += _in_toml(key) if toml else _in_yaml(key)
@@ -31,7 +31,7 @@ def _in_yaml(key: Key) -> Iterator[str]:
     indent = "  " * (len(key.path) - 1)
     if len(key.path) == 1:
         yield ""
-    yield from _comment(_told(key), indent)
+    yield from _comment(_explanation(key), indent)
     if key.section:
         yield f"{indent}{key.path[-1]}:"  # a section whose every line is commented out says nothing
     else:
@@ -43,7 +43,7 @@ def _in_toml(key: Key) -> Iterator[str]:
     name = ".".join(key.path[len(table) :])
     if len(key.path) == 1:
         yield ""
-    yield from _comment(_told(key), "")
+    yield from _comment(_explanation(key), "")
     if not name:
         yield f"[{table[0]}]"
     elif key.default is None:
@@ -52,7 +52,7 @@ def _in_toml(key: Key) -> Iterator[str]:
         yield f"#{name} = {json.dumps(key.default, ensure_ascii=False)}"
 
 
-def _told(key: Key) -> str:
+def _explanation(key: Key) -> str:
     below = entry_of(key.field.annotation) or item_of(key.field.annotation)
     with_keys = f" Each has any of the keys {', '.join(below.model_fields)}." if below else ""
     return key.text + with_keys + (f" ({key.variable})" if key.variable else "")

@@ -1,7 +1,4 @@
-"""How a wrong setting is put into words: the value as far as it may be shown, and what is allowed.
-
-Everything here turns values into text. No text holds the part of a URL that may be a credential.
-"""
+"""Texts about wrong settings: the value without credentials, and what is allowed."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +11,7 @@ from pydantic.fields import FieldInfo
 from callfuse.config.model import item_of, section_of
 
 LONGEST_SHOWN = 120
-"""Characters of a value in a message."""
+"""Characters of a value that a message shows."""
 
 _USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
 _AT_IN_QUERY = re.compile(r"^(.*?://).*[?&][\w.-]+=.*@.*", re.DOTALL)
@@ -22,8 +19,10 @@ _QUERY = re.compile(r"(^\S+://[^\s?#]*[?#]).+|(://[^\s?#]*[?#])\S+", re.DOTALL)
 
 
 def without_credentials(text: str) -> str:
-    """The text with `***` for all from its scheme to its last @, and for the query of a URL; where that @ may be the
-    query's, for all that follows the scheme."""
+    """Mask what may be a credential with `***`: everything between a scheme and the last @, and the query of a URL.
+
+    If that @ may be in the query, everything after the scheme is masked.
+    """
     if found := _AT_IN_QUERY.match(text):
         return f"{found[1]}***"
     # Cut greedily: a password typed into a URL may hold slashes, spaces and @ of its own.
@@ -32,7 +31,7 @@ def without_credentials(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for a message: as the file writes it, short, and without credentials."""
+    """Write a value for a message: as in the file, short, and without credentials."""
     match value:
         case None:
             text = "null"
@@ -50,12 +49,12 @@ def shown(value: object) -> str:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a field takes: "a whole number from 2 to 100"."""
+    """Describe what a field takes: "a whole number from 2 to 100"."""
     return _allowed(field.annotation, list(field.metadata))
 
 
 def right(problem: Mapping[str, Any], field: FieldInfo) -> str:
-    """What would be right in place of what a validator (pydantic's error) refused."""
+    """Describe what would be right in place of a value that a validator refused (`problem` is pydantic's error)."""
     own_words = problem.get("ctx", {}).get("error")
     return str(own_words) if own_words else f"use {allowed(field)}"
 

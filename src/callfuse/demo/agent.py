@@ -1,6 +1,8 @@
-"""A small agent on the official OpenAI SDK: it streams, runs the calls it is given, and knows nothing of callfuse.
+"""The agent of the demo, its question and its tool, and the scripted model that it talks to.
 
-A base URL enters, entries are told as they happen, and what ended the run leaves.
+Everything is made up, deterministic and local. The looping search finds nothing however often it is made; the other
+one, which the model tries once it has read callfuse's guidance, finds the answer. The agent is a small tool loop on the
+official OpenAI SDK: it streams, runs the calls it is given, and knows nothing of callfuse.
 """
 
 import json
@@ -9,21 +11,66 @@ from typing import Any
 
 import openai
 
-from callfuse.demo import scene
 from callfuse.demo.story import Kind
 from callfuse.model import MARKER
+from callfuse.testing import Answer, Call, VendorRequest, looping_model
+
+MODEL = "scripted-model"
+TOOL = "search_web"
+MAX_CALLS = 12
+"""The agent's own limit on calls, which ends the run without callfuse."""
+
+QUESTION = "When does the ferry from Svalbrook leave on Sundays?"
+SYSTEM = "You are a travel assistant. Use search_web to look things up, and answer from what it finds."
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": TOOL,
+            "description": "Searches the web and returns the best pages.",
+            "parameters": {
+                "type": "object",
+                "properties": {"query": {"type": "string", "description": "What to look for."}},
+                "required": ["query"],
+            },
+        },
+    }
+]
+
+LOOPING_QUERY = "Svalbrook ferry"
+OTHER_QUERY = "Svalbrook harbour"
+FOUND = "Sundays 10:15, 16:40"
+NOT_FOUND = "no results"
+CONCLUSION = "On Sundays the ferry leaves at 10:15 and at 16:40, as the harbour office says."
 
 REQUEST_TIMEOUT_S = 30.0
 
 Tell = Callable[[Kind, str, int], None]
-"""Is told a kind, a text, and how many calls have been run."""
+"""Takes the kind of an entry, its text, and how many calls have been run."""
+
+
+def search_web(query: str) -> str:
+    """Run the tool: only `OTHER_QUERY` finds anything."""
+    return FOUND if query == OTHER_QUERY else NOT_FOUND
+
+
+def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
+    """The model that the vendor plays; a `stubborn` one ignores callfuse's guidance and goes on looping."""
+    return looping_model(
+        TOOL,
+        {"query": LOOPING_QUERY},
+        text="Let me search for that.",
+        after_guidance=Answer("That search will not find it. I try another one.", [Call(TOOL, {"query": OTHER_QUERY})]),
+        conclusion=CONCLUSION,
+        stubborn=stubborn,
+    )
 
 
 def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
-    """Ask the question, and go on until an answer or the limit: what ended it, and how many calls were run."""
+    """Ask the question, and go on until an answer or the limit; returns what ended the run and the number of calls."""
     messages: list[Any] = [
-        {"role": "system", "content": scene.SYSTEM},
-        {"role": "user", "content": scene.QUESTION},
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": QUESTION},
     ]
     done = 0
     with openai.OpenAI(
@@ -34,7 +81,7 @@ def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
         # Everything is on this machine: no proxy of the environment is asked.
         http_client=openai.DefaultHttpxClient(trust_env=False),
     ) as client:
-        while done < scene.MAX_CALLS:
+        while done < MAX_CALLS:
             message = _next_message(client, messages)
             if not message.tool_calls:
                 said, mark, block = (message.content or "").partition(MARKER)
@@ -43,21 +90,21 @@ def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
                 return end, done
             messages.append(message.model_dump(exclude_none=True))
             for call in message.tool_calls:
-                result = scene.search_web(**json.loads(call.function.arguments))
+                result = search_web(**json.loads(call.function.arguments))
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
                 done += 1
-                tell(Kind.CALL, f"{_written(call.function)} -> {result}", done)
-    tell(Kind.LIMIT, f"the agent's own limit of {scene.MAX_CALLS} calls stops it, without an answer", done)
+                tell(Kind.CALL, f"{_as_code(call.function)} -> {result}", done)
+    tell(Kind.LIMIT, f"the agent's own limit of {MAX_CALLS} calls stops it, without an answer", done)
     return Kind.LIMIT, done
 
 
 def _next_message(client: openai.OpenAI, messages: list[Any]) -> Any:
-    tools: Any = scene.TOOLS
-    with client.chat.completions.stream(model=scene.MODEL, messages=messages, tools=tools) as stream:
+    tools: Any = TOOLS
+    with client.chat.completions.stream(model=MODEL, messages=messages, tools=tools) as stream:
         return stream.get_final_completion().choices[0].message
 
 
-def _written(function: Any) -> str:
-    """A call as one would write it: `search_web("llamas")`."""
+def _as_code(function: Any) -> str:
+    """Write a call as code: `search_web("llamas")`."""
     values = ", ".join(json.dumps(value) for value in json.loads(function.arguments).values())
     return f"{function.name}({values})"

@@ -1,6 +1,6 @@
-"""Plays the demo: starts the servers, runs the agent on both sides, and tells the story as it happens.
+"""Play the demo: start the servers, run the agent without and with callfuse, and show what happens on a stage.
 
-A stage enters and is shown every entry in its order; the summary leaves. A `DemoError` says what went wrong.
+`play` returns the summary of both runs; a `DemoError` says what went wrong.
 """
 
 import queue
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
-from callfuse.demo import scene
-from callfuse.demo.agent import run_agent
+from callfuse.boundary import Boundary
+from callfuse.demo.agent import run_agent, scripted_model
 from callfuse.demo.servers import DemoError, Log, callfuse_serve
 from callfuse.demo.story import Entry, Kind, Run, Side, Summary
 from callfuse.testing import Answer, ScriptedVendor, VendorRequest, served
@@ -35,7 +35,7 @@ class Stage(Protocol):
 class _Play:
     def __init__(self, *, stubborn: bool, chunk_delay_s: float) -> None:
         self._happened: queue.Queue[Happened] = queue.Queue()
-        self._model = scene.model(stubborn=stubborn)
+        self._model = scripted_model(stubborn=stubborn)
         self._log: Log | None = None
         self._steers = 0
         self._findings = 0
@@ -81,10 +81,10 @@ class _Play:
                 self._await_findings(self._steers + (kind is Kind.BLOCK))
             self._tell(side, kind, text, number)
 
-        try:
+        with Boundary(keep_traceback=True) as boundary:
             end, calls = run_agent(f"{base_url}/v1", tell)
-        except Exception as error:  # noqa: BLE001 - it is raised in the main thread, which shows it
-            self._happened.put(error)
+        if boundary.error is not None:  # raised in the main thread
+            self._happened.put(boundary.error)
             return
         vendor = self.vendors[side]
         self._happened.put(Run(side, end, calls, len(vendor.requests), vendor.billed.total_tokens))
@@ -122,5 +122,5 @@ class _Play:
 
 
 def play(stage: Stage, *, stubborn: bool, chunk_delay_s: float) -> Summary:
-    """Play the demo on `stage`; the model takes `chunk_delay_s` for each piece of an answer."""
+    """Play the demo on `stage`; the model waits `chunk_delay_s` seconds before each chunk. Raises DemoError."""
     return _Play(stubborn=stubborn, chunk_delay_s=chunk_delay_s).play(stage)

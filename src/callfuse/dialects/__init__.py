@@ -4,7 +4,7 @@ A path is only a hint: a body that is not of the dialect passes through.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from callfuse.dialects.anthropic import Anthropic
 from callfuse.dialects.base import Dialect
@@ -14,6 +14,7 @@ from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.ollama import Ollama
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.dialects.openai_responses import OpenAIResponses
+from callfuse.wire import Payload
 
 DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Ollama(), Gemini(), Cohere(), Bedrock())
 
@@ -23,7 +24,7 @@ UNREAD: Final = {
 }
 """Paths of APIs in which models call tools and that no dialect reads."""
 
-__all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body", "unread_api"]
+__all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body", "recognise_answer", "recognise_request", "unread_api"]
 
 
 def dialect_of(path: str) -> Dialect | None:
@@ -31,6 +32,24 @@ def dialect_of(path: str) -> Dialect | None:
     for dialect in DIALECTS:
         if dialect.serves(path):
             return dialect
+    return None
+
+
+def recognise_request(value: Any) -> tuple[Dialect, Payload] | None:
+    """The dialect of a recorded request, a whole body or a bare history, and its body; None where it is of none."""
+    return _recognise(value, is_answer=False)
+
+
+def recognise_answer(value: Any) -> tuple[Dialect, Payload] | None:
+    """The dialect of a recorded whole answer, and the answer; None where it is of none."""
+    return _recognise(value, is_answer=True)
+
+
+def _recognise(value: Any, *, is_answer: bool) -> tuple[Dialect, Payload] | None:
+    for dialect in (*DIALECTS[1:], DIALECTS[0]):  # OpenAI chat has no marks of its own
+        found = dialect.recognise(value)
+        if found is not None and found.is_answer is is_answer:
+            return dialect, found.payload
     return None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.typed import OwnAnswer, Typed
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
@@ -260,10 +261,6 @@ class Request(Protocol):
         """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
         ...
 
-    def drop_parsed(self) -> None:
-        """Let go of what has been parsed; what is asked for later is parsed again."""
-        ...
-
     def opening(self) -> Iterable[bytes]:
         """What tells this conversation from others: the system prompt and the first user message."""
         ...
@@ -274,15 +271,6 @@ class Request(Protocol):
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds, newest first; None where a real user message stands between them."""
-        ...
-
-    def calls(self) -> Iterator[ToolCall]:
-        """Every call of the history, in no certain order; its result may be left out. It costs less than the rounds."""
-        ...
-
-    def tools(self) -> Iterator[str | None]:
-        """The tool that each round calls, newest first; empty where it calls several, None for a real user message. It
-        costs less than the rounds."""
         ...
 
     def declares(self, name: str) -> bool:
@@ -475,6 +463,11 @@ class Dialect(Protocol):
 
     def error_body(self, status: int, message: str) -> bytes:
         """An error in the vendor's own envelope."""
+        ...
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """What a recorded JSON value, which comes without a path, is in this dialect; None where it is of another.
+        Values are foreign: whatever the shape, this raises nothing."""
         ...
 
 

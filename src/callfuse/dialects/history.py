@@ -5,14 +5,9 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from callfuse.model import MARKER, PastCall, Result, ToolCall
+from callfuse.harness import OWN_KEY, is_automatic
+from callfuse.model import PastCall, Result, ToolCall
 from callfuse.wire.jsontext import END, Edit, dumps
-
-REMINDERS = ("<system-reminder>", "<environment_details>")
-"""How texts begin that a harness, not a person, puts into user messages."""
-RETRIES = ("Validation feedback:\n",)
-"""How a harness begins that has found no answer in what the model said, and tries again by itself (pydantic-ai)."""
-_NOT_SPOKEN = (MARKER, *REMINDERS, *RETRIES)
 
 
 def texts(content: Any) -> list[bytes]:
@@ -35,11 +30,11 @@ def digest_of(parts: Iterable[bytes]) -> bytes:
 
 
 def is_own_or_reminder(content: Any) -> bool:
-    """Whether a user message holds nothing but callfuse's own texts and a harness's reminders."""
+    """Whether a user message holds nothing but callfuse's own texts, and a harness's reminders and retries."""
     if isinstance(content, str):
-        return content.lstrip().startswith(_NOT_SPOKEN)
-    found = [text.decode("utf-8", "replace").lstrip() for text in texts(content)]
-    return bool(found) and all(text.startswith(_NOT_SPOKEN) for text in found)
+        return is_automatic(content)
+    found = [text.decode("utf-8", "replace") for text in texts(content)]
+    return bool(found) and all(map(is_automatic, found))
 
 
 def pair(
@@ -98,9 +93,9 @@ def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[
         yield from (Edit((*path, "content", at), None) for at in gone)
 
 
-def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str = "text") -> list[Edit]:
+def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
     """The edit that adds a text to a result's content: to its last text, as a new part, or as an object's key. None
-    for a content that has room for neither."""
+    for a content that has room for neither. `text_part` is the type of parts that are texts; None: they have none."""
     if isinstance(content, list):
         for at in reversed(range(len(content))):
             part = content[at]
@@ -108,9 +103,9 @@ def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: st
                 return [Edit((*path, at), partial(_longer, text))]
             if isinstance(part, dict) and part.get("type") == text_part and isinstance(part.get("text"), str):
                 return [Edit((*path, at, "text"), partial(_longer, text))]
-        return [Edit((*path, END), dumps({"type": text_part, "text": text}))]
+        return [Edit((*path, END), dumps(({"type": text_part} if text_part else {}) | {"text": text}))]
     if isinstance(content, dict):
-        return [Edit((*path, MARKER.strip("[]")), dumps(text))]
+        return [Edit((*path, OWN_KEY), dumps(text))]
     return [Edit(path, partial(_longer, text))] if content is None or isinstance(content, str) else []
 
 

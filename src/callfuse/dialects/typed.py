@@ -4,20 +4,16 @@ Messages of foreign JSON enter; texts with the paths under which they can be cha
 a user's message is not typed: reminders, reports of tools that it runs by itself.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.history import is_own_or_reminder
-from callfuse.model import MARKER
+from callfuse.harness import MARKER, is_automatic, is_tool_report
 
 Path = tuple[str | int, ...]
 
 JSON: Final = b"application/json"
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 
-_REPORT: Final = re.compile(r"\[[\w-]+(?: for .*)?\] Result:")
-"""How a harness reports, as a user's text, what a tool has given that the model called in its text (Cline, Roo)."""
 _KINDS: Final = (None, "text", "input_text", "output_text")
 """Types of parts that are texts."""
 
@@ -55,8 +51,8 @@ class OwnAnswer(NamedTuple):
 def typed(path: Path, content: Any, *, key: str = "content", more: bool = False, needs_answer: bool = False) -> Typed:
     """What is typed in the message at `path`, whose content (a string, or a list of parts) stands under `key`."""
     texts = list(_texts((*path, key), content))
-    spoken = tuple(text for text in texts if not is_own_or_reminder(text.text))
-    if any(_REPORT.match(text.text) for text in texts):
+    spoken = tuple(text for text in texts if not is_automatic(text.text))
+    if any(is_tool_report(text.text) for text in texts):
         return Typed(path, (), more=True, needs_answer=needs_answer)
     more |= isinstance(content, list) and len(content) > len(texts)
     return Typed(path, spoken, len(spoken) < len(texts), more, needs_answer)

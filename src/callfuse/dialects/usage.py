@@ -32,6 +32,12 @@ class Usage:
         self._before = self.total()
         self._now = {}
 
+    def of_both(self, first: Any, second: Any) -> Counts:
+        """What the client is to read of two whole answers with these counts; empty where the second has none."""
+        self.see(first)
+        self.next_answer()
+        return self.see(second)
+
     def total(self) -> Counts:
         """What the client is to read."""
         if not self._before:

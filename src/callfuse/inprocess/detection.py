@@ -1,6 +1,7 @@
-"""What a detector tells of a call that was found to loop."""
+"""`LoopDetection`: a call that was found to loop, in the caller's terms; `LoopStats`: what a detector has counted."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from callfuse.model import Kind, ToolCall
@@ -11,8 +12,10 @@ from callfuse.policy.settings import LoopSettings, Rung
 
 
 class PreviousResult(NamedTuple):
-    """What the same call brought the last time, as it was recorded, and how it was read: `ok`, `no_data`, `error`, or
-    None where it says nothing."""
+    """What the same call returned the last time, as it was recorded.
+
+    `outcome` is how it was read: `ok`, `no_data`, `error`, or None if it says nothing.
+    """
 
     content: Any
     outcome: OutcomeKind | None
@@ -22,16 +25,16 @@ class PreviousResult(NamedTuple):
 class LoopDetection:
     """A call that was found to loop, and what is to be done about it.
 
-    `call` is a copy: its arguments are JSON text (cut, where they are very long), and it has an id in any case. `kind`
-    is what repeats, `kinds` all that hit. `count` and `threshold` are in its unit (calls, rounds or laps), the call
-    itself included; `window_s` is the longest pause within it; `confidence` is from 0 to 1, less than 1 only for calls
-    that are merely alike. `calls` are the ids of the earlier calls that it rests on, oldest first; calls without an id
-    are `call_1`, `call_2`, ...
+    `call` is a copy: its arguments are JSON text (cut if they are very long), and it always has an id. `kind` is the
+    kind of the loop, `kinds` are all kinds that were found. `count` and `threshold` are in the kind's unit (calls,
+    rounds or laps), the call itself included; `window_s` is the longest pause within the loop, in seconds;
+    `confidence` is from 0 to 1, less than 1 only for calls that are similar and not equal. `calls` are the ids of the
+    earlier calls of the loop, oldest first; calls without an id are `call_1`, `call_2`, ...
 
-    `action` is the rung of the ladder: `observe`, `warn`, `steer`, `block`, or None where `on_loop` has let the call
-    go. `message` is what the model is to read, empty where it is to read nothing: with `warn` behind the call's own
-    result, else in place of it. `description` and `suggestion` are for people. `previous` is what the same call
-    brought last, where that is kept. `number` counts the detections of one detector, from 1.
+    `action` is the rung of the ladder: `observe`, `warn`, `steer`, `block`, or None if `on_loop` has allowed the call.
+    `message` is the text for the model, empty if there is none: with `warn` it follows the call's own result, else it
+    replaces the result. `description` and `suggestion` are for people. `previous` is what the same call returned last,
+    or None if that is not kept. `number` counts the detections of one detector, from 1.
     """
 
     number: int
@@ -63,7 +66,7 @@ class LoopDetection:
 def detection_of(
     verdict: Verdict, settings: LoopSettings, *, model: str, number: int, previous: PreviousResult | None
 ) -> LoopDetection:
-    """A verdict in the caller's words."""
+    """Make a detection of a verdict, with the text for the model."""
     finding = verdict.finding
     return LoopDetection(
         number=number,
@@ -91,3 +94,40 @@ def _message(verdict: Verdict, settings: LoopSettings, model: str) -> str:
     if verdict.rung is Rung.BLOCK:
         return texts.block(verdict, settings, model)
     return texts.guidance(verdict, settings, model)
+
+
+@dataclass(slots=True)
+class LoopStats:
+    """Counts since the detector was made or cleared.
+
+    `calls`: checked calls; `detections`: those found to loop, and `by_kind` the same by every kind that was found.
+    `warnings`, `steers`, `blocks`: what was done; a detection may also have been only observed, or allowed.
+    `mitigations`: how often the model stopped looping after a message: nothing was found in its next round, or it
+    answered. `false_positives`: detections reported as wrong. `failures`: rounds that were allowed unjudged because of
+    an error in callfuse. `confidence_sum`: the sum of the detections' confidences.
+    """
+
+    calls: int = 0
+    detections: int = 0
+    by_kind: Counter[Kind] = field(default_factory=Counter)
+    warnings: int = 0
+    steers: int = 0
+    blocks: int = 0
+    mitigations: int = 0
+    false_positives: int = 0
+    failures: int = 0
+    confidence_sum: float = 0.0
+
+    @property
+    def average_confidence(self) -> float:
+        """Mean confidence of the detections; 0 without any."""
+        return self.confidence_sum / self.detections if self.detections else 0.0
+
+    def take(self, verdict: Verdict) -> None:
+        """Count a verdict."""
+        self.detections += 1
+        self.by_kind.update(verdict.finding.kinds or (verdict.finding.kind,))
+        self.confidence_sum += verdict.finding.confidence
+        self.warnings += verdict.rung is Rung.WARN
+        self.blocks += verdict.rung is Rung.BLOCK
+        self.steers += verdict.withholds and verdict.rung is not Rung.BLOCK

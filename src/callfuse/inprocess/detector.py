@@ -11,9 +11,8 @@ from callfuse.config import Source, load_config
 from callfuse.detect.repeat import RepeatChanging
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import past_round
-from callfuse.inprocess.detection import LoopDetection, detection_of
+from callfuse.inprocess.detection import LoopDetection, LoopStats, detection_of
 from callfuse.inprocess.history import History
-from callfuse.inprocess.stats import LoopStats
 from callfuse.inprocess.values import arguments_text
 from callfuse.model import MARKER, PastCall, ToolCall
 from callfuse.observe import log

@@ -1,39 +1,104 @@
-"""`GuardedTools`: the tool functions of an agent, kept from running in a loop."""
+"""`GuardedTools`: the tool functions of an agent, each call judged before it runs and its result recorded after.
 
+Also `with_loop_hint`, a hint against loops in a tool's description.
+"""
+
+import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 
 import anyio
 
-from callfuse.inprocess.attaching import attached
+from callfuse.boundary import Boundary
+from callfuse.errors import CallFuseError
 from callfuse.inprocess.detection import LoopDetection
 from callfuse.inprocess.detector import LoopDetector
-from callfuse.inprocess.guard import Guard
-from callfuse.inprocess.results import ToolResult
-from callfuse.inprocess.wrapping import Tool, plain_result, wrapped
+from callfuse.inprocess.values import append_text, arguments_text, shown
 from callfuse.model import MARKER, ToolCall
+from callfuse.policy.settings import Rung
 from callfuse.wire.jsontext import NotJSON, loads
+
+HINT: Final = (
+    "[callfuse] The same call with the same arguments brings the same result: do not repeat it. If a result is of no "
+    "use, change the arguments, take another tool, or answer with what is known. A text that begins with [callfuse] "
+    "in a result says that calls are repeating."
+)
+
+Tool = Callable[..., Any]
+
+
+def with_loop_hint(description: str = "") -> str:
+    """A tool's description with a hint against loops appended; unchanged if it has the hint.
+
+    The hint keeps models that read descriptions well from looping, and explains the texts in results. It is a constant,
+    so that cached prompts stay cached. Leave it out for tools that are meant to be called again and again.
+    """
+    if HINT in description:
+        return description
+    return f"{description.rstrip()}\n\n{HINT}" if description.strip() else HINT
+
+
+class ToolLoopError(CallFuseError):
+    """A call was blocked, and `raise_on_block` was set. `detection` says what was found."""
+
+    def __init__(self, detection: LoopDetection) -> None:
+        super().__init__(detection.message)
+        self.detection = detection
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What goes to the model for a call.
+
+    `content` is the tool's own result, with callfuse's text if there is one; `text` is the same as text. `is_error` is
+    True if the tool raised (then `error` is the exception) or could not be called. `detection` is what was found in the
+    call, or None.
+    """
+
+    call: ToolCall
+    content: Any
+    is_error: bool = False
+    error: Exception | None = None
+    detection: LoopDetection | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the call."""
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self.call.name
+
+    @property
+    def text(self) -> str:
+        """The content for a message: text as it is, anything else as JSON."""
+        return shown(self.content)
 
 
 class GuardedTools(Mapping[str, Tool]):
     """The tools of one agent run, plain and async functions by name, with a `LoopDetector` around them.
 
-    A call that is found looping does not run: its previous result is given back, where it is kept, with a text
-    (`[callfuse] ...`) that says so. A warning goes behind the result of the call, with the running count. Both keep the
-    result's own shape where they can (see `attached`); `attach`, a function of result and text, does it otherwise. The
-    texts are the settings `error_messages`.
+    A call that is found looping does not run: the model gets its previous result, if that is kept, with a text
+    (`[callfuse] ...`) that says so. A warning follows the result of the call, with the running count. Both keep the
+    shape of the result if they can: text, mapping, or list of content parts; `attach`, a function of result and text
+    that returns the new result, does it differently. The texts are the settings `error_messages`.
 
     `run(calls)`, or `await arun(calls)`, runs all calls of one answer of the model, which are judged together, and
-    gives a `ToolResult` for each; what tools raise, unknown tools and broken arguments are results, too. For loops that
-    call functions themselves, `tools[name]` is the function, guarded: each call of it is judged as an answer of its
-    own, except one that comes while an equal one still runs. What it raises is raised, with callfuse's texts as notes.
+    returns a `ToolResult` for each; exceptions of tools, unknown tools and broken arguments are results, too. For loops
+    that call functions themselves, `tools[name]` is the function, guarded: each call of it is judged as an answer of
+    its own, except one that comes while an equal one still runs. What it raises is raised, with callfuse's texts as
+    notes.
 
     `detector` is one for this run; without it, there is a new one from environment and `CALLFUSE_CONFIG`.
-    `enabled=False` leaves these tools unguarded, and a given detector out of it. With `raise_on_block`, a block that
-    leaves nothing of an answer to run raises `ToolLoopError` and so ends the agent's loop; else the model goes on and
-    reads what the block says.
+    `enabled=False` leaves these tools unguarded, and a given detector unused. With `raise_on_block` (default False), a
+    block that leaves nothing of an answer to run raises `ToolLoopError`, which ends the agent's loop; else the model
+    reads the text of the block and goes on. TypeError for a tool that is not callable.
     """
 
     def __init__(
@@ -43,7 +108,7 @@ class GuardedTools(Mapping[str, Tool]):
         *,
         enabled: bool = True,
         raise_on_block: bool = False,
-        attach: Callable[[Any, str], Any] = attached,
+        attach: Callable[[Any, str], Any] = append_text,
     ) -> None:
         for name, tool in tools.items():
             if not callable(tool):
@@ -51,12 +116,12 @@ class GuardedTools(Mapping[str, Tool]):
         if detector is None or not enabled:
             detector = LoopDetector(enabled=enabled)
         self.detector = detector
-        self._guard = Guard(detector, attach, raise_on_block=raise_on_block)
+        self._guard = _Guard(detector, attach, raise_on_block=raise_on_block)
         self._tools = dict(tools)
         self._guarded = self._tools
         if detector.enabled:
             detector.declare_tools(tools)
-            self._guarded = {name: wrapped(name, tool, self._guard) for name, tool in tools.items()}
+            self._guarded = {name: _wrap(name, tool, self._guard) for name, tool in tools.items()}
 
     def __getitem__(self, name: str) -> Tool:
         return self._guarded[name]
@@ -70,18 +135,19 @@ class GuardedTools(Mapping[str, Tool]):
     def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of one answer, one after the other; results in their order.
 
-        TypeError for an async tool, and for arguments that are neither JSON text nor a mapping.
+        TypeError for an async tool, and for arguments that are neither JSON text nor a mapping. ToolLoopError as the
+        class says.
         """
         checked = self._guard.check(calls)
         return [
-            self._given_back(call, found) if found and found.withholds else self._answered(call, found, self._run(call))
+            self._withheld(call, found) if found and found.withholds else self._answered(call, found, self._run(call))
             for call, found in zip(calls, checked, strict=True)
         ]
 
     async def arun(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of one answer side by side, async tools and plain ones; results in the order of the calls.
 
-        For asyncio and trio. A plain tool runs in the event loop, as it would in the agent's own code.
+        For asyncio and trio. A plain tool runs in the event loop, as it would in the agent's own code. Errors as `run`.
         """
         checked = self._guard.check(calls)
         ran: dict[int, _Ran] = {}
@@ -94,27 +160,26 @@ class GuardedTools(Mapping[str, Tool]):
                 if not (found and found.withholds):
                     tasks.start_soon(run, at)
         return [
-            self._given_back(call, found) if found and found.withholds else self._answered(call, found, ran[at])
+            self._withheld(call, found) if found and found.withholds else self._answered(call, found, ran[at])
             for at, (call, found) in enumerate(zip(calls, checked, strict=True))
         ]
 
     def _run(self, call: ToolCall) -> "_Ran":
-        try:
-            tool, arguments = self._prepared(call)
+        with Boundary(keep_traceback=True) as boundary:  # the model reads what the tool raised, and so may people
+            tool, arguments = self._prepare(call)
             result = tool(**arguments)
-        except Exception as error:  # noqa: BLE001 - the model reads it
-            return _raised(error)
-        return _Ran(plain_result(call.name, result))
+        if boundary.error is not None:
+            return _failure(boundary)
+        return _Ran(_plain_result(call.name, result))
 
     async def _run_async(self, call: ToolCall) -> "_Ran":
-        try:
-            tool, arguments = self._prepared(call)
+        with Boundary(keep_traceback=True) as boundary:
+            tool, arguments = self._prepare(call)
             result = tool(**arguments)
             return _Ran(await result if inspect.isawaitable(result) else result)
-        except Exception as error:  # noqa: BLE001 - the model reads it
-            return _raised(error)
+        return _failure(boundary)
 
-    def _prepared(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
+    def _prepare(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
         """The tool of a call and its arguments by name; raises _UnusableCallError."""
         if call.name not in self._tools:
             raise _UnusableCallError(f"There is no tool {call.name}. The tools are: {', '.join(self._tools)}.")
@@ -128,11 +193,11 @@ class GuardedTools(Mapping[str, Tool]):
             raise _UnusableCallError(f"The arguments of {call.name} are no JSON object.")
         return self._tools[call.name], dict(arguments)
 
-    def _given_back(self, call: ToolCall, found: LoopDetection) -> ToolResult:
-        return ToolResult(call, self._guard.given_back(found), detection=found)
+    def _withheld(self, call: ToolCall, found: LoopDetection) -> ToolResult:
+        return ToolResult(call, self._guard.substitute(found), detection=found)
 
     def _answered(self, call: ToolCall, found: LoopDetection | None, ran: "_Ran") -> ToolResult:
-        text, detection = self._guard.ran(call, found, ran.result, is_error=ran.is_error or None)
+        text, detection = self._guard.record(call, found, ran.result, is_error=ran.is_error or None)
         content = f"{MARKER} {ran.result}" if ran.is_error and ran.error is None else ran.result
         return ToolResult(call, self._guard.with_text(content, text), ran.is_error, ran.error, detection)
 
@@ -143,14 +208,155 @@ class _UnusableCallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """What has come of a call: what the tool returned, or the error as text; `error` is what the tool raised."""
+    """The result of a tool, or the text of an error; `error` is what the tool raised."""
 
     result: Any
     is_error: bool = False
     error: Exception | None = None
 
 
-def _raised(error: Exception) -> _Ran:
-    if isinstance(error, _UnusableCallError):
-        return _Ran(str(error), is_error=True)
-    return _Ran(f"{type(error).__name__}: {error}", is_error=True, error=error)
+def _failure(boundary: Boundary) -> _Ran:
+    if isinstance(boundary.error, _UnusableCallError):
+        return _Ran(str(boundary.error), is_error=True)
+    return _Ran(boundary.cause, is_error=True, error=boundary.error)
+
+
+class _Guard:
+    """The detector of one agent's tools: checks a call before it runs, and records its result."""
+
+    def __init__(self, detector: LoopDetector, attach: Callable[[Any, str], Any], *, raise_on_block: bool) -> None:
+        self.detector = detector
+        self._attach = attach
+        self._raise_on_block = raise_on_block
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._lock = Lock()
+
+    def check(self, calls: Sequence[ToolCall]) -> list[LoopDetection | None]:
+        """Judge the calls of one answer; may raise ToolLoopError."""
+        found = self.detector.check_round(calls)
+        blocks = [one for one in found if one is not None and one.action is Rung.BLOCK]
+        if self._raise_on_block and blocks and all(one is not None and one.withholds for one in found):
+            raise ToolLoopError(blocks[0])
+        return found
+
+    def substitute(self, found: LoopDetection) -> Any:
+        """What the model gets in place of the result of a withheld call."""
+        if found.previous is None:
+            return found.message
+        return self._attach(found.previous.content, found.message)
+
+    def record(
+        self, call: ToolCall, found: LoopDetection | None, result: object, *, is_error: bool | None = None
+    ) -> tuple[str, LoopDetection | None]:
+        """Record a result; returns the text that goes to the model with it, and what is found in the call by now."""
+        late = self.detector.record(result, call, is_error=is_error)
+        return "\n\n".join(one.message for one in (found, late) if one is not None and one.message), late or found
+
+    def with_text(self, result: Any, text: str) -> Any:
+        """A result with the text attached, unless that is empty."""
+        return self._attach(result, text) if text else result
+
+    def begin(self, call: ToolCall) -> bool:
+        """Note that a call begins. False if an equal one is running: the two came together, and count as one."""
+        with self._lock:
+            self._running[call.name, call.text] += 1
+            return self._running[call.name, call.text] == 1
+
+    def end(self, call: ToolCall) -> None:
+        """Note that a call has run, or will not run."""
+        with self._lock:
+            self._running[call.name, call.text] -= 1
+            self._running += Counter()  # drops what is not running
+
+
+def _wrap(name: str, tool: Tool, guard: _Guard) -> Tool:
+    """Make a guarded function of a tool, with the same name, signature and result."""
+    bind = _binder(tool)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        running = _Running(guard, name, bind(args, kwargs))
+        if running.withheld is not None:
+            return guard.substitute(running.withheld)
+        with running:
+            result = _plain_result(name, tool(*args, **kwargs))
+        return running.finish(result)
+
+    async def run_async(*args: Any, **kwargs: Any) -> Any:
+        running = _Running(guard, name, bind(args, kwargs))
+        if running.withheld is not None:
+            return guard.substitute(running.withheld)
+        with running:
+            result = await tool(*args, **kwargs)
+        return running.finish(result)
+
+    return functools.wraps(tool)(run_async if _is_async(tool) else run)
+
+
+class _Running:
+    """One call of a guarded function, checked when made; unless `withheld`, the tool runs within it."""
+
+    def __init__(self, guard: _Guard, name: str, arguments: Mapping[str, Any]) -> None:
+        self._guard = guard
+        self._call = ToolCall("", name, arguments_text(name, arguments))
+        self._counts = guard.begin(self._call)
+        self._found: LoopDetection | None = None
+        runs = False
+        try:
+            if self._counts:
+                self._found = guard.check([self._call])[0]
+            runs = self.withheld is None
+        finally:
+            if not runs:
+                guard.end(self._call)
+
+    @property
+    def withheld(self) -> LoopDetection | None:
+        """What was found, if it keeps the tool from running."""
+        return self._found if self._found is not None and self._found.withholds else None
+
+    def __enter__(self) -> None:
+        """Nothing to do: the call has been checked."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._guard.end(self._call)
+        if not isinstance(error, Exception) or not self._counts:
+            return
+        if text := self._guard.record(self._call, self._found, error)[0]:
+            error.add_note(text)
+
+    def finish(self, result: Any) -> Any:
+        """Record what the tool returned; returns what the caller gets."""
+        if not self._counts:
+            return result
+        return self._guard.with_text(result, self._guard.record(self._call, self._found, result)[0])
+
+
+def _plain_result(name: str, result: Any) -> Any:
+    """The result of a plain function; TypeError if it still has to be awaited."""
+    if not inspect.isawaitable(result):
+        return result
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(f"tool {name} is async: define it with `async def`, and run rounds of it with `await arun(calls)`")
+
+
+def _is_async(tool: Tool) -> bool:
+    return inspect.iscoroutinefunction(tool) or inspect.iscoroutinefunction(getattr(tool, "__call__", None))  # noqa: B004
+
+
+def _binder(tool: Tool) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
+    """Make a function that gives arguments of this tool by name, however they are passed."""
+    try:
+        signature = inspect.signature(tool)
+    except (TypeError, ValueError):  # some built-in functions have none
+        signature = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
+    others = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), "")
+
+    def bind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            bound = dict(signature.bind(*args, **kwargs).arguments)
+        except TypeError:  # the tool itself will raise it
+            return {"args": args, **kwargs}
+        return {**bound.pop(others, {}), **bound}
+
+    return bind

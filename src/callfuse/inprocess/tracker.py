@@ -1,4 +1,4 @@
-"""`ToolCallTracker`: one question a call, for agents that want a yes or a no."""
+"""`ToolCallTracker`: one method that says whether a call is to run, for agents that need no more than that."""
 
 import time
 from collections.abc import Callable
@@ -9,21 +9,22 @@ from callfuse.model import ToolCall
 
 
 class ToolCallTracker:
-    """Tells of each call of an agent run whether it is to run.
+    """Says of each call of an agent run whether it is to run.
 
-    `config` and `clock` are those of `LoopDetector`; `detector` is the one behind it, with `new_turn()`, `clear()` and
-    `stats`. Results need not be recorded; without them, calls that bring something new each time look like any others.
+    `config` and `clock` (seconds) are those of `LoopDetector`; `detector` is the one that it uses, with `new_turn()`,
+    `clear()` and `stats`. Results need not be recorded; without them, calls whose results differ each time look like
+    any others.
     """
 
     def __init__(self, config: Source | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.detector = LoopDetector(config, clock=clock)
 
     def track_tool_call(self, name: str, arguments: object) -> tuple[bool, str | None, int]:
-        """Whether this call must not run, what the model is to read (None: nothing), and how often it has come.
+        """Check a call: returns whether it is blocked, the text for the model (None: no text), and a count.
 
-        `arguments` are JSON text or a mapping; TypeError for anything else. With a reason but not blocked, the call
-        runs, and the reason goes behind its result; blocked, the reason goes in place of it. The count is of equal
-        calls in a row with this one, or, where something is found, in the unit of what was found.
+        `arguments` are JSON text or a mapping; TypeError for anything else. If the call is blocked, the text replaces
+        its result; if not, the call runs, and the text follows its result. The count is the number of equal calls in a
+        row, this one included, or, if something is found, it is in the unit of what was found.
         """
         call = ToolCall("", name, arguments)
         count = self.detector.repeats(call)
@@ -33,6 +34,6 @@ class ToolCallTracker:
         return found.withholds, found.message or None, found.count
 
     def record_result(self, result: object, *, is_error: bool | None = None) -> str | None:
-        """Note what the last call has brought (see `LoopDetector.record`): a reason to go behind it, or None."""
+        """Record the result of the last call (see `LoopDetector.record`); returns a text to append to it, or None."""
         found = self.detector.record(result, is_error=is_error)
         return found.message or None if found else None

@@ -1,19 +1,22 @@
-"""The values of Python programs as the JSON that detectors read: arguments, and results of any type."""
+"""Python values as the JSON that detectors read: arguments, results of any type, and results with a text appended."""
 
 import json
 from collections.abc import Mapping
 from reprlib import repr as short_repr
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
+from callfuse.model import MARKER
 from callfuse.wire.jsontext import loads
+
+_KEY: Final = MARKER.strip("[]")
 
 
 def arguments_text(tool: str, arguments: object) -> str:
-    """Arguments as JSON text. Text stays as the model wrote it, JSON or not; TypeError for what is no mapping either.
+    """Write a call's arguments as JSON text: a mapping, or text, which stays as it is, JSON or not.
 
-    Values that JSON does not know count by their `repr`.
+    Values that JSON does not know are written as their `repr`. TypeError for any other type.
     """
     if isinstance(arguments, str):
         return arguments
@@ -26,7 +29,7 @@ def arguments_text(tool: str, arguments: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Any value as JSON text; what JSON does not know stands there by its `repr`."""
+    """Write any value as JSON text; what JSON does not know is written as its `repr`."""
     try:
         return orjson.dumps(value, default=repr).decode()
     except TypeError:  # wide integers, lone surrogates, keys that are no text, values that hold themselves
@@ -38,10 +41,23 @@ def json_text(value: object) -> str:
 
 
 def shown(content: object) -> str:
-    """A result as text for a model: text as it is, all else as JSON."""
+    """Write a result as text for a model: text as it is, anything else as JSON."""
     return content if isinstance(content, str) else json_text(content)
 
 
 def plain(content: object) -> Any:
-    """A result of any type as text or as a JSON value."""
+    """Convert a result of any type to text or to a JSON value."""
     return content if isinstance(content, str) else loads(json_text(content))
+
+
+def append_text(result: Any, text: str) -> Any:
+    """Append a text of callfuse's to a tool's result, in a copy that keeps the result's shape if it can.
+
+    Text: after a blank line. A mapping: under the key `callfuse`. A list of content parts (objects with a `type`): as
+    one more part. None and empty text: the text alone. Anything else becomes text: its JSON, then the text.
+    """
+    if isinstance(result, Mapping):
+        return {**result, _KEY: text}
+    if isinstance(result, list) and result and all(isinstance(part, dict) and "type" in part for part in result):
+        return [*result, {"type": "text", "text": text}]
+    return text if result is None or result == "" else f"{shown(result)}\n\n{text}"

@@ -3,7 +3,8 @@
 Built by dialects (from requests and responses) and by the ledger; read by detectors and policy.
 """
 
-from callfuse.model.calls import ANY_TOOL, MARKER, Delivery, PastCall, Result, ToolCall
+from callfuse.harness import MARKER
+from callfuse.model.calls import ANY_TOOL, Delivery, PastCall, Result, ToolCall
 from callfuse.model.finding import Finding, Kind
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.timeline import MIN_WINDOW_CALLS, Timeline

@@ -8,9 +8,6 @@ from callfuse.model.outcomes import Outcome, OutcomeKind, failed, outcome_of
 from callfuse.model.signature import Signature, canonical_value, signature_of
 from callfuse.wire.jsontext import dumps
 
-MARKER: Final = "[callfuse]"
-"""Every text that callfuse writes into a conversation begins with this, and is recognised by it."""
-
 ANY_TOOL: Final = "*"
 """Some tool or other, where it does not matter which."""
 

@@ -1,4 +1,9 @@
-"""Recorded runs, judged again: what would have fired on them under some settings.
+"""Recorded runs: read them from files, judge them again under some settings, report and tune.
 
-Files enter; runs, tallies and reports leave. One run is in memory at a time, and whatever is kept of many is bounded.
+files, formats, joining   from files to runs
+judging, replay           what would have fired, and figures by source and rule
+report_*                  as a table at the terminal, as JSON and CSV, as an HTML page
+tuning, conformal         settings that act on at most a given share of successful runs
+
+One run is in memory at a time, and what is kept of many is bounded.
 """

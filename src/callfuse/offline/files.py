@@ -1,7 +1,8 @@
-"""Files of recorded runs, cut into records: JSON Lines, a JSON array of records, or objects one after the other.
+"""Read recorded runs from files: JSON Lines, a JSON array of records, or objects one after the other.
 
-A stream of bytes enters; pieces, each a JSON value with its text and line, and faults leave. Whatever the size of the
-file, no more than one piece is held, and none longer than `MAX_PIECE`. What is compressed is known by its first bytes.
+`Reading` takes file names and yields runs and faults. `pieces` cuts a stream of bytes into records. Whatever the size
+of the file, it holds no more than one record, and none longer than `MAX_PIECE`. Compressed files (gzip, xz) are
+recognised by their first bytes.
 """
 
 import gzip
@@ -10,32 +11,112 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
+from callfuse.offline.formats import FORMATS, format_of
 from callfuse.offline.formats.messages import is_message
-from callfuse.offline.run import Fault, kind_of
+from callfuse.offline.joining import LIMIT_BYTES, Joining, beginnings, run_of
+from callfuse.offline.runs import BadRecord, Conversation, Fault, Run, kind_of
 from callfuse.wire import BOM
 from callfuse.wire.json_array import JSON_ARRAY
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 STDIN: Final = "-"
 MAX_PIECE: Final = 64 * 2**20
-"""Bytes of one line, or one element of an array: a run of a thousand calls with results of 64 KB."""
+"""Bytes of one line, or of one element of an array: a run of a thousand calls with results of 64 KB."""
 
 _TOO_LONG: Final = f"is a record of more than {MAX_PIECE >> 20} MiB"
-_GLANCE: Final = 2**18
-"""Bytes of a first line that show what the file is."""
+_FIRST_LINE: Final = 2**18
+"""Bytes of the first line that are read to tell what the file is."""
 _CHUNK: Final = 2**18
 _XZ: Final = b"\xfd7zXZ\x00"
 _GZIP: Final = b"\x1f\x8b"
 _LISTS: Final = re.compile(rb"\s*\[\s*\[")
+_FOREIGN: Final = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+"""What readers raise for JSON of a shape that they do not know."""
+
+
+class Reading:
+    """The runs of some files, one at a time and in the order of the files. Iterate it once.
+
+    `names` are paths; `-` is standard input. `source` is the source of all runs; if empty, each run's is what the
+    record says, or else the name of the file. `limit_bytes` is how much JSON of unfinished conversations is kept
+    (see `offline/joining.py`). What cannot be read becomes a `Fault` among the runs; nothing is raised.
+    """
+
+    def __init__(self, names: Sequence[str], *, source: str = "", limit_bytes: int = LIMIT_BYTES) -> None:
+        self._names = names
+        self._source = source
+        self._limit = limit_bytes
+        self._raw: BinaryIO | None = None
+        self._before = 0
+        self.records = 0
+        """Records that could be read."""
+
+    @property
+    def position(self) -> int:
+        """Bytes of the files read so far, compressed as they are, all files together; standard input counts 0."""
+        return self._before + (self._raw.tell() if self._raw is not None else 0)
+
+    def __iter__(self) -> Iterator[Run | Fault]:
+        for name in self._names:
+            try:
+                raw = open_raw(name)
+            except OSError as error:
+                yield Fault(name, 0, f"cannot be opened: {error.strerror or error}")
+                continue
+            with nullcontext(raw) if name == STDIN else raw:
+                self._raw = None if name == STDIN else raw
+                yield from self._file(name, raw)
+                self._before, self._raw = self.position, None
+
+    def _file(self, name: str, raw: BinaryIO) -> Iterator[Run | Fault]:
+        joining = Joining(self._limit)
+        for piece in pieces(name, raw):
+            if isinstance(piece, Fault):
+                yield piece
+                continue
+            try:
+                yield from self._record(name, piece, joining)
+            except BadRecord as error:
+                yield Fault(name, piece.line, str(error))
+        yield from joining.rest()
+
+    def _record(self, name: str, piece: "Piece", joining: Joining) -> Iterator[Run | Fault]:
+        """Read a record and yield the runs that are now complete; raises BadRecord."""
+        format_ = format_of(piece.value)
+        if format_ is None:
+            known = ", ".join(one.name for one in FORMATS)
+            raise BadRecord(f"is {kind_of(piece.value)}, which is none of the known formats ({known})")
+        place = f"{name}:{piece.line}"
+        file = PurePath(name).name.partition(".")[0] or name
+        try:
+            for one in format_.read(piece.value, piece.text):
+                if isinstance(one, BadRecord):
+                    yield Fault(name, piece.line, str(one))
+                    continue
+                run = run_of(one) if isinstance(one, Conversation) else one
+                run = replace(run, id=run.id or place, source=self._source or run.source or file)
+                self.records += 1
+                if isinstance(one, Conversation):
+                    # A verdict makes a record a run of its own, named or not.
+                    session = one.label.session or (f"{place}/{self.records}" if run.success is not None else "")
+                    yield from joining.take(run, beginnings(run, one.request, session), len(one.request.body))
+                else:
+                    yield run
+        except BadRecord:
+            raise
+        except _FOREIGN as error:
+            raise BadRecord(f"cannot be read as {format_.name}: {type(error).__name__}: {error}") from error
 
 
 class Piece(NamedTuple):
-    """A record's value, the JSON text that it was read from, and its line."""
+    """The value of a record, the JSON text that it was read from, and its line in the file, from 1."""
 
     value: Any
     text: bytes
@@ -43,12 +124,12 @@ class Piece(NamedTuple):
 
 
 def open_raw(name: str) -> BinaryIO:
-    """The bytes of a file as it stands, `-` for standard input; OSError."""
+    """Open a file as bytes, compressed as they are; `-` is standard input. Raises OSError."""
     return sys.stdin.buffer if name == STDIN else Path(name).open("rb")
 
 
-def _plain(raw: BinaryIO) -> BinaryIO:
-    """The bytes of a file without its compression."""
+def _decompress(raw: BinaryIO) -> BinaryIO:
+    """Wrap a stream of a gzip or xz file so that it reads decompressed; any other stream is buffered only."""
     stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, raw))
     begin = stream.peek(len(_XZ))
     if begin.startswith(_XZ):
@@ -59,20 +140,20 @@ def _plain(raw: BinaryIO) -> BinaryIO:
 
 
 def pieces(name: str, raw: BinaryIO) -> Iterator[Piece | Fault]:
-    """The records of a file, compressed or not, and what could not be read."""
+    """Yield the records of a file, compressed or not, and a fault for each that could not be read."""
     try:
-        yield from _pieces(name, _plain(raw))
+        yield from _pieces(name, _decompress(raw))
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         yield Fault(name, 0, f"cannot be read to its end: {error}")
 
 
 def _pieces(name: str, stream: BinaryIO) -> Iterator[Piece | Fault]:
     number = 1
-    first = stream.readline(_GLANCE).removeprefix(BOM)
+    first = stream.readline(_FIRST_LINE).removeprefix(BOM)
     while first and not first.strip():
-        first = stream.readline(_GLANCE)
+        first = stream.readline(_FIRST_LINE)
         number += 1
-    if len(first) >= _GLANCE and _begins_array(first):
+    if len(first) >= _FIRST_LINE and _begins_array(first):
         yield from _document(name, first, stream, number)
         return
     first += b"" if first.endswith(b"\n") else stream.readline(MAX_PIECE + 1 - len(first))
@@ -84,7 +165,7 @@ def _pieces(name: str, stream: BinaryIO) -> Iterator[Piece | Fault]:
 
 
 def _begins_array(text: bytes) -> bool:
-    """Whether a long line begins an array of records, which need not be read whole."""
+    """Whether a long line begins an array of records, which can be read one by one."""
     try:
         found = [JSON_ARRAY.payload(frame) for frame in JSON_ARRAY.framer().feed(text)]
     except NotJSON:
@@ -93,7 +174,7 @@ def _begins_array(text: bytes) -> bool:
 
 
 def _is_lines(first: bytes, second: bytes) -> bool:
-    """Whether these are lines of JSON: not where a value goes on in the next line."""
+    """Whether each of the first two lines is a JSON value by itself."""
     begin = first.strip()[:1]
     if begin not in (b"[", b"{") or (not second and _is_json(first)):
         return True
@@ -109,7 +190,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream; of a long one as much as shows that it is too long."""
+    """Yield the lines of a stream; a line longer than `MAX_PIECE` is cut just beyond that."""
     while line := stream.readline(MAX_PIECE + 1):
         yield line
         while len(line) > MAX_PIECE and not line.endswith(b"\n"):
@@ -132,7 +213,7 @@ def _lines(name: str, lines: Iterator[bytes], number: int) -> Iterator[Piece | F
 
 
 def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Piece | Fault]:
-    """Records that go over several lines, or stand in one array."""
+    """Yield records that span several lines, or the elements of one array."""
     if _LISTS.match(begin):
         yield from _whole(name, begin, stream, line)
         return
@@ -169,7 +250,7 @@ def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[
 
 
 def _whole(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Piece | Fault]:
-    """A file that is one value."""
+    """Read a file that is one JSON value."""
     text = begin + stream.read(max(0, MAX_PIECE - len(begin)))
     if stream.read(1):
         yield Fault(name, line, f"{_TOO_LONG}: give each run a line of its own")
@@ -181,7 +262,7 @@ def _whole(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Pie
 
 
 def _records(name: str, piece: Piece) -> Iterator[Piece | Fault]:
-    """The records of a value: itself, or the elements of a list that is not a run's messages."""
+    """Yield the records in a value: itself, or the elements of a list that is not a list of messages."""
     value = piece.value
     if isinstance(value, dict) or (isinstance(value, list) and (not value or is_message(value[0]))):
         yield piece

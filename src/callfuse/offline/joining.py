@@ -1,12 +1,12 @@
-"""Records of one conversation as one run: each request repeats the history, and its calls are to count once.
+"""Join the records of one conversation into one run: each request repeats the history, and each call must count once.
 
-A conversation takes the place of an earlier one that it continues: the same session where there is one, the same
-system prompt and first user message, and all calls of the earlier one, by ids and arguments, before its own. One whose
-calls all stand in another already is left out. Anything else is a run of its own: so is what comes after a client has
+A conversation replaces an earlier one that it continues: the same session if it has one, the same system prompt and
+first user message, and all calls of the earlier one, by ids and arguments, before its own. A conversation whose calls
+are all in another one already is left out. Anything else is a run of its own, also what follows after a client has
 compacted its history, and a branch.
 
-What is not yet known to be over is kept, up to `limit_bytes` of JSON; beyond that the one that has waited longest
-counts as it is. Should it be continued after all, its calls count again.
+Conversations that may still be continued are kept, up to `limit_bytes` of JSON; beyond that the oldest is taken as
+complete. If it is continued after all, its calls count again.
 """
 
 from collections import OrderedDict
@@ -18,15 +18,15 @@ from typing import Final
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, PastCall, Round
-from callfuse.offline.formats.format import Conversation
-from callfuse.offline.run import Run
+from callfuse.offline.runs import Conversation, Run
 
 LIMIT_BYTES: Final = 64 * 2**20
+"""JSON of unfinished conversations."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A run that may go on: the digests of all its beginnings, and the size of its record."""
+    """A run that may be continued: the digests of all its beginnings, and the size of its record in bytes."""
 
     run: Run
     beginnings: list[bytes]
@@ -34,24 +34,23 @@ class _Open:
 
 
 class Joining:
-    """Takes conversations as they come, gives runs as they are over."""
+    """Takes conversations in the order of the records, and yields runs once they are complete."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit = limit_bytes
         self._size = 0
         self._open: OrderedDict[bytes, _Open] = OrderedDict()
         self._whole: dict[bytes, bytes] = {}
-        """Of each beginning the whole that it is of."""
+        """The digest of the whole conversation for each beginning of it."""
 
     def take(self, run: Run, parts: list[bytes], size: int) -> Iterator[Run]:
-        """Note a run as far as it is known, with its beginnings and the size of its request; the runs that have no more
-        room leave."""
+        """Keep a run with the digests of its beginnings and the size of its request; yield runs that no longer fit."""
         whole = parts[-1]
         if self._whole.get(whole, whole) != whole:
             return
         earlier = next((one for one in reversed(parts) if one in self._whole), None)
         if earlier is not None and self._whole[earlier] == earlier:
-            run = run.continuing(self._remove(earlier))
+            run = run.after(self._remove(earlier))
         self._open[whole] = _Open(run, parts, size)
         self._whole |= dict.fromkeys(parts, whole)
         self._size += size
@@ -59,7 +58,7 @@ class Joining:
             yield self._remove(next(iter(self._open)))
 
     def rest(self) -> Iterator[Run]:
-        """All that are left."""
+        """Yield all runs that are left."""
         while self._open:
             yield self._remove(next(iter(self._open)))
 
@@ -73,7 +72,7 @@ class Joining:
 
 
 def run_of(conversation: Conversation) -> Run:
-    """The run that a conversation is as it stands."""
+    """Make a run of a conversation."""
     label, request, answer = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
     for round_ in request.rounds():  # newest first
@@ -89,7 +88,7 @@ def run_of(conversation: Conversation) -> Run:
 
 
 def beginnings(run: Run, request: Request, session: str) -> list[bytes]:
-    """Digests of a conversation before its first round, after it, and so on to its end."""
+    """Digests of a conversation before its first round, after the first round, and so on to its end."""
     digest = digest_of((session.encode("utf-8", "replace"), *request.opening()))
     digests = [digest]
     for rounds in run.turns:

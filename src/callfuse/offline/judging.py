@@ -11,7 +11,7 @@ from callfuse.detect import can_fire
 from callfuse.detect.same_error import may_have_failed
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding, Kind, PastCall, Round, Timeline
-from callfuse.offline.run import Run
+from callfuse.offline.runs import Run
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings

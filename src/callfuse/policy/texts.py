@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from callfuse.model import MARKER, Finding, ToolCall
+from callfuse.harness import MARKER
+from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.policy import explain
 from callfuse.policy.ladder import Verdict

@@ -1,6 +1,6 @@
-"""Where a store is: the URL of a setting goes in, an address comes out that says nothing of credentials when shown.
+"""Read the URL of a store into an address that shows no credentials in logs.
 
-`memory://` is this process's own memory, all else Redis or Valkey, which speak the same protocol.
+`memory://` is this process's own memory; all other URLs are of Redis or Valkey, which speak the same protocol.
 """
 
 import re
@@ -23,14 +23,14 @@ SCHEMES: Final = {
     "valkey+cluster": "redis",
     "valkeys+cluster": "rediss",
 }
-"""What a URL may begin with, and what redis-py calls it. An `s` is TLS."""
+"""The schemes of URLs, and what redis-py calls each. An `s` is TLS."""
 RIGHT_STORE: Final = (
     "use memory://, or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss:// (TLS), redis+cluster:// or "
     "unix:///PATH, as in redis://localhost:6379/0"
 )
 
 _OURS: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "retry"})
-"""Options of redis-py of which any other value would break what is read and written."""
+"""Options of redis-py that callfuse sets; another value would break what is read and written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,23 @@ class Address:
     cluster: bool
     shown: str
     secrets: tuple[str, ...]
-    """What no text may hold."""
+    """Passwords, as they are and unquoted, the longest first."""
 
     def without_secrets(self, text: str) -> str:
-        """A text of a server's, some of which quote what they were sent."""
+        """Mask the secrets in an error of a server, which may quote what it was sent."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
 
 
-def checked(value: str) -> str:
-    """The URL of a store, as it was given. Raises ValueError with what would be right."""
+def check_store_url(value: str) -> str:
+    """Check the URL of a store, and return it. ValueError says what would be right."""
     address_of(value)
     return value
 
 
 def address_of(value: str) -> Address | None:
-    """The address that a URL stands for; None for memory. Raises ValueError with what would be right."""
+    """Read the URL of a store; None for memory. ValueError says what would be right."""
     scheme, mark, rest = value.partition("://")
     scheme = scheme.lower()
     if not mark or scheme not in SCHEMES:
@@ -76,7 +76,7 @@ def address_of(value: str) -> Address | None:
             raise ValueError("name the socket's file, as in unix:///run/redis.sock")
         shown = f"unix://{parts.path}"
     else:
-        shown = f"{scheme}://{_place(parts, cluster=cluster)}"
+        shown = f"{scheme}://{_host_and_database(parts, cluster=cluster)}"
     options = parse_qsl(parts.query)
     if wrong := next((name for name, _ in options if name in _OURS), None):
         raise ValueError(f"leave out the option {wrong}, which callfuse sets itself")
@@ -98,8 +98,8 @@ def _parts(value: str) -> SplitResult:
     return parts
 
 
-def _place(parts: SplitResult, *, cluster: bool) -> str:
-    """Host, port and database."""
+def _host_and_database(parts: SplitResult, *, cluster: bool) -> str:
+    """Host, port and database for logs; ValueError if one is wrong."""
     if not parts.hostname:
         raise ValueError(f"it names no host; {RIGHT_STORE}")
     if not re.fullmatch(r"(/\d*)?", parts.path, re.ASCII):

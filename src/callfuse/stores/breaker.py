@@ -1,9 +1,9 @@
-"""A circuit breaker: failures go in, whether the other side may be asked comes out. It waits for nothing.
+"""A circuit breaker: takes failures, and says whether the server may be asked. It does no IO and does not wait.
 
-    closed --failed--> open, for a pause --is_due, once a pause--> (a probe) --close--> closed
+    closed --record_failure--> open, for a pause --is_due, once a pause--> (a probe) --close--> closed
 
-While it is open, nobody asks but one probe at the end of each pause. Each pause is twice as long as the one before, up
-to a limit; a circuit that has been closed for that long begins anew with the shortest.
+While it is open, only one probe at the end of each pause asks the server. Each pause is twice as long as the one
+before, up to a limit; after a circuit has been closed for that long, the next pause is the shortest again.
 """
 
 import math
@@ -24,8 +24,8 @@ class Breaker:
         self._due_at = 0.0
         self.closed = True
 
-    def failed(self) -> bool:
-        """The other side has failed; whether that has opened the circuit."""
+    def record_failure(self) -> bool:
+        """Note a failure of the server. Returns whether that has opened the circuit."""
         if not self.closed:
             return False
         now = self._clock()
@@ -36,7 +36,7 @@ class Breaker:
         return True
 
     def is_due(self) -> bool:
-        """Whether a probe is to be made; asked again, it is not, for another pause."""
+        """Whether a probe is due; True once at the end of each pause."""
         now = self._clock()
         if self.closed or now < self._due_at:
             return False
@@ -44,7 +44,7 @@ class Breaker:
         return True
 
     def close(self) -> None:
-        """The other side has answered a probe."""
+        """Close the circuit: the server has answered a probe."""
         self._closed_at = self._clock()
         self.closed = True
 

@@ -1,9 +1,9 @@
-"""The ledger of several processes: in a Redis or Valkey, one round trip to read and one to write an exchange.
+"""The ledger of several processes, in a Redis or Valkey: one round trip to read and one to write an exchange.
 
-Beside it stands this process's own memory, which has whatever was last read or written here. When the server fails, or
-does not answer in time, a circuit opens: exchanges go on from the requests' histories and that memory, and none of them
-touches the network, until a probe in the background has been answered. Then the server's word counts again. It is told
-first what sessions have set meanwhile. Of what it does not have, that memory still knows: it may have been emptied.
+This process's own memory keeps whatever was last read or written here. When the server fails, or does not answer in
+time, a circuit opens: exchanges go on from the requests' histories and that memory, and none of them touches the
+network, until the server has answered a probe in the background. It then first gets what sessions have set meanwhile,
+and its values count again. Values that it does not have, as after a flush, are taken from memory.
 
 Keys begin with `callfuse:{CREDENTIAL}:`, the hash of the client's credential: in a Cluster all that an exchange reads
 and writes is on one node, and clients are spread over the nodes.
@@ -12,10 +12,10 @@ and writes is on one node, and clients are spread over the nodes.
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
+from callfuse.boundary import Boundary
 from callfuse.conversations.identity import DIGEST_SIZE, Lane
 from callfuse.conversations.ledger import LaneState, MemoryLedger, SessionKey, SessionState
 from callfuse.observe import log
@@ -95,7 +95,7 @@ class RedisLedger:
         found = await self._ask("read", READ, keys, (lane.session, self._ttl_ms))
         if found is None:
             return await self._local.read(lane, now)
-        there = self._understood(values.lane_state, found[0])
+        there = self._decode(values.lane_state, found[0])
         if there is not None:
             await self._local.write({lane: there}, now)
         here, known = await self._local.read(lane, now)
@@ -103,7 +103,7 @@ class RedisLedger:
         if there is None and state.session:  # the server was not asked for this one
             return state, known
         session = lane.credential, state.session or lane.session
-        kept = self._understood(values.session_state, found[1])
+        kept = self._decode(values.session_state, found[1])
         if kept is not None:
             await self._local.write_session(session, kept, now)
             return state, kept
@@ -115,7 +115,7 @@ class RedisLedger:
         """Keep the states of lanes."""
         await self._local.write(lanes, now)
         found = {lane_key(lane): values.lane_value(state) for lane, state in lanes.items()}
-        await self._ask("write", WRITE, *self._written(found))
+        await self._ask("write", WRITE, *self._arguments(found))
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
         """Keep what a session has set."""
@@ -144,13 +144,13 @@ class RedisLedger:
             del self._unsent[next(iter(self._unsent))]
 
     def _of_session(self, session: SessionKey, state: SessionState) -> tuple[list[str], list[bytes | int]]:
-        return self._written({session_key(session): values.session_value(state)})
+        return self._arguments({session_key(session): values.session_value(state)})
 
-    def _written(self, found: Mapping[str, bytes]) -> tuple[list[str], list[bytes | int]]:
+    def _arguments(self, found: Mapping[str, bytes]) -> tuple[list[str], list[bytes | int]]:
         return [*found], [self._ttl_ms, *found.values()]
 
-    def _understood(self, read: Callable[[bytes], Kept], value: bytes | None) -> Kept | None:
-        """A value as it was kept; None where there is none, or none that can be read."""
+    def _decode(self, read: Callable[[bytes], Kept], value: bytes | None) -> Kept | None:
+        """Decode a value; None if there is none, or if it cannot be read."""
         if value is None:
             return None
         try:
@@ -162,26 +162,26 @@ class RedisLedger:
     async def _ask(
         self, operation: str, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]
     ) -> Any:
-        """What the server answers; None where it does not, or is not asked."""
+        """Run a script; None if the server does not answer, or is not asked because the circuit is open."""
         loop = self._running_loop()
         if loop is None:
             return None
-        server = self._servers.get(loop) or self._opened(loop)
+        server = self._servers.get(loop) or self._open(loop)
         if self._unsent or not self._breaker.closed:
             self._probe_if_due(server)
         if not self._breaker.closed:
             self._counts.add("store_skipped", operation)
             return None
         began = loop.time()
-        try:
+        with Boundary() as boundary:  # whatever the client library raises, the exchange goes on
             async with asyncio.timeout(self._timeout_s):
                 return await server.run(script, keys, arguments)
-        except Exception as error:  # noqa: BLE001 - whatever the client library raises, the exchange goes on
-            self._counts.add("store_errors", operation)
-            # A timeout that comes late says that this process was busy, and nothing of the server.
-            if not (type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s):
-                self._failed(error, server, loop)
-            return None
+        self._counts.add("store_errors", operation)
+        # A timeout that comes late says that this process was busy, and nothing of the server.
+        error = boundary.error
+        if error and not (type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s):
+            self._take_failure(error, server, loop)
+        return None
 
     def _running_loop(self) -> asyncio.AbstractEventLoop | None:
         """asyncio's; None under another library."""
@@ -192,16 +192,16 @@ class RedisLedger:
                 log.store_without_asyncio(self._address.shown)
             return None
 
-    def _opened(self, loop: asyncio.AbstractEventLoop) -> Server:
-        """Connections for this loop. Threads may have a loop each; those that are closed took theirs along."""
+    def _open(self, loop: asyncio.AbstractEventLoop) -> Server:
+        """Make a server for this loop, and forget those of closed loops: threads may have a loop each."""
         for other in list(self._servers):
             if other.is_closed():
                 self._servers.pop(other, None)
         self._servers[loop] = server = Server(self._address)
         return server
 
-    def _failed(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
-        if server is self._servers.get(loop) and self._breaker.failed():
+    def _take_failure(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        if server is self._servers.get(loop) and self._breaker.record_failure():
             log.store_down(self._address.shown, self._why(error))
             del self._servers[loop]
             closing = asyncio.create_task(self._close(server))
@@ -214,7 +214,7 @@ class RedisLedger:
         return f"{type(error).__name__}: {self._address.without_secrets(str(error))}"
 
     def _probe_if_due(self, server: Server) -> None:
-        """Where the circuit is open, at the end of a pause; where it is closed, at once. One at a time."""
+        """Start a probe unless one is running: at the end of a pause if the circuit is open, else at once."""
         before = self._probing
         if before is not None and not before.done() and not before.get_loop().is_closed():
             return
@@ -222,8 +222,8 @@ class RedisLedger:
             self._probing = asyncio.create_task(self._probe(server))
 
     async def _probe(self, server: Server) -> None:
-        """See whether the server does what it is for, and tell it what sessions have set that it does not have."""
-        try:
+        """Check that the server can write, send it what sessions have set meanwhile, and close the circuit."""
+        with Boundary() as boundary:
             async with asyncio.timeout(max(PROBE_S, self._timeout_s)):
                 await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, b""])
                 while self._unsent:
@@ -231,28 +231,28 @@ class RedisLedger:
                     await server.run(WRITE, *self._of_session(session, state))
                     if self._unsent.get(session) is state:
                         del self._unsent[session]
-        except Exception as error:  # noqa: BLE001 - as before
+        if boundary.error is not None:
             self._counts.add("store_errors", "probe")
-            self._failed(error, server, asyncio.get_running_loop())
+            self._take_failure(boundary.error, server, asyncio.get_running_loop())
             return
         if not self._breaker.closed:
             self._breaker.close()
             log.store_up(self._address.shown)
 
     async def _close(self, server: Server) -> None:
-        with suppress(Exception):  # it is gone all the same
+        with Boundary():  # it is gone all the same
             async with asyncio.timeout(FAREWELL_S):
                 await server.aclose()
 
 
 def lane_key(lane: Lane) -> str:
-    """Where a lane is kept."""
+    """The key of a lane."""
     names = (lane.session, lane.source, lane.agent, lane.fingerprint.hex())
     digest = blake2b("\n".join(names).encode(), digest_size=DIGEST_SIZE).hexdigest()
     return f"{PREFIX}{{{lane.credential.hex()}}}:lane:{digest}"
 
 
 def session_key(session: SessionKey) -> str:
-    """Where it is kept what a session has set. Its name is plain text (`conversations/identity.py`)."""
+    """The key of what a session has set. Its name is plain text (`conversations/identity.py`)."""
     credential, name = session
     return f"{PREFIX}{{{credential.hex()}}}:session:{name}"

@@ -1,7 +1,7 @@
-"""A Redis, Valkey or Cluster as a place where scripts run: the only module that knows redis-py.
+"""Run scripts on a Redis, Valkey or Cluster: the only module that knows redis-py.
 
-A server belongs to the event loop in which it is first asked. It connects when it is asked; what fails is for the
-breaker.
+A server belongs to the event loop in which it first runs a script. It connects when a script runs, and raises what
+fails: the ledger's circuit breaker decides what follows.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import NoScriptError
 
+from callfuse.boundary import Boundary
 from callfuse.errors import ConfigError
 from callfuse.stores.address import Address
 
@@ -49,21 +50,21 @@ class Server:
         }
         self._client: Any
         most = CONNECTIONS
-        try:
+        with Boundary() as boundary:  # redis-py may raise anything: an option may name anything in it
             if address.cluster:
                 self._client = RedisCluster.from_url(address.url, **options)
             else:
                 self._client = Redis.from_url(address.url, **options)
                 self._client.connection_pool.make_connection()  # only this looks at the options; it does no IO
                 most = min(most, self._client.connection_pool.max_connections)
-        except Exception as error:  # noqa: BLE001 - an option may be the name of anything in there
-            why = address.without_secrets(str(error))
-            raise ConfigError(f"store = {address.shown!r}: redis-py does not take this URL: {why}") from None
+        if boundary.error is not None:
+            why = address.without_secrets(str(boundary.error))
+            raise ConfigError(f"store = {address.shown!r}: redis-py does not take this URL: {why}")
         self._free = asyncio.Semaphore(most)
         self._closed = 0
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
-        """What a script answers. Raises what redis-py raises for a server that is down or not willing."""
+        """Run a script and return its answer. Raises what redis-py raises if the server is down or refuses."""
         async with self._free:
             closed = self._closed
             try:

@@ -1,5 +1,6 @@
-"""What is kept as bytes: compact JSON with the version of its shape. Bytes of another version, or of anybody else, are
-`UnreadableError`.
+"""Lanes and sessions as bytes for a store: compact JSON with the version of its shape.
+
+Reading bytes of another version, or of another program, raises `UnreadableError`.
 
 A lane's value begins with the name of its session and a newline, so that a script can find the session without reading
 the rest. Digests are in base64; the turns of the rounds, many of which are the same, stand in a list of their own.
@@ -20,7 +21,7 @@ from callfuse.policy.tiers import Overrides, given
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 VERSION: Final = 4
-"""Goes up with every change of the shapes below."""
+"""Increased with every change of the shapes below."""
 
 _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
 """By their numbers; that a client has dropped a call is not kept, it shows."""
@@ -57,7 +58,7 @@ _SESSION: Final[TypeAdapter[SessionShape]] = TypeAdapter(SessionShape)
 
 
 class UnreadableError(ValueError):
-    """A value that no such version of callfuse has written."""
+    """A value that this version of callfuse has not written."""
 
 
 def lane_value(state: LaneState) -> bytes:

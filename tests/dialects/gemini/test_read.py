@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.base import What
-from callfuse.dialects.gemini.partial_args import UnknownPieceError, built
-from callfuse.dialects.gemini.read import GeminiReader, read_whole
+from callfuse.dialects.gemini.answer import GeminiReader, read_whole
+from callfuse.dialects.gemini.parts import UnknownPieceError, join_pieces
 
 
 def chunk(*parts: dict[str, Any], finish: Any = None, index: int | None = 0) -> dict[str, Any]:
@@ -175,12 +175,12 @@ def test_whole_answers() -> None:
 )
 def test_paths(pieces: list[dict[str, Any]], value: dict[str, Any]) -> None:
     """Names, quoted names and indexes; objects and arrays are made as they are needed."""
-    assert built(None, pieces) == value
+    assert join_pieces(None, pieces) == value
 
 
 def test_pieces_go_into_what_the_call_opened_with() -> None:
     """Arguments may stand in the first part already."""
-    assert built({"a": 1}, [piece("$.b", numberValue=2)]) == {"a": 1, "b": 2}
+    assert join_pieces({"a": 1}, [piece("$.b", numberValue=2)]) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_pieces_go_into_what_the_call_opened_with() -> None:
 def test_unknown_pieces(bad: dict[str, Any]) -> None:
     """What cannot be put together is told, and the call's text is then the pieces as they are."""
     with pytest.raises(UnknownPieceError):
-        built(None, [bad])
+        join_pieces(None, [bad])
     _, calls = told(chunk(call(name="f", partialArgs=[bad])))
     assert calls[0][4]
     assert "jsonPath" in calls[0][3] or "stringValue" in calls[0][3]

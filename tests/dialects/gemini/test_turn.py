@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.base import AskError
-from callfuse.dialects.gemini.turn import turn, turn_of_whole
+from callfuse.dialects.gemini.answer import turn, turn_of_whole
 from tests.dialects.gemini.test_read import call, chunk, piece
 
 

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.base import Continuation
-from callfuse.dialects.openai_responses.mend import mended
-from callfuse.dialects.openai_responses.stored import resumed
-from callfuse.dialects.openai_responses.trail import Trail
+from callfuse.dialects.openai_responses.stored import Trail, repair, resume
 from tests.dialects.openai_responses.wire import Item, function, message, output, reasoning, reply, request, spinning
 from tests.support.meeting import Session, in_session
 
@@ -18,7 +16,7 @@ REFERENCE = "item_reference"
 def later(*items: Item, known: dict[str, bytes] | None = None, **more: Any) -> list[Item]:
     """The input of a request once it is as the vendor can take it."""
     asked = request(*items, **more)
-    found: list[Item] = json.loads(resumed(asked.body, json.loads(asked.body), Continuation(known or {})))["input"]
+    found: list[Item] = json.loads(resume(asked.body, json.loads(asked.body), Continuation(known or {})))["input"]
     return found
 
 
@@ -64,7 +62,7 @@ def test_own_messages_lose_their_ids_whatever_is_known() -> None:
 def test_what_needs_no_change_keeps_its_bytes() -> None:
     """Spaces, escapes and all."""
     body = b'{ "input" : [ {"id":"fc_1","a":1.0} ] , "n": 12345678901234567890 }'
-    assert resumed(body, json.loads(body), Continuation({"other": b""})) == body
+    assert resume(body, json.loads(body), Continuation({"other": b""})) == body
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ def test_what_needs_no_change_keeps_its_bytes() -> None:
 )
 def test_a_chain_goes_on(body: bytes, wanted: bytes | None) -> None:
     """From the last answer that the vendor stored, with results for its open calls put first."""
-    changed = resumed(body, json.loads(body), Continuation({}, "two", (b'{"r":1}',)))
+    changed = resume(body, json.loads(body), Continuation({}, "two", (b'{"r":1}',)))
     if wanted is None:
         assert json.loads(changed)["input"] == [{"r": 1}, {"role": "user", "content": "x"}]
     else:
@@ -100,7 +98,7 @@ def test_a_chain_goes_on(body: bytes, wanted: bytes | None) -> None:
 )
 def test_a_missing_result_is_added(said: str, wanted: list[Item]) -> None:
     """Where the vendor names a call that nobody answers, it gets an answer."""
-    body = mended(b'{"input":[{"a":1}],"x":1.0}', json.dumps({"error": {"message": said}}).encode())
+    body = repair(b'{"input":[{"a":1}],"x":1.0}', json.dumps({"error": {"message": said}}).encode())
     assert body is not None
     assert json.loads(body)["input"] == [*wanted, {"a": 1}]
     assert body.endswith(b',"x":1.0}')
@@ -111,9 +109,9 @@ def test_lone_items_are_put_right() -> None:
     items = [{"type": "reasoning", "id": "rs_1"}, {"type": "message", "id": "msg_1"}]
     body = json.dumps({"input": items}).encode()
     said = "Item 'rs_1' of type 'reasoning' was provided without its required following item."
-    dropped = mended(body, json.dumps({"error": {"message": said}}).encode())
+    dropped = repair(body, json.dumps({"error": {"message": said}}).encode())
     said = "Item 'msg_1' of type 'message' was provided without its required 'reasoning' item: 'rs_0'."
-    bare = mended(body, json.dumps({"error": {"message": said}}).encode())
+    bare = repair(body, json.dumps({"error": {"message": said}}).encode())
     assert dropped is not None
     assert bare is not None
     assert json.loads(dropped)["input"] == items[1:]
@@ -133,7 +131,7 @@ def test_lone_items_are_put_right() -> None:
 )
 def test_other_refusals_stay(body: bytes, error: bytes) -> None:
     """What callfuse has not caused it does not touch."""
-    assert mended(body, error) is None
+    assert repair(body, error) is None
 
 
 def test_a_client_that_names_its_items_by_reference() -> None:

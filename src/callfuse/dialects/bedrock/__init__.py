@@ -8,21 +8,24 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import AskError, Reader, Request, WholeChoice
-from callfuse.dialects.bedrock.read import read_whole
+from callfuse.dialects.bedrock.answer import read_whole, turn_of_whole
 from callfuse.dialects.bedrock.request import ConverseRequest, UnreadStreamError
+from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.message_list import has_messages
+from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
 from callfuse.wire import Format, Payload
-from callfuse.wire.jsontext import dumps, span
+from callfuse.wire.jsontext import dumps
 
 _PATH: Final = re.compile(r"/model/.+/converse(?:-stream)?/?$")
 
 
-class Bedrock:
+class Bedrock(EventDialect):
     """The dialect `bedrock-converse`."""
 
     name: Final = "bedrock-converse"
     backend: Final = "bedrock"
     call_mark: Final = b'"toolUse"'
-    heartbeat: Final = b""
+    heartbeat = b""
 
     def serves(self, path: str) -> bool:
         """Any path that ends so, streamed or not."""
@@ -30,25 +33,11 @@ class Bedrock:
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ConverseRequest | None:
         """The request, if it has messages."""
-        if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
-            return None
-        return ConverseRequest(body, payload, target)
+        return ConverseRequest(body, payload, target) if has_messages(payload) else None
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
         """None that is read."""
         return None
-
-    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """No frame is ever read."""
-        return False
-
-    def is_end(self, frame: bytes) -> bool:
-        """No frame is ever read."""
-        return False
-
-    def choices_of(self, payload: Payload) -> Sequence[int]:
-        """There is one."""
-        return (0,)
 
     def reader(self, *, trace: bool = False) -> Reader:
         """There is none, as no stream is ever taken for readable."""
@@ -60,14 +49,7 @@ class Bedrock:
 
     def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The message of a whole answer, byte for byte."""
-        place = span(body, ("output", "message"))
-        if place is None:
-            raise AskError("message")
-        return body[place[0] : place[1]]
-
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
-        """Server-side tools have run before the answer comes."""
-        return False
+        return turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""
@@ -76,3 +58,11 @@ class Bedrock:
     def error_body(self, status: int, message: str) -> bytes:
         """AWS's error envelope."""
         return dumps({"message": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By blocks of tool use and results among messages, or by an object `output`."""
+        return body_in(value, "messages", _has_tool_blocks) or answer_in(value, "output", dict)
+
+
+def _has_tool_blocks(message: Payload) -> bool:
+    return any("toolUse" in block or "toolResult" in block for block in blocks_of(message))

@@ -3,51 +3,34 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.cohere.read import ChatReader, read_whole
-from callfuse.dialects.cohere.request import ChatRequest
-from callfuse.dialects.cohere.turn import turn, turn_of_whole
-from callfuse.wire import EVENTS, Format, Payload, sse
+from callfuse.dialects.base import WholeChoice
+from callfuse.dialects.cohere.answer import CohereReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.cohere.request import CohereRequest
+from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.message_list import has_messages
+from callfuse.dialects.recorded import Recorded
+from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
 
-class Cohere:
-    """The dialect `cohere-v2`."""
+class Cohere(EventDialect):
+    """The dialect `cohere-v2`. The `[DONE]` behind the end of a stream says nothing more."""
 
     name: Final = "cohere-v2"
     backend: Final = "cohere"
     call_mark: Final = b"tool_calls"
-    heartbeat: Final = b": keep-alive\n\n"
 
     def serves(self, path: str) -> bool:
-        """Any path that ends so."""
+        """Whether the path ends as Cohere's does."""
         return path.rstrip("/").endswith("/v2/chat")
 
-    def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> CohereRequest | None:
         """The request, if it has messages."""
-        if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
-            return None
-        return ChatRequest(body, payload)
+        return CohereRequest(body, payload) if has_messages(payload) else None
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """Server-sent events."""
-        return EVENTS if content_type.startswith(b"text/event-stream") else None
-
-    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Comments."""
-        return payload is None and sse.is_comment(frame)
-
-    def is_end(self, frame: bytes) -> bool:
-        """The end has a payload; the `[DONE]` behind it says nothing more."""
-        return False
-
-    def choices_of(self, payload: Payload) -> Sequence[int]:
-        """There is one."""
-        return (0,)
-
-    def reader(self, *, trace: bool = False) -> ChatReader:
+    def reader(self, *, trace: bool = False) -> CohereReader:
         """The assembly of one streamed answer."""
-        return ChatReader()
+        return CohereReader()
 
     def turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
@@ -55,11 +38,7 @@ class Cohere:
 
     def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body, payload)
-
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
-        """There are no server-side tools that wait."""
-        return False
+        return turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""
@@ -68,3 +47,7 @@ class Cohere:
     def error_body(self, status: int, message: str) -> bytes:
         """Cohere's error envelope."""
         return dumps({"message": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """Nothing: its messages are those of OpenAI chat completions."""
+        return None

@@ -4,39 +4,34 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from callfuse.dialects.base import Block
-from callfuse.dialects.cohere.whole import splice_whole, thin_whole
-from callfuse.dialects.cohere.write import ChatWriter, event
-from callfuse.dialects.openai_chat import request as openai
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer
+from callfuse.dialects.cohere.answer import CohereWriter, event, splice_whole, thin_whole
+from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.wire.jsontext import Edit, dumps
 
 _NONE: Final = {"input_tokens": 0, "output_tokens": 0}
 _NO_TOKENS: Final = {"billed_units": _NONE, "tokens": _NONE}
 
 
-class ChatRequest(openai.ChatRequest):
-    """A parsed body and the bytes it came from."""
+class CohereRequest(ChatRequest):
+    """A Cohere chat that is asked for."""
 
     __slots__ = ()
 
-    def writer(self, *, usage: str) -> ChatWriter:
+    def writer(self, *, usage: str) -> CohereWriter:
         """A writer for the stream that answers this request."""
-        return ChatWriter(structured=self.structured, summed=usage == "sum")
+        return CohereWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
         """An answer that says this text."""
         message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
         return dumps({"id": "callfuse", "finish_reason": "COMPLETE", "message": message, "usage": _NO_TOKENS})
 
-    def aside(self, text: str) -> OwnAnswer:
-        """An answer that no model has made, whole or as events."""
-        if not self.stream:
-            return OwnAnswer(JSON, self.own_answer(text))
+    def _own_stream(self, text: str) -> bytes:
         start = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         begun = event({"id": "callfuse", "type": "message-start", "delta": {"message": start}})
         writer = self.writer(usage="last")
         writer.sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
-        return OwnAnswer(EVENT_STREAM, begun + writer.close({0: Block(text)}))
+        return begun + writer.close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
@@ -46,11 +41,10 @@ class ChatRequest(openai.ChatRequest):
         """Two whole answers as one."""
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
 
-    def _shut(self) -> list[Edit]:
-        """No tool may be called."""
+    def _forbid_calls(self) -> list[Edit]:
         return [Edit(("tool_choice",), b'"NONE"')]
 
-    def _loosened(self) -> list[Edit]:
+    def _loosen_choice(self) -> list[Edit]:
         """`REQUIRED` stays while another tool is open; without a choice the model is free."""
         if self._payload.get("tool_choice") == "REQUIRED" and len(self._payload.get("tools") or ()) < 2:
             return [Edit(("tool_choice",), None)]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.gemini.read import GeminiReader, read_whole
+from callfuse.dialects.gemini.answer import GeminiReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.gemini.request import GeminiRequest
-from callfuse.dialects.gemini.turn import turn, turn_of_whole
+from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
 
@@ -85,3 +85,8 @@ class Gemini:
     def error_body(self, status: int, message: str) -> bytes:
         """Google's error envelope."""
         return dumps({"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By `contents` and their `parts`, or by `candidates`."""
+        body = body_in(value, "contents", lambda content: isinstance(content.get("parts"), list), by_key=True)
+        return body or answer_in(value, "candidates", list)

@@ -1,26 +1,27 @@
-"""Requests of Gemini: the rounds with their results, and changes that leave the rest alone.
+"""Requests of Gemini: the rounds with their results, and changes that leave every other byte alone.
 
 The model, and whether the answer is streamed, stand in the path; how it is streamed, its content type tells.
+Calls and function responses know each other by id where both have one, else by name and order.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskError, Attempt, Block, Manner, Note
 from callfuse.dialects.declared import entries, is_declared, name_of
-from callfuse.dialects.gemini.channel import channel_of
-from callfuse.dialects.gemini.history import OWN_KEY, Contents, keys_of, response_key
-from callfuse.dialects.gemini.names import FUNCTION_RESPONSE, get, key
-from callfuse.dialects.gemini.reasoning import without_thoughts
-from callfuse.dialects.gemini.whole import splice_whole, thin_whole
-from callfuse.dialects.gemini.write import GeminiWriter
-from callfuse.dialects.history import digest_of, result_at, texts
-from callfuse.dialects.parsed import ParsedBody
+from callfuse.dialects.gemini.answer import GeminiWriter
+from callfuse.dialects.gemini.channel import Channel
+from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
+from callfuse.dialects.history import digest_of, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.model import Round
+from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, loads_exact
+
+OWN_KEY: Final = MARKER.strip("[]")
+"""The key of a response object under which callfuse's texts stand."""
 
 _TARGET: Final = re.compile(r"([^/:?]*):(generateContent|streamGenerateContent)(?:\?|\Z)")
 _FORCED: Final = frozenset({"ANY", 2})
@@ -30,15 +31,23 @@ _HOSTED: Final = frozenset({
     "googlesearchretrieval", "parallelaisearch", "retrieval", "urlcontext",
 })  # fmt: skip
 """Tools that Google runs itself, in one spelling. `computerUse` brings functions for the client, and names none."""
+_WRAPPERS: Final = {"result": None, "output": None, "return_value": None, "content": None, "error": True}
+"""Keys under which clients put a result that is no object by itself; Google documents `output` and `error`."""
 
 
-class GeminiRequest(ParsedBody):
+_Response = tuple[int, int, Payload]
+"""A function response: the index of its content, of its part there, and its object. A plain tuple, for there may be
+hundreds in each request."""
+
+
+class GeminiRequest:
     """A parsed body, the bytes it came from, and the path it went to."""
 
     __slots__ = (
         "_contents",
         "_payload",
         "_wants_events",
+        "body",
         "choices",
         "is_array",
         "length",
@@ -51,8 +60,9 @@ class GeminiRequest(ParsedBody):
     continuing: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
-        self.body = self._came = body
-        self._take(payload)
+        self.body = body
+        self._payload = payload
+        self._contents: Sequence[Any] = payload["contents"]
         self.length = len(self._contents)
         where = _TARGET.search(target)
         self.model = where[1] if where else ""
@@ -71,33 +81,98 @@ class GeminiRequest(ParsedBody):
             or get(config, "responseJsonSchema")
         )
 
-    def _take(self, payload: Payload) -> None:
-        self._payload = payload
-        self._contents = Contents(payload["contents"], self._came)
-
-    def drop_parsed(self) -> None:
-        """Let go of the payload."""
-        del self._contents, self._payload
-
     def opening(self) -> Iterator[bytes]:
         """The system instruction and the first user message."""
         system = get(self._payload, "systemInstruction")
         yield from texts(system.get("parts") if isinstance(system, dict) else system)
         for at in range(self.length):
-            if not self._contents.is_model(at) and (parts := self._contents.parts(at)):
+            if not self._is_model(at) and (parts := self._parts(at)):
                 yield from texts(parts)
                 return
 
     def turn(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the last real user message before `end` stands, and its digest."""
         for at in range((self.length if end is None else end) - 1, -1, -1):
-            if self._contents.is_real_user(at):
-                return at, digest_of(texts(self._contents.parts(at)))
+            if self._is_real_user(at):
+                return at, digest_of(texts(self._parts(at)))
         return -1, b""
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first; None for a real user message."""
-        yield from self._contents.rounds()  # not before somebody asks: till then it holds no contents
+        for answer in self._answers():
+            if answer is None:
+                yield None
+                continue
+            at, calls, responses = answer
+            if len(calls) == 1 == len(responses) and (id_ := calls[0].id) and id_ == responses[0][2].get("id"):
+                yield Round(pair(calls, [(id_, _result(responses[0][2]))]), at)  # most rounds: half the cost
+                continue
+            functions = [function for _, _, function in responses]
+            keys, ids = _pairing_keys(calls, functions)
+            yield Round(pair(calls, list(zip(ids, map(_result, functions), strict=True)), keys), at)
+
+    def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
+        """The answers with calls, newest first, each as its position, its calls and the responses behind it; None for a
+        real user message. An answer may stand in several contents in a row: google-genai's chats keep one a chunk."""
+        calls: list[ToolCall] = []
+        responses: list[_Response] = []
+        is_model = [isinstance(one, dict) and one.get("role") == "model" for one in self._contents]
+        for at in range(self.length - 1, -1, -1):
+            if is_model[at]:
+                calls = self._calls(at) + calls if calls else self._calls(at)
+                if at and is_model[at - 1]:
+                    continue
+                if calls:
+                    yield at, calls, responses
+                calls, responses = [], []
+            elif found := self._responses(at):
+                responses = found + responses if responses else found
+            elif self._is_real_user(at):
+                yield None
+                responses = []
+
+    def _parts(self, at: int) -> Sequence[Any]:
+        """The parts of a content; none where it is of no known shape."""
+        content = self._contents[at]
+        parts = content.get("parts") if isinstance(content, dict) else None
+        return parts if isinstance(parts, list) else ()
+
+    def _is_model(self, at: int) -> bool:
+        """Whether the model has said a content."""
+        content = self._contents[at]
+        return isinstance(content, dict) and content.get("role") == "model"
+
+    def _is_real_user(self, at: int) -> bool:
+        """Whether a person has spoken in a content: text beside function responses is a harness's reminder."""
+        parts = self._parts(at)
+        if self._is_model(at) or not parts:
+            return False
+        for part in parts:
+            if get(part, FUNCTION_RESPONSE) is not None:
+                return False
+        return not is_own_or_reminder(parts)
+
+    def _calls(self, at: int) -> list[ToolCall]:
+        """The calls in a content of the model's."""
+        found = []
+        for place, part in enumerate(self._parts(at)):
+            function = get(part, FUNCTION_CALL)
+            if isinstance(function, dict) and (name := function.get("name")):
+                exact = partial(_exact_arguments, self.body, at, place)  # which holds nothing that is parsed
+                arguments = function.get("args")
+                if arguments is None or "partialArgs" in function:
+                    arguments = arguments_of(function)
+                found.append(ToolCall(str(function.get("id") or ""), str(name), arguments, exact=exact))
+        return found
+
+    def _responses(self, at: int) -> list[_Response]:
+        """The function responses in a content of the client's."""
+        found = []
+        for place, part in enumerate(self._parts(at)):
+            function = get(part, FUNCTION_RESPONSE)
+            if isinstance(function, dict):
+                found.append((at, place, function))
+        return found
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name."""
@@ -120,16 +195,16 @@ class GeminiRequest(ParsedBody):
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added, under a key of callfuse's own, to the response object of each named call."""
         found: dict[tuple[str | int, ...], str] = {}
+        answers = {answer[0]: answer for answer in self._answers() if answer} if notes else {}
         for note in notes:
-            calls = self._contents.calls(note.position)
-            listed = self._contents.responses(note.position)
-            keys, ids = keys_of(calls, [response for _, _, response in listed])
+            _, calls, responses = answers.get(note.position, (0, [], []))
+            keys, ids = _pairing_keys(calls, [function for _, _, function in responses])
             at = result_at(calls, ids, note.call, keys)
-            if at is None or not isinstance(listed[at][2].get("response"), dict):
+            if at is None or not isinstance(responses[at][2].get("response"), dict):
                 continue
-            content, place, _ = listed[at]
-            part = self._contents.parts(content)[place]
-            path = ("contents", content, "parts", place, response_key(part), "response", OWN_KEY)
+            content, place, _ = responses[at]
+            response = key(self._parts(content)[place], FUNCTION_RESPONSE)
+            path = ("contents", content, "parts", place, response, "response", OWN_KEY)
             found[path] = f"{found[path]}\n\n{note.text}" if path in found else note.text
         return apply(self.body, [Edit(path, dumps(text)) for path, text in found.items()])
 
@@ -142,29 +217,63 @@ class GeminiRequest(ParsedBody):
         new: list[bytes] = []
         for turn, replies, model in attempts:
             own = model == manner.model
-            new.append(turn if own else apply(turn, without_thoughts(loads(turn)["parts"], (), reader)))
+            new.append(turn if own else apply(turn, remove_thoughts(loads(turn)["parts"], (), reader)))
             parts = []
             for reply in replies:
                 id_ = {"id": reply.call.id} if reply.call.id else {}
                 parts.append({FUNCTION_RESPONSE: id_ | {"name": reply.call.name, "response": {"error": reply.text}}})
             new.append(dumps({"role": "user", "parts": parts}))
         edits = [Edit(("contents", END), b",".join(new))]
-        edits += [self._shut()] if manner.text_only else self._loosened()
+        edits += self._forbid_calls() if manner.text_only else self._loosen_choice()
         for at in range(self.length if manner.model else 0):
-            if self._contents.is_model(at):
-                edits += without_thoughts(self._contents.parts(at), ("contents", at), reader)
+            if self._is_model(at):
+                edits += remove_thoughts(self._parts(at), ("contents", at), reader)
         return apply(self.body, edits)
+
+    def _forbid_calls(self) -> list[Edit]:
+        """The edit by which no function may be called."""
+        outer = key(self._payload, "toolConfig")
+        config = self._payload.get(outer)
+        if not isinstance(config, dict):
+            return [Edit((outer,), b'{"functionCallingConfig":{"mode":"NONE"}}')]
+        return [Edit((outer, key(config, "functionCallingConfig")), b'{"mode":"NONE"}')]
+
+    def _loosen_choice(self) -> list[Edit]:
+        """The edits by which a choice that names one tool becomes `AUTO`; `ANY` stays while another tool is open."""
+        outer = key(self._payload, "toolConfig")
+        config = self._payload.get(outer)
+        choice = get(config, "functionCallingConfig")
+        if not isinstance(choice, dict) or choice.get("mode") not in _FORCED:
+            return []
+        allowed = get(choice, "allowedFunctionNames")
+        if len(set(allowed) if isinstance(allowed, list) and allowed else list(self._tool_names())) > 1:
+            return []
+        path = (outer, key(config, "functionCallingConfig"))
+        edits = [Edit((*path, "mode"), b'"AUTO"')]
+        if allowed is not None:
+            edits.append(Edit((*path, key(choice, "allowedFunctionNames")), None))
+        return edits
 
     def writer(self, *, usage: str) -> GeminiWriter:
         """A writer for the stream that answers this request."""
-        channel = channel_of(is_array=self.is_array)
+        return self._writer(Channel(is_array=self.is_array), usage)
+
+    def _writer(self, channel: Channel | None, usage: str = "last") -> GeminiWriter:
         return GeminiWriter(channel, model=self.model, structured=self.structured, summed=usage == "sum")
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the withheld calls."""
+        return self._writer(None).thin_whole(body, withheld, blocks)
+
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
+        """Two whole answers as one."""
+        return self._writer(None, usage).splice_whole(first, second, foreign=foreign)
 
     def own_answer(self, text: str) -> bytes:
         """An answer that says this text."""
-        return dumps(self._said(text))
+        return dumps(self._own_payload(text))
 
-    def _said(self, text: str) -> Payload:
+    def _own_payload(self, text: str) -> Payload:
         candidate = {"content": {"parts": [{"text": text}], "role": "model"}, "finishReason": "STOP", "index": 0}
         usage = {"promptTokenCount": 0, "candidatesTokenCount": 0, "totalTokenCount": 0}
         head = {"modelVersion": self.model, "responseId": "callfuse"}
@@ -174,49 +283,48 @@ class GeminiRequest(ParsedBody):
         """An answer that no model has made, whole or as the one chunk of a stream."""
         if not self.stream:
             return OwnAnswer(JSON, self.own_answer(text))
-        channel = channel_of(is_array=not self._wants_events)
+        channel = Channel(is_array=not self._wants_events)
         content_type = EVENT_STREAM if self._wants_events else JSON
-        return OwnAnswer(content_type, channel.chunk(self._said(text)) + channel.end())
+        return OwnAnswer(content_type, channel.chunk(self._own_payload(text)) + channel.end())
 
     def typed(self, at: int) -> Typed | None:
         """What a person has typed in a content."""
-        if not self._contents.is_real_user(at):
-            return None
-        return typed(("contents", at), self._contents.parts(at), key="parts")
+        return typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
 
     def own_text(self, at: int) -> str | None:
         """What callfuse says in a content of the model's."""
-        return own_text(self._contents.parts(at)) if self._contents.is_model(at) else None
+        return own_text(self._parts(at)) if self._is_model(at) else None
 
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks, model=self.model)
 
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum", reader=self.model if foreign else None)
+def _exact_arguments(body: bytes, at: int, place: int) -> Any:
+    """A call's arguments with all digits of their integers."""
+    return get(loads_exact(body)["contents"][at]["parts"][place], FUNCTION_CALL).get("args")
 
-    def _shut(self) -> Edit:
-        """No function may be called."""
-        outer = key(self._payload, "toolConfig")
-        config = self._payload.get(outer)
-        if not isinstance(config, dict):
-            return Edit((outer,), b'{"functionCallingConfig":{"mode":"NONE"}}')
-        return Edit((outer, key(config, "functionCallingConfig")), b'{"mode":"NONE"}')
 
-    def _loosened(self) -> list[Edit]:
-        """A choice that names one tool becomes `AUTO`; `ANY` stays while another tool is open."""
-        outer = key(self._payload, "toolConfig")
-        config = self._payload.get(outer)
-        inner = key(config, "functionCallingConfig")
-        choice = get(config, "functionCallingConfig")
-        if not isinstance(choice, dict) or choice.get("mode") not in _FORCED:
-            return []
-        allowed = get(choice, "allowedFunctionNames")
-        if len(set(allowed) if isinstance(allowed, list) and allowed else list(self._tool_names())) > 1:
-            return []
-        path = (outer, inner)
-        edits = [Edit((*path, "mode"), b'"AUTO"')]
-        if allowed is not None:
-            edits.append(Edit((*path, key(choice, "allowedFunctionNames")), None))
-        return edits
+def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tuple[list[str], list[str]]:
+    """What calls and responses know each other by: ids where both have them, else names; empty where by nothing."""
+    known = {call.id for call in calls if call.id}
+    if any(function.get("id") in known for function in functions):
+        return [call.id for call in calls], [str(function.get("id") or "") for function in functions]
+    names = {call.name for call in calls}
+    given = [function.get("name") for function in functions]
+    return [call.name for call in calls], [str(name) if name in names else "" for name in given]
+
+
+def _result(function: Payload) -> Result:
+    """What a function response reports: its object, or what clients wrap into one, and the parts beside it."""
+    content = function.get("response")
+    is_error: bool | None = None
+    if isinstance(content, dict):
+        if OWN_KEY in content:
+            content = {name: value for name, value in content.items() if name != OWN_KEY or not _is_own(value)}
+        if len(content) == 1 and (only := next(iter(content))) in _WRAPPERS:
+            content, is_error = content[only], _WRAPPERS[only]
+    if beside := function.get("parts"):
+        text = content if isinstance(content, str) else dumps(content).decode("utf-8", "replace")
+        content = [text, *beside] if isinstance(beside, list) else [text, beside]
+    return Result(content, is_error)
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(MARKER)

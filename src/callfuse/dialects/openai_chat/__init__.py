@@ -3,43 +3,34 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.openai_chat.read import ChatReader, read_whole
+from callfuse.dialects.base import WholeChoice
+from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.message_list import has_messages
+from callfuse.dialects.openai_chat.answer import ChatReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.openai_chat.request import ChatRequest
-from callfuse.dialects.openai_chat.turn import turn, turn_of_whole
-from callfuse.dialects.openai_chat.write import ChatWriter
-from callfuse.wire import EVENTS, Format, Payload, sse
+from callfuse.dialects.openai_chat.writer import ChatWriter
+from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
 
-class OpenAIChat:
+class OpenAIChat(EventDialect):
     """The dialect `openai-chat`."""
 
     name: Final = "openai-chat"
     backend: Final = "openai"
     call_mark: Final = b"_call"
-    heartbeat: Final = b": keep-alive\n\n"
 
     def serves(self, path: str) -> bool:
-        """Any path that ends so."""
+        """Whether the path ends as OpenAI's does."""
         return path.rstrip("/").endswith("/chat/completions")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
         """The request, if it has messages."""
-        if not isinstance(payload, dict) or not isinstance(payload.get("messages"), list):
-            return None
-        return ChatRequest(body, payload)
-
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """Server-sent events."""
-        return EVENTS if content_type.startswith(b"text/event-stream") else None
-
-    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Comments."""
-        return payload is None and sse.is_comment(frame)
+        return ChatRequest(body, payload) if has_messages(payload) else None
 
     def is_end(self, frame: bytes) -> bool:
-        """`[DONE]`."""
+        """Whether the frame is `[DONE]`."""
         return ChatWriter.is_done(frame)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
@@ -56,11 +47,7 @@ class OpenAIChat:
 
     def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body, payload)
-
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
-        """There are no server-side tools that wait."""
-        return False
+        return turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of each choice."""
@@ -70,3 +57,10 @@ class OpenAIChat:
         """OpenAI's error envelope."""
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By messages that no other dialect has recognised, or by `choices`. It is asked last."""
+        if value == []:
+            return Recorded({"messages": value})
+        body = body_in(value, "messages", lambda message: "role" in message, by_key=True)
+        return body or answer_in(value, "choices", list)

@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.openai_responses.read import ResponsesReader, read_whole
+from callfuse.dialects.openai_responses.answer import ResponsesReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
-from callfuse.dialects.openai_responses.turn import turn, turn_of_whole
+from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import EVENTS, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
+
+_ITEMS: Final = frozenset({*CALLS, *RESULTS, "reasoning", "item_reference", "compaction"})
+"""Types of items by which a history is recognised."""
 
 
 class OpenAIResponses:
@@ -85,3 +89,13 @@ class OpenAIResponses:
         """OpenAI's error envelope."""
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By `input` and the types of its items, or by a list `output`. An input that is a text needs a model beside
+        it; a body with messages is another dialect's."""
+        if isinstance(value, dict) and isinstance(value.get("messages"), list):
+            return None
+        if isinstance(value, dict) and isinstance(value.get("input"), str) and "model" in value:
+            return Recorded(value)
+        body = body_in(value, "input", lambda item: str(item.get("type")) in _ITEMS, by_key=True)
+        return body or answer_in(value, "output", list)

@@ -1,7 +1,6 @@
 """Items of the Responses API: which are calls for the client, what they say, and what answers them.
 
-An item of foreign JSON enters; a call, or the result that stands for its execution, leaves. Items of tools that the
-vendor runs, and calls that a program of the vendor's waits for, are no calls here.
+Calls of tools that the vendor runs, and calls that a program of the vendor's waits for, are no calls here.
 """
 
 from collections.abc import Callable
@@ -13,8 +12,6 @@ from callfuse.wire.jsontext import dumps
 
 OWN_ID: Final = "msg_callfuse_"
 """How the ids of the messages begin that callfuse writes."""
-
-
 OWN_RESPONSE: Final = "resp_callfuse_"
 """How the ids of the responses begin that no model has made."""
 
@@ -52,6 +49,8 @@ CALLS: Final = {
     "computer_call": CallType(("actions", "action"), "computer_call_output", None),
 }
 RESULTS: Final = frozenset(kind.result for kind in CALLS.values())
+_NOT_PLAIN: Final = frozenset({"shell_call_output", "apply_patch_call_output"})
+"""Results that say more than their output."""
 
 
 def is_client_call(item: Any) -> TypeGuard[Payload]:
@@ -72,41 +71,59 @@ def is_result(item: Any) -> TypeGuard[Payload]:
     return isinstance(item, dict) and item.get("type") in RESULTS and item.get("execution") != "server"
 
 
+def is_reasoning(item: Any) -> TypeGuard[Payload]:
+    """Whether an item is the model's reasoning."""
+    return isinstance(item, dict) and item.get("type") == "reasoning"
+
+
 def call_id(item: Payload) -> str:
     """The id that a call and its result share; older clients name a local shell's result by the item's."""
-    return str(item.get("call_id") or (item.get("id") if item.get("type") == "local_shell_call_output" else "") or "")
+    found = item.get("call_id")
+    if not found and item.get("type") == "local_shell_call_output":
+        found = item.get("id")
+    return str(found or "")
 
 
 def name_of(item: Payload) -> str:
     """The tool of a call; a tool without a name goes by the item's type."""
-    return str(item.get("name") or (item["type"] if "name" not in item else ""))
+    return str(item["name"] or "") if "name" in item else str(item["type"])
 
 
 def arguments_of(item: Payload) -> str:
     """The arguments of a call as text; those of built-in tools are objects on the wire."""
-    keys = CALLS[item["type"]].arguments
-    value = next((item[key] for key in keys if item.get(key) is not None), "")
-    return value if isinstance(value, str) else dumps(value).decode()
+    for key in CALLS[item["type"]].arguments:
+        value = item.get(key)
+        if value is not None:
+            return value if isinstance(value, str) else dumps(value).decode()
+    return ""
 
 
 def call_of(item: Payload) -> ToolCall:
     """The call of an item."""
-    namespace = str(item.get("namespace") or "")
-    return ToolCall(call_id(item), name_of(item), arguments_of(item), namespace=namespace, kind=item["type"])
+    namespace = item.get("namespace")
+    return ToolCall(
+        call_id(item),
+        name_of(item),
+        arguments_of(item),
+        namespace=str(namespace) if namespace else "",
+        kind=item["type"],
+    )
 
 
 def result_of(item: Payload) -> Result:
     """What an item reports of a call's execution."""
     output = item.get("output", item.get("tools"))
-    if item["type"] == "shell_call_output" and isinstance(output, list):
-        parts: list[Any] = []
-        for part in output:
-            said = part if isinstance(part, dict) else {}
-            parts += [f"{said.get('stdout') or ''}{said.get('stderr') or ''}", {"outcome": said.get("outcome")}]
-        return Result(parts)
+    if item["type"] not in _NOT_PLAIN:
+        return Result(output)
     if item["type"] == "apply_patch_call_output":
         return Result([output or "", {"status": item.get("status")}], item.get("status") == "failed")
-    return Result(output)
+    if not isinstance(output, list):
+        return Result(output)
+    parts: list[Any] = []
+    for part in output:
+        said = part if isinstance(part, dict) else {}
+        parts += [f"{said.get('stdout') or ''}{said.get('stderr') or ''}", {"outcome": said.get("outcome")}]
+    return Result(parts)
 
 
 def stand_in_for(call: ToolCall, text: str) -> Payload | None:
@@ -122,3 +139,8 @@ def answer_to(call: ToolCall, text: str) -> Payload:
     if kind.answer is None:
         raise KeyError(call.kind)
     return {"type": kind.result, "call_id": call.id} | kind.answer(text)
+
+
+def user_item(content: bytes) -> bytes:
+    """A user's message with this content (JSON text), which stands for an input that is one text."""
+    return b'{"role":"user","content":' + content + b"}"

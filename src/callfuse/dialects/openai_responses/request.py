@@ -1,44 +1,63 @@
-"""Requests of the Responses API: the rounds with their results, and changes that leave the rest alone."""
+"""Requests of the Responses API: the rounds with their results, and changes that leave every other byte alone.
 
-from collections.abc import Iterator, Mapping, Sequence
+The input is a text or a list of items. The items of one response begin behind a result or another speaker's message. In
+a chain, and where items are named by reference, results come without their calls: these are then given by what is known
+of the conversation (`recall`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskError, Attempt, Block, Continuation, Manner, Note, Remembered
-from callfuse.dialects.declared import is_declared
-from callfuse.dialects.history import digest_of, grown, pair, result_at, texts
-from callfuse.dialects.openai_responses import mend
-from callfuse.dialects.openai_responses.input import SPEAKERS, Recall, Run, is_real_user, opening, role_of, runs
+from callfuse.dialects.declared import entries, is_declared, name_of
+from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id, raw_items
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
     OWN_RESPONSE,
+    RESULTS,
     answer_to,
     call_id,
+    call_of,
+    is_client_call,
+    is_reasoning,
+    is_result,
     result_of,
     stand_in_for,
+    user_item,
 )
-from callfuse.dialects.openai_responses.message import OwnMessage, own_id
-from callfuse.dialects.openai_responses.reasoning import is_reasoning, said_otherwise, without_reasoning
-from callfuse.dialects.openai_responses.stored import resumed
-from callfuse.dialects.openai_responses.tools import loaded, tool_names
-from callfuse.dialects.openai_responses.trail import Trail
-from callfuse.dialects.openai_responses.turn import id_of, items_of
-from callfuse.dialects.openai_responses.whole import splice_whole, thin_whole
-from callfuse.dialects.openai_responses.write import ResponsesWriter
-from callfuse.dialects.parsed import ParsedBody
+from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.model import MARKER, Round
+from callfuse.model import MARKER, Round, ToolCall
 from callfuse.wire import Payload, sse
-from callfuse.wire.jsontext import END, Edit, apply, dumps
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 MAX_ITEMS: Final = 512
 """Items of one conversation that are remembered for being changed in later requests."""
 
 _SCHEMAS: Final = frozenset({"json_schema", "json_object"})
+_SPEAKERS: Final = frozenset({"user", "system", "developer"})
+_SPOKEN: Final = frozenset({"message", "additional_tools"})
+"""Types of items that have a role."""
+_BEFORE_ALL: Final = {"role": "system"}
+_NO_ROOM: Final = frozenset({"computer_call_output", "tool_search_output"})
+"""Results to which no text can be added."""
+_NAMED: Final = frozenset({"function", "custom"})
+_BUILT_IN: Final = frozenset({
+    "apply_patch", "code_interpreter", "computer", "computer_use", "computer_use_preview", "file_search",
+    "image_generation", "local_shell", "programmatic_tool_calling", "shell", "web_search", "web_search_preview",
+})  # fmt: skip
+"""Tools whose calls are items of types of their own."""
+_WITH_TOOLS: Final = frozenset({"additional_tools", "tool_search_output"})
+"""Items with tools: Codex lists all of its tools in one; a search for tools gives what it has found."""
+
+Recall = Mapping[str, Callable[[], ToolCall]]
+"""Calls by their ids, each made anew when it is asked for."""
 
 
-class ResponsesRequest(ParsedBody):
+class ResponsesRequest:
     """A parsed body and the bytes it came from."""
 
     __slots__ = (
@@ -48,8 +67,7 @@ class ResponsesRequest(ParsedBody):
         "_payload",
         "_place",
         "begins_chain",
-        "chained",
-        "choices",
+        "body",
         "length",
         "model",
         "probe",
@@ -59,39 +77,37 @@ class ResponsesRequest(ParsedBody):
         "trail",
     )
 
+    choices: int = 1
+
     def __init__(self, body: bytes, payload: Payload) -> None:
-        self.body = self._came = body
-        self._take(payload)
+        self.body = body
+        spoken = payload.get("input", [])  # in a chain there need be none
+        self._payload = payload | {"input": spoken}
+        self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
         self.length = len(self._items)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is True
-        self.choices = 1
         form = (payload.get("text") or {}).get("format")
         self.structured = isinstance(form, dict) and form.get("type") in _SCHEMAS
         self.stored = payload.get("store") is not False
         self._place = _place(payload)
-        self.chained = bool(self._place)
-        may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(loaded(self._items))
+        may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_loaded(self._items))
         self.probe = not may_call  # what the vendor remembers may hold tools
-        models_turn = any(role_of(item) in ("", "assistant") for item in self._items)
+        models_turn = any(_role_of(item) in ("", "assistant") for item in self._items)
         self.begins_chain = self.stored and not self.chained and not models_turn
         self._known: Recall = {}
         self._known_turn = b""
         self.trail = Trail(stored=self.stored)
 
-    def _take(self, payload: Payload) -> None:
-        spoken = payload.get("input", [])  # in a chain there need be none
-        self._payload = payload | {"input": spoken}
-        self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
-
-    def drop_parsed(self) -> None:
-        """Let go of the payload."""
-        del self._items, self._payload
-
     @property
     def continuing(self) -> "ResponsesRequest":
         """OpenAI remembers."""
         return self
+
+    @property
+    def chained(self) -> bool:
+        """Whether the vendor has the conversation so far."""
+        return bool(self._place)
 
     def opening(self) -> Iterator[bytes]:
         """Instructions and the messages up to the first of the user; of a chain where it stands."""
@@ -99,27 +115,68 @@ class ResponsesRequest(ParsedBody):
             yield from self._place
             return
         yield from texts(self._payload.get("instructions"))
-        for item in opening(self._items):
-            yield role_of(item).encode()
-            yield from texts(item.get("content"))
+        for item in self._items:
+            role = _role_of(item)
+            if role in _SPEAKERS:
+                yield role.encode()
+                yield from texts(item.get("content"))
+            if role == "user":
+                return
 
     def turn(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the last real user message before `end` stands, and its digest; in a chain of all that went before."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
-            if is_real_user(item := self._items[position]):
+            if _is_real_user(item := self._items[position]):
                 before = (self._known_turn, *self._place) if self.chained else ()
                 return position, digest_of((*before, *texts(item.get("content"))))
         return -1, self._known_turn
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first; None for a real user message."""
-        for run in runs(self._items, self._known):
-            if run is None:
+        for answer in self._answers():
+            if answer is None:
                 yield None
                 continue
-            results = [self._items[place] for place in run.results]
-            paired = pair(run.calls, [(call_id(item), result_of(item)) for item in results])
-            yield Round(paired, run.position)
+            position, calls, places = answer
+            results = [self._items[place] for place in places]
+            yield Round(pair(calls, [(call_id(item), result_of(item)) for item in results]), position)
+
+    def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
+        """The answers with calls, newest first, each as its position, its calls and the indexes of the results behind
+        it; None where a real user message stands."""
+        calls: list[ToolCall] = []
+        results: list[int] = []
+        begun = False
+        for position in range(self.length - 1, -2, -1):
+            item = self._items[position] if position >= 0 else _BEFORE_ALL
+            kind = item.get("type") if isinstance(item, dict) else None
+            if kind in CALLS:
+                begun = True
+                if is_client_call(item):
+                    calls.append(call_of(item))
+                continue
+            is_report = kind in RESULTS and is_result(item)
+            if not is_report and _role_of(item) not in _SPEAKERS:
+                begun = True
+                continue
+            if begun or (results and not is_report):
+                calls += self._recalled(calls, results) if self._known else ()
+                if calls:
+                    yield position + 1, calls[::-1], results[::-1]
+                calls, results, begun = [], [], False
+            if is_report:
+                results.append(position)
+            elif _is_real_user(item):
+                yield None
+
+    def _recalled(self, calls: Sequence[ToolCall], results: Sequence[int]) -> list[ToolCall]:
+        """The calls of results (both newest first) that do not stand in the input, as far as they are known."""
+        listed = {call.id for call in calls}
+        ids = [call_id(self._items[place]) for place in results]
+        loose = [id_ for id_ in ids if id_ in self._known and id_ not in listed]
+        if loose:
+            listed = {call_id(item) for item in self._items if is_client_call(item)}
+        return [self._known[id_]() for id_ in loose if id_ not in listed]
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: a stored prompt, or what the vendor remembers, may hold others. A
@@ -129,35 +186,25 @@ class ResponsesRequest(ParsedBody):
         return is_declared(name, self._tool_names())
 
     def _tool_names(self) -> Iterator[Any]:
-        yield from tool_names(self._payload.get("tools"))
-        for tools in loaded(self._items):
-            yield from tool_names(tools)
+        for tools in (self._payload.get("tools"), *_loaded(self._items)):
+            yield from _tool_names(tools)
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the results of the named calls."""
         found: dict[int, str] = {}
-        places = {run.position: run for run in runs(self._items, self._known) if run} if notes else {}
+        answers = {answer[0]: answer for answer in self._answers() if answer} if notes else {}
         for note in notes:
-            at = self._result_at(places.get(note.position), note)
+            _, calls, places = answers.get(note.position, (0, [], []))
+            at = result_at(calls, [call_id(self._items[place]) for place in places], note.call)
             if at is not None:
-                found[at] = f"{found[at]}\n\n{note.text}" if at in found else note.text
-        edits: list[Edit] = []
-        for place, text in found.items():
-            edits += self._grown(place, text)
-        return apply(self.body, edits)
-
-    def _result_at(self, run: Run | None, note: Note) -> int | None:
-        """The index of the item that is the result of a note's call."""
-        if run is None:
-            return None
-        at = result_at(run.calls, [call_id(self._items[place]) for place in run.results], note.call)
-        return None if at is None else run.results[at]
+                found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
+        return apply(self.body, [edit for place, text in found.items() for edit in self._grown(place, text)])
 
     def _grown(self, place: int, text: str) -> list[Edit]:
         """The edits that add a text to a result; none where it has no room for one."""
         item = self._items[place]
         path, output = ("input", place, "output"), item.get("output")
-        if item["type"] in ("computer_call_output", "tool_search_output"):
+        if item["type"] in _NO_ROOM:
             return []
         if item["type"] != "shell_call_output":
             return grown(path, output, text, text_part="input_text")
@@ -169,29 +216,32 @@ class ResponsesRequest(ParsedBody):
     def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
         """The body with each turn's items and a result for each of its calls; in a chain with the last results only, to
         go on from the answer that the vendor has just stored."""
-        edits = [Edit(("tool_choice",), b'"none"')] if manner.text_only else self._loosened()
+        edits = [Edit(("tool_choice",), b'"none"')] if manner.text_only else self._loosen_choice()
         if manner.model and self.model:
             edits.append(Edit(("model",), dumps(manner.model)))
         if self.chained:
             edits.append(Edit(("input",), b"[" + b",".join(_results(attempts[-1])) + b"]"))
             if "previous_response_id" in self._payload:
-                edits.append(Edit(("previous_response_id",), dumps(id_of(attempts[-1].turn))))
+                edits.append(Edit(("previous_response_id",), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
             return apply(self.body, edits)
         new = b",".join(raw for one in attempts for raw in (*self._said(one, manner), *_results(one)))
         if not isinstance(self._payload.get("input"), list):
-            return apply(self.body, [*edits, Edit(("input",), partial(_listed, new))])
+            return apply(self.body, [*edits, Edit(("input",), partial(_put_last, new))])
         edits.append(Edit(("input", END), new))
         return apply(self.body, [*edits, *(without_reasoning(self._items) if manner.model else ())])
 
     def _said(self, attempt: Attempt, manner: Manner) -> Iterator[bytes]:
-        """The items of a turn; raises AskError for reasoning that nobody could give back."""
-        items = items_of(attempt.turn)
-        if attempt.model != manner.model:
-            items = said_otherwise(items)
-        for raw, item in items:
-            if is_reasoning(item) and not (self.stored or item.get("encrypted_content") or item.get("content")):
-                raise AskError("reasoning")
-            yield raw
+        """The items of a turn as the model that is asked can take them; raises AskError for reasoning that nobody could
+        give back."""
+        is_foreign = attempt.model != manner.model
+        for raw in raw_items(attempt.turn):
+            item = loads(raw)
+            if not is_reasoning(item):
+                yield apply(raw, [Edit(("id",), None)]) if is_foreign else raw
+            elif not is_foreign:
+                if not (self.stored or item.get("encrypted_content") or item.get("content")):
+                    raise AskError("reasoning")
+                yield raw
 
     def writer(self, *, usage: str) -> ResponsesWriter:
         """A writer for the stream that answers this request."""
@@ -247,7 +297,7 @@ class ResponsesRequest(ParsedBody):
     def typed(self, at: int) -> Typed | None:
         """What a person has typed in an item; an input may be one text."""
         item = self._items[at]
-        if not is_real_user(item):
+        if not _is_real_user(item):
             return None
         if not isinstance(self._payload.get("input"), list):
             return typed((), item["content"], key="input")
@@ -258,7 +308,7 @@ class ResponsesRequest(ParsedBody):
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
             return MARKER if str(item.get("id")).startswith(OWN_ID) else ""
-        if role_of(item) in SPEAKERS:
+        if _role_of(item) in _SPEAKERS:
             return None
         parts = item.get("content") if isinstance(item, dict) else None
         refusals = [part.get("refusal") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
@@ -271,11 +321,11 @@ class ResponsesRequest(ParsedBody):
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks, structured=self.structured, trail=self.trail)
+        return self.writer(usage="last").thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one."""
-        return splice_whole(first, second, summed=usage == "sum", trail=self.trail if foreign else None)
+        return self.writer(usage=usage).splice_whole(first, second, foreign=foreign)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
         """What a next request opens with that goes on from an answer; a conversation keeps its own name."""
@@ -291,7 +341,7 @@ class ResponsesRequest(ParsedBody):
 
     def resumed(self, known: Continuation) -> bytes:
         """The body without what the vendor does not know, going on from where the vendor is."""
-        return resumed(self.body, self._payload, known)
+        return resume(self.body, self._payload, known)
 
     def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
         """What later requests need: the items to be changed, the last answer, and results for its open calls."""
@@ -306,12 +356,12 @@ class ResponsesRequest(ParsedBody):
 
     def mended(self, body: bytes, error: bytes) -> bytes | None:
         """A refused body, put right where the error names a call without result or an item without its company."""
-        return mend.mended(body, error)
+        return repair(body, error)
 
-    def _loosened(self) -> list[Edit]:
+    def _loosen_choice(self) -> list[Edit]:
         """A choice that names one tool becomes `auto`; `required` stays while another tool is open."""
         choice = self._payload.get("tool_choice")
-        few = sum(len(tools or ()) for tools in (self._payload.get("tools"), *loaded(self._items))) < 2
+        few = sum(len(tools or ()) for tools in (self._payload.get("tools"), *_loaded(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
             narrow = len(choice.get("tools") or ()) < 2 and choice.get("mode") == "required"
             return [Edit(("tool_choice", "mode"), b'"auto"')] if narrow else []
@@ -336,6 +386,35 @@ def _results(attempt: Attempt) -> list[bytes]:
     return [dumps(answer_to(reply.call, reply.text)) for reply in attempt.replies]
 
 
-def _listed(new: bytes, text: bytes) -> bytes:
-    """An input that was a plain text, as a list of items with others behind it."""
-    return b'[{"role":"user","content":' + text + b"}," + new + b"]"
+def _put_last(items: bytes, text: bytes) -> bytes:
+    """An input that was a plain text, as a list with items behind it."""
+    return b"[" + user_item(text) + b"," + items + b"]"
+
+
+def _role_of(item: Any) -> str:
+    """Who speaks in an item, or gives tools to the model; nobody where it is neither."""
+    if not isinstance(item, dict) or item.get("type", "message") not in _SPOKEN:
+        return ""
+    return str(item.get("role") or "")
+
+
+def _is_real_user(item: Any) -> bool:
+    """Whether a person has spoken here: not callfuse, and not a harness's reminder."""
+    return _role_of(item) == "user" and not is_own_or_reminder(item.get("content"))
+
+
+def _tool_names(tools: Any) -> Iterator[Any]:
+    """The names in a list of tools, those of a namespace included; None for an entry that may bring any."""
+    for tool in entries(tools):
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind in _NAMED:
+            yield name_of(tool)
+        elif kind == "namespace":
+            yield from map(name_of, entries(tool.get("tools")))
+        elif kind not in _BUILT_IN:
+            yield None
+
+
+def _loaded(items: Sequence[Any]) -> Iterable[Any]:
+    """The lists of tools that stand in an input."""
+    return (item.get("tools") for item in items if isinstance(item, dict) and item.get("type") in _WITH_TOOLS)

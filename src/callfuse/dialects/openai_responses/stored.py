@@ -1,48 +1,101 @@
-"""A request as a vendor can take it that stores responses and has not stored what the client remembers.
+"""What the vendor has stored of a conversation, and how a request is changed that does not fit it.
 
-Items that callfuse wrote lose their ids, a reference to one becomes the item; items that the vendor would refuse
-without others that were withheld are left out, or lose their ids; a chain goes on from the last answer that was stored,
-with a result for each call of it that the client was not given.
+The vendor stores responses and knows their items by id (`store` is on by default). What it has stored and what the
+client remembers differ once calls were withheld: callfuse's own messages are unknown to it, withheld calls wait for
+their results, a reasoning item is good only with the item that followed it, and an item with an id only with the
+reasoning before it.
 """
 
-from typing import Any
+import re
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
 
-from callfuse.dialects.base import Continuation
-from callfuse.dialects.openai_responses.items import OWN_ID
-from callfuse.dialects.openai_responses.trail import LEFT_OUT
+from callfuse.dialects.base import AskError, Continuation
+from callfuse.dialects.openai_responses.items import CALLS, OWN_ID, is_reasoning, user_item
+from callfuse.model import MARKER
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, apply, dumps
+from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
+
+LEFT_OUT: Final = b""
+"""In place of an item: it is left out of later requests."""
+UNKNOWN_RESULT: Final = f"{MARKER} This call was not run."
+
+_NO_OUTPUT: Final = re.compile(r"No tool output found for (?P<kind>(?:[a-z]+ )*call) (?P<id>[\w-]+)")
+_NO_FOLLOWING: Final = re.compile(
+    r"Item '(?P<id>[\w-]+)' of type 'reasoning' was provided without its required following"
+)
+_NO_REASONING: Final = re.compile(r"Item '(?P<id>[\w-]+)' of type '\w+' was provided without its required 'reasoning'")
 
 
-def resumed(body: bytes, payload: Payload, known: Continuation) -> bytes:
-    """The body with the fewest changes that these differences need; the same bytes where they need none."""
+class Trail:
+    """The items of one exchange's answers that later requests must not carry as they are.
+
+    `items` maps an id to what stands in the item's place: the item without its id, or LEFT_OUT. `stored`: whether the
+    vendor knows its items by their ids.
+    """
+
+    def __init__(self, *, stored: bool) -> None:
+        self.items: dict[str, bytes] = {}
+        self._stored = stored
+
+    def wrote(self, item: Payload) -> None:
+        """Note a message of callfuse's own: no vendor knows its id."""
+        self.items[item["id"]] = _without_id(item)
+
+    def lost(self, items: Sequence[Payload], withheld: Collection[int]) -> None:
+        """Note the items of one answer in their order, and the indexes of those that the client has not been given."""
+        if not self._stored:
+            return
+        bare = False
+        for at, item in enumerate(items):
+            if at in withheld:
+                bare |= is_reasoning(item)
+            elif not item.get("id"):
+                continue
+            elif is_reasoning(item) and at + 1 in withheld:
+                self.items[item["id"]] = LEFT_OUT
+                bare = True
+            elif bare:
+                self.items[item["id"]] = _without_id(item)
+
+
+def _without_id(item: Payload) -> bytes:
+    return dumps({key: value for key, value in item.items() if key != "id"})
+
+
+def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
+    """Edits that take the reasoning out of an input, for another model; AskError where an item is a reference."""
+    parted = False
+    for at, item in enumerate(items):
+        if is_reasoning(item):
+            parted = True
+            yield Edit(("input", at), None)
+        elif isinstance(item, dict) and item.get("type") == "item_reference":
+            raise AskError("item_reference")
+        elif parted and isinstance(item, dict) and "id" in item:
+            yield Edit(("input", at, "id"), None)
+
+
+def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
+    """The body as the vendor can take it, with the fewest changes; the same bytes where it needs none.
+
+    A chain goes on from the last answer that was stored, with a result for each call that the client was not given.
+    """
     edits: list[Edit] = []
     if known.go_on and payload.get("previous_response_id"):
         edits.append(Edit(("previous_response_id",), dumps(known.go_on)))
     spoken = payload.get("input")
-    if not isinstance(spoken, list):
-        return apply(body, edits + _listed(payload, known))
-    for at, item in enumerate(spoken):
-        edits += _changed(at, item, known)
-    before = b",".join(known.unanswered)
-    if before and not spoken:
-        edits.append(Edit(("input",), b"[" + before + b"]"))
-    elif before:
-        body = apply(body, edits)
-        edits = [Edit(("input",), lambda old: b"[" + before + (b"," if old[1:-1].strip() else b"") + old[1:])]
-    return apply(body, edits)
-
-
-def _listed(payload: Payload, known: Continuation) -> list[Edit]:
-    """The edit that puts results before an input that is a plain text."""
+    for at, item in enumerate(spoken if isinstance(spoken, list) else ()):
+        edits += _replace(at, item, known)
+    body = apply(body, edits)
     if not known.unanswered:
-        return []
-    user = dumps({"role": "user", "content": payload.get("input")})
-    return [Edit(("input",), b"[" + b",".join((*known.unanswered, user)) + b"]")]
+        return body
+    return apply(body, [Edit(("input",), partial(_put_first, b",".join(known.unanswered)))])
 
 
-def _changed(at: int, item: Any, known: Continuation) -> list[Edit]:
-    """The edit that an item needs, if it needs one."""
+def _replace(at: int, item: Any, known: Continuation) -> list[Edit]:
+    """The edit that an item of the input needs, if it needs one."""
     id_ = item.get("id") if isinstance(item, dict) else None
     if not isinstance(id_, str):
         return []
@@ -55,3 +108,44 @@ def _changed(at: int, item: Any, known: Continuation) -> list[Edit]:
     if stand_in == LEFT_OUT and not is_own:
         return [Edit(("input", at), None)]
     return [Edit(("input", at, "id"), None)]
+
+
+def _put_first(items: bytes, spoken: bytes) -> bytes:
+    """The text of an input (a list, a text, or empty where there is none) with items put first."""
+    if spoken.startswith(b"["):
+        return b"[" + items + (b"," + spoken[1:] if spoken[1:-1].strip() else b"]")
+    return b"[" + items + (b"," + user_item(spoken) if spoken else b"") + b"]"
+
+
+def repair(body: bytes, error: bytes) -> bytes | None:
+    """A body that the vendor refused with this error for what callfuse withheld, put right by the error's own words:
+    it names a call without result, or an item without its company. None for any other error."""
+    try:
+        payload, refusal = loads(body), loads(error)
+    except NotJSON:
+        return None
+    said = refusal.get("error") if isinstance(refusal, dict) else None
+    message = str(said.get("message")) if isinstance(said, dict) else ""
+    if not isinstance(payload, dict):
+        return None
+    edits = _repairs(payload.get("input"), message)
+    return apply(body, edits) if edits else None
+
+
+def _repairs(items: Any, message: str) -> list[Edit]:
+    if missing := _NO_OUTPUT.search(message):
+        known = CALLS.get(missing["kind"].replace(" ", "_")) or CALLS["function_call"]
+        said = known.answer(UNKNOWN_RESULT) if known.answer else {"output": UNKNOWN_RESULT}
+        result = {"type": known.result, "call_id": missing["id"]} | said
+        return [Edit(("input",), partial(_put_first, dumps(result)))]
+    if lone := _NO_FOLLOWING.search(message):
+        return [Edit(("input", at), None) for at in _places(items, lone["id"])]
+    if lone := _NO_REASONING.search(message):
+        return [Edit(("input", at, "id"), None) for at in _places(items, lone["id"])]
+    return []
+
+
+def _places(items: Any, id_: str) -> list[int]:
+    """The indexes of the items with this id."""
+    listed = items if isinstance(items, list) else []
+    return [at for at, item in enumerate(listed) if isinstance(item, dict) and item.get("id") == id_]

@@ -7,10 +7,10 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
+from callfuse.harness import is_placeholder
 from callfuse.model.outcomes.errors import gist, is_transient
 from callfuse.model.outcomes.normalise import normalised
 from callfuse.model.outcomes.parts import Media, Part, parts_of
-from callfuse.model.outcomes.placeholders import is_placeholder
 from callfuse.model.outcomes.reading import Reading, read_text, read_value, tells_error, together
 from callfuse.model.signature import signature_of
 from callfuse.wire.jsontext import dumps

@@ -1,6 +1,6 @@
 """The parts of a result's content: texts, values, and media as the bytes of their JSON.
 
-What is not the tool's is left out: what callfuse itself has added, the reminders that harnesses put behind a result
+Left out is what does not come from the tool: callfuse's own additions, the reminders that harnesses put behind a result
 (Claude Code folds them into the last one of a message, and they change from turn to turn), and a part's mark that tells
 a vendor to cache up to here, which clients move along.
 """
@@ -9,12 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from callfuse.harness import MARKER, OWN_KEY, strip_additions
 from callfuse.wire.jsontext import dumps
 
-_MARKER: Final = "[callfuse]"
-_OWN_KEY: Final = "callfuse"
-_OWN_TEXT = re.compile(r"(?:\A|\n\n)\[callfuse\].*", re.DOTALL)
-_REMINDERS: Final = {f"</{tag}>": f"<{tag}>" for tag in ("system-reminder", "environment_details")}
 _TEXT_TYPES: Final = ("text", "input_text", "output_text")
 _MEDIA = re.compile("image|audio|video|file|screenshot|media|inline_?data|blob", re.IGNORECASE)
 
@@ -29,10 +26,10 @@ def parts_of(content: Any) -> Iterator[Part]:
     if isinstance(content, list):
         for part in content:
             yield from _part(part)
-    elif isinstance(content, dict) and str(content.get(_OWN_KEY)).startswith(_MARKER):
-        yield {key: value for key, value in content.items() if key != _OWN_KEY}
+    elif isinstance(content, dict) and str(content.get(OWN_KEY)).startswith(MARKER):
+        yield {key: value for key, value in content.items() if key != OWN_KEY}
     elif isinstance(content, str):
-        yield _of_the_tool(content)
+        yield strip_additions(content)
     else:
         yield content
 
@@ -42,28 +39,8 @@ def _part(part: Any) -> Iterator[Part]:
     text = _text(part)
     if text is None:
         yield dumps(_without_caching(part)) if _is_media(part) else _without_caching(part)
-    elif (left := _of_the_tool(text)) or not text:
+    elif (left := strip_additions(text)) or not text:
         yield left
-
-
-def _of_the_tool(text: str) -> str:
-    """A text as the tool wrote it."""
-    if _MARKER in text:
-        text = _OWN_TEXT.sub("", text)
-    ended = text.rstrip()
-    return ended[: _reminders_start(ended)] if ended.endswith(tuple(_REMINDERS)) else text
-
-
-def _reminders_start(text: str) -> int:
-    """Where the reminders start with which a text ends."""
-    end = at = len(text)
-    while at >= 0:
-        end = at
-        while end and text[end - 1].isspace():
-            end -= 1
-        start = next((start for close, start in _REMINDERS.items() if text.endswith(close, 0, end)), None)
-        at = text.rfind(start, 0, end) if start else -1
-    return end
 
 
 def _text(part: Any) -> str | None:

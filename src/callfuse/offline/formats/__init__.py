@@ -1,10 +1,30 @@
-"""One file a format of recorded runs; the table that finds a record's by what it holds.
+"""One file for each format of recorded runs, and the table that finds the format of a record by its keys.
 
-A record, parsed and as text, enters; runs leave, or conversations as far as one request shows them.
+A reader takes a record, parsed and as text, and yields runs, or conversations as one request shows them.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
 from callfuse.offline.formats import litellm, messages, opentelemetry, trajectories
-from callfuse.offline.formats.format import Format
+from callfuse.offline.runs import BadRecord, Conversation, Run
+
+__all__ = ["FORMATS", "Format", "format_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format: `accepts` says whether a record is of it, `read` reads such a record.
+
+    `read` raises BadRecord for a record that it cannot read, and yields one for each bad part of a record whose other
+    parts are good.
+    """
+
+    name: str
+    accepts: Callable[[Any], bool]
+    read: Callable[[Any, bytes], Iterator[Run | Conversation | BadRecord]]
+
 
 FORMATS: tuple[Format, ...] = (
     Format("calls", trajectories.accepts, trajectories.read),
@@ -12,11 +32,9 @@ FORMATS: tuple[Format, ...] = (
     Format("litellm", litellm.accepts, litellm.read),
     Format("messages", messages.accepts, messages.read),
 )
-"""The first that accepts a record reads it."""
-
-__all__ = ["FORMATS", "Format", "format_of"]
+"""The first format that accepts a record reads it."""
 
 
 def format_of(record: object) -> Format | None:
-    """The format of a record; None where it is of none."""
+    """Find the format of a record; None if no format accepts it."""
     return next((format_ for format_ in FORMATS if format_.accepts(record)), None)

@@ -8,20 +8,19 @@ session, and the spend log has it as `session_id`: so no id here tells which rec
 from collections.abc import Iterator
 from typing import Any
 
-from callfuse.offline.formats.format import Conversation, Label, text_at
-from callfuse.offline.formats.messages import HISTORIES, answer_of, key_of, request_of
-from callfuse.offline.run import BadRecord
+from callfuse.offline.formats.messages import answer_of, has_history, key_of, request_of
+from callfuse.offline.runs import BadRecord, Conversation, Label, text_at
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 
 def accepts(record: Any) -> bool:
-    """Whether it is such a payload, or holds one as a callback is given it."""
+    """Whether it is such a payload, or the keyword arguments of a callback, which hold one."""
     record = _payload(record)
     return isinstance(record, dict) and "call_type" in record and ("messages" in record or "response" in record)
 
 
 def read(record: Any, text: bytes) -> Iterator[Conversation]:
-    """The conversation."""
+    """Yield the conversation of a record."""
     record = _payload(record)
     id_ = text_at(record, "session_id") or text_at(record, "trace_id")
     id_ = id_ or text_at(record, "id") or text_at(record, "request_id")
@@ -35,31 +34,31 @@ def _payload(record: Any) -> Any:
 
 
 def _body(record: dict[str, Any]) -> dict[str, Any]:
-    """The request's body; raises BadRecord where the log holds none."""
+    """The request's body; BadRecord if the log does not hold it."""
     sent = _value(record.get("proxy_server_request"))
     if isinstance(sent, dict):
         sent = sent.get("body", sent)
-    if isinstance(sent, dict) and any(sent.get(key) for key in HISTORIES):
+    if has_history(sent):
         return sent
     messages = _value(record.get("messages"))
     if isinstance(messages, list):
         return {key_of(messages): messages} | _tools(record)
     if isinstance(messages, str) and messages:
-        return {"input": messages} | _tools(record)
-    if isinstance(messages, dict) and any(messages.get(key) for key in HISTORIES):
+        return {"input": [{"role": "user", "content": messages}]} | _tools(record)
+    if has_history(messages):
         return messages
     raise BadRecord("has no messages: LiteLLM keeps them where `store_prompts_in_spend_logs` is on")
 
 
 def _tools(record: dict[str, Any]) -> dict[str, Any]:
-    """The tools that the request declared, as in its body; nothing where the log does not say."""
+    """The `tools` of the request's body; empty if the log does not hold them."""
     parameters = _value(record.get("model_parameters"))
     tools = parameters.get("tools") if isinstance(parameters, dict) else None
     return {"tools": tools} if isinstance(tools, list) else {}
 
 
 def _value(field: Any) -> Any:
-    """What a field holds, which may be written as JSON text."""
+    """The value of a field, which the log may hold as JSON text."""
     if isinstance(field, str):
         try:
             return loads(field)

@@ -1,18 +1,17 @@
 """OpenTelemetry's GenAI spans and events: `gen_ai.input.messages` and `gen_ai.output.messages` of its conventions.
 
 They come as OTLP JSON (a line of its file exporter: `resourceSpans` or `resourceLogs`, with typed values), or as a span
-with plain attributes. The conventions are in development; read is what their schema of messages names: parts of type
-`text`, `tool_call` and `tool_call_response` (pydantic-ai has `result` for `response`). What the vendor runs itself is
-no call. The messages become those of OpenAI chat completions, and that dialect reads them.
+with plain attributes. The conventions are in development; this reads the parts that their schema of messages names:
+`text`, `tool_call` and `tool_call_response` (pydantic-ai has `result` for `response`). A call that the vendor runs
+itself is left out. The messages become those of OpenAI chat completions, and that dialect reads them.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 from callfuse.model import ToolCall
-from callfuse.offline.formats.format import Conversation, Label
 from callfuse.offline.formats.messages import answer_of, request_of
-from callfuse.offline.run import BadRecord, kind_of
+from callfuse.offline.runs import BadRecord, Conversation, Label, kind_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
@@ -29,7 +28,7 @@ _SCALARS: Final = ("stringValue", "boolValue", "intValue", "doubleValue")
 
 
 def accepts(record: Any) -> bool:
-    """Whether it is an export of spans or logs, or one of these with messages."""
+    """Whether it is an export of spans or logs, or a single span or log record with messages."""
     if not isinstance(record, dict):
         return False
     if any(isinstance(record.get(outer), list) for outer, _, _ in _OTLP):
@@ -38,7 +37,7 @@ def accepts(record: Any) -> bool:
 
 
 def read(record: Any, text: bytes) -> Iterator[Conversation | BadRecord]:
-    """A conversation for each span, event and log record that has messages."""
+    """Yield a conversation for each span, event and log record that has messages."""
     for service, holder in _holders(record):
         trace = holder.get("context")
         trace_id = holder.get("traceId") or (trace.get("trace_id") if isinstance(trace, dict) else "")
@@ -53,7 +52,7 @@ def read(record: Any, text: bytes) -> Iterator[Conversation | BadRecord]:
 
 
 def _holders(record: Payload) -> Iterator[tuple[str, Payload]]:
-    """Every span and log record, with the name of its service."""
+    """Yield each span and log record with the name of its service."""
     exports = [(record[keys[0]], *keys[1:]) for keys in _OTLP if isinstance(record.get(keys[0]), list)]
     if not exports:
         yield _service(record), record
@@ -81,7 +80,7 @@ def _conversation(attributes: Payload, service: str, trace_id: str) -> Conversat
 
 
 def _tools(attributes: Payload) -> list[Payload]:
-    """The tools as OpenAI chat completions declare them; none where the export has no whole list of them."""
+    """The tools as OpenAI chat completions declare them; empty if the export has no complete list."""
     try:
         listed = _listed(attributes, TOOLS)
     except BadRecord:
@@ -110,7 +109,7 @@ def _listed(attributes: Payload, key: str) -> list[Any]:
 
 
 def _as_chat(message: Any) -> Iterator[Payload]:
-    """The messages of OpenAI chat completions that say the same: results first, in a message each."""
+    """Convert a message to OpenAI chat completions: a message for each result, then one for the rest."""
     parts = message.get("parts") if isinstance(message, dict) else None
     if not isinstance(parts, list):
         raise BadRecord("a message has no parts: only conventions from 1.37 on are read")
@@ -140,7 +139,7 @@ def _as_chat(message: Any) -> Iterator[Payload]:
 
 
 def _plain(attributes: Any) -> Payload:
-    """Attributes as an object: they are one, or OTLP's list of keys and typed values."""
+    """Attributes as an object, which they are, or as which OTLP's list of keys and typed values is read."""
     if isinstance(attributes, dict):
         return attributes
     listed = attributes if isinstance(attributes, list) else ()
@@ -148,7 +147,7 @@ def _plain(attributes: Any) -> Payload:
 
 
 def _untyped(value: Any) -> Any:
-    """A typed value of OTLP as what it stands for."""
+    """The plain value of a typed value of OTLP."""
     if not isinstance(value, dict):
         return None
     for key in _SCALARS:

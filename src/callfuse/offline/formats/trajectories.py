@@ -1,8 +1,8 @@
-"""Runs as lists of calls: `{"id", "source", "model", "success", "calls": [...]}`, one run a record.
+"""callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
 
-A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls of one number are one round),
-`user_turn` (the user message that it came of), `result`, `is_error`, `id`. A result may have been cut: then
-`result_norm_sha1`, a digest of all of it without times and digits, says which results are equal.
+A record is one run. A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls of one
+number are one round), `user_turn` (the user message that it came of), `result`, `is_error`, `id`. A result may have
+been cut: then `result_norm_sha1`, a digest of all of it without times and digits, says which results are equal.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,7 @@ from typing import Any, Final
 from callfuse.config.wording import shown
 from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
-from callfuse.offline.formats.format import label_of
-from callfuse.offline.run import BadRecord, Run, kind_of
+from callfuse.offline.runs import BadRecord, Run, kind_of, label_of
 
 _NUMBER: Final = (int, type(None))
 _FLAG: Final = (bool, type(None))
@@ -38,12 +37,12 @@ class RecordedCall(PastCall):
 
 
 def accepts(record: Any) -> bool:
-    """Whether it has calls."""
+    """Whether a record has a list of calls."""
     return isinstance(record, dict) and isinstance(record.get("calls"), list)
 
 
 def read(record: Any, text: bytes) -> Iterator[Run]:
-    """The run."""
+    """Yield the run of a record."""
     label = label_of(record)
     turns: list[list[list[PastCall]]] = []
     before: tuple[Any, Any] | None = None
@@ -61,7 +60,7 @@ def read(record: Any, text: bytes) -> Iterator[Run]:
 
 
 def _check(at: int, call: Any) -> None:
-    """Raise BadRecord where this is no call."""
+    """Raise BadRecord if this is not a call."""
     if not isinstance(call, dict):
         raise BadRecord(f"calls[{at}] is {kind_of(call)}; use an object")
     if not isinstance(call.get("name"), str):

@@ -1,0 +1,356 @@
+"""Answers of Anthropic messages: read, written on after tool uses have been withheld, and turned into the next
+request's message.
+
+Only calls that the client executes are read: server-side tools have run already, and a call whose caller is not direct
+belongs to a program that waits for it. The input may stand in the block's start, come as pieces of JSON, or both lack.
+
+In what is written, content blocks count on without a gap, every block precedes `message_delta`, and thinking of a
+second answer is left out once any block of the first has gone out: thinking of two answers in one message is refused
+ever after.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
+from callfuse.dialects.usage import Usage
+from callfuse.model import ToolCall
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps, loads, loads_exact
+
+CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
+"""Stop reasons after which the last call may lack its end."""
+OWN_REASONS: Final = frozenset({"tool_use", "end_turn", None})
+"""Stop reasons that a block replaces, a missing one among them; `max_tokens`, `refusal` and the like stay."""
+THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+"""Types of blocks whose signatures hold for one model only."""
+_BLOCK_EVENTS: Final = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
+_QUIET: Final[Sequence[Event]] = ()
+
+
+def is_client_call(block: Any) -> bool:
+    """Whether a content block is a call for the client, made by the model itself."""
+    return isinstance(block, dict) and block.get("type") == "tool_use" and is_direct(block.get("caller"))
+
+
+def is_direct(caller: Any) -> bool:
+    """Whether the caller that a call names is the model itself, as it is where none is named."""
+    return caller is None or not isinstance(caller, dict) or caller.get("type") == "direct"
+
+
+def names_of(block: Payload) -> tuple[str, str]:
+    """The id and the name of a call; either may be empty."""
+    return str(block.get("id") or ""), str(block.get("name") or "")
+
+
+class MessagesReader(Reader):
+    """Assembles the calls of one streamed answer."""
+
+    __slots__ = ("_by_index", "_has_reason", "calls", "entries")
+
+    def __init__(self) -> None:
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+        self._by_index: dict[int, OpenCall] = {}
+        self._has_reason = False
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one event says of calls."""
+        kind = payload.get("type")
+        if kind == "content_block_delta":
+            delta = payload.get("delta") or {}
+            if delta.get("type") == "input_json_delta":
+                call = self._by_index.get(payload.get("index", 0))
+                if call is not None:
+                    call.pieces.append(delta.get("partial_json") or "")
+            return _QUIET
+        if kind == "content_block_start":
+            return self._start(payload)
+        if kind == "content_block_stop":
+            call = self._by_index.pop(payload.get("index", 0), None)
+            if call is None:
+                return _QUIET
+            call.closed = True
+            return (Event(What.CLOSED, 0, call),)
+        if kind == "message_delta":
+            reason = (payload.get("delta") or {}).get("stop_reason")
+            self._has_reason |= bool(reason)
+            if reason in CUTTING:
+                return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
+            return (Event(What.FINISHED),) if reason else _QUIET
+        if kind == "message_stop":
+            return self._stop()
+        if kind == "message_start":
+            self._by_index.clear()
+            return (Event(What.BROKE),) if self.calls else _QUIET
+        return (Event(What.BROKE),) if kind == "error" else _QUIET
+
+    def _stop(self) -> Sequence[Event]:
+        """The message is over. Without a stop reason (some vendors send none) it is complete if all its calls are."""
+        if self._has_reason or self._by_index:
+            return (Event(What.ENDED),)
+        return (Event(What.FINISHED), Event(What.ENDED))
+
+    def _start(self, payload: Payload) -> Sequence[Event]:
+        block: Payload = payload.get("content_block") or {}
+        if not is_client_call(block):
+            return _QUIET
+        index = payload.get("index", 0)
+        call = OpenCall(0, index, *names_of(block))
+        if block.get("input"):
+            call.pieces.append(dumps(block["input"]).decode())
+        self.calls.append(call)
+        self._by_index[index] = call
+        return (Event(What.OPENED, 0, call),)
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of a whole answer."""
+    if payload.get("type") == "error":
+        return []
+    blocks = payload.get("content")
+    calls = [
+        ToolCall(*names_of(block), block.get("input"))
+        for block in (blocks if isinstance(blocks, list) else ())
+        if is_client_call(block)
+    ]
+    return [WholeChoice(0, tuple(calls), cut=payload.get("stop_reason") in CUTTING)]
+
+
+def is_unfinished(payloads: Sequence[Payload]) -> bool:
+    """Whether a server tool has been called whose result is not there, or the turn is paused."""
+    blocks: list[Payload] = []
+    reasons = []
+    for payload in payloads:
+        blocks += [block for block in payload.get("content") or () if isinstance(block, dict)]
+        blocks += [payload["content_block"]] if "content_block" in payload else []
+        reasons += [payload.get("stop_reason"), (payload.get("delta") or {}).get("stop_reason")]
+    called = {block.get("id") for block in blocks if block.get("type") in ("server_tool_use", "mcp_tool_use")}
+    answered = {block.get("tool_use_id") for block in blocks}
+    return bool(called - answered) or "pause_turn" in reasons
+
+
+def thinks(block: Any) -> bool:
+    """Whether a content block is one of thinking."""
+    return isinstance(block, dict) and block.get("type") in THINKING
+
+
+def _usage(*, summed: bool) -> Usage:
+    """Anthropic's names for token counts."""
+    return Usage("input_tokens", "output_tokens", summed=summed)
+
+
+class MessagesWriter:
+    """The state of one client's stream, as far as writing on needs it."""
+
+    def __init__(self, *, summed: bool) -> None:
+        self._next = 0
+        self._allotted = 0
+        self._numbers: dict[int, int | None] = {}
+        self._may_think = True
+        self._usage = _usage(summed=summed)
+
+    @property
+    def may_continue(self) -> bool:
+        """A message takes any number of blocks."""
+        return True
+
+    def sent(self, payload: Payload) -> None:
+        """Note what an event has given to the client."""
+        kind = payload.get("type")
+        if kind == "content_block_start":
+            self._next = max(self._next, payload.get("index", 0) + 1)
+        elif kind == "message_start":
+            self._usage.see((payload.get("message") or {}).get("usage"))
+        elif kind == "message_delta":
+            self._usage.see(payload.get("usage"))
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """Events without the withheld blocks; the text of a block stands before `message_delta`, which comes with it
+        where the answer has none."""
+        gone = {call.index for call in withheld}
+        block = blocks.get(0)
+        due = [block.text] if block else []
+        pieces: list[bytes] = []
+        for frame in frames:
+            payload = frame.payload or {}
+            kind = payload.get("type")
+            edits: list[Edit] = []
+            if kind in _BLOCK_EVENTS:
+                index = payload.get("index", 0)
+                if index in gone:
+                    continue
+                if shift := sum(other < index for other in gone):
+                    edits.append(Edit(("index",), dumps(index - shift)))
+                if kind == "content_block_start":
+                    self._next = index - shift + 1
+            elif kind == "message_delta" and block:
+                pieces += [self._text(due.pop())] if due else []
+                if (payload.get("delta") or {}).get("stop_reason") in OWN_REASONS:
+                    edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
+            elif kind == "message_stop" and due:
+                pieces += (self._text(due.pop()), self._delta())
+            pieces.append(edit_event(frame.raw, edits))
+        return b"".join(pieces)
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """The blocks among the held events that are no calls; the finish and the end are kept back."""
+        kept: list[Frame] = []
+        for frame in frames:
+            kind = (frame.payload or {}).get("type")
+            if kind == "message_delta" and frame.payload:
+                self._usage.see(frame.payload.get("usage"))
+            elif kind != "message_stop":
+                kept.append(frame)
+        out = self.thin(kept, withheld, {})
+        self._usage.next_answer()
+        return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet; its thinking may stand in the message only where nothing went before."""
+        self._numbers = {}
+        self._allotted = self._next
+        self._may_think = not (self._next or foreign)
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """An event of the next answer, as one of this stream."""
+        kind = (payload or {}).get("type")
+        if payload is None or kind not in {*_BLOCK_EVENTS, "message_start", "message_delta"}:
+            return frame
+        if kind == "message_start":
+            self._usage.see((payload.get("message") or {}).get("usage"))
+            return b""
+        if kind == "message_delta":
+            return edit_event(frame, [Edit(("usage",), dumps(self._usage.see(payload.get("usage") or {})))])
+        index = payload.get("index", 0)
+        if kind == "content_block_start":
+            number = self._allotted if self._may_think or not thinks(payload.get("content_block")) else None
+            self._numbers[index] = number
+            self._allotted += number is not None
+        number = self._numbers.get(index)
+        return b"" if number is None else edit_event(frame, [Edit(("index",), dumps(number))])
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The text, the stop reason with all usage, and the end, where no further answer comes."""
+        pieces = [self._text(block.text) for block in blocks.values()]
+        return b"".join((*pieces, self._delta(), event({"type": "message_stop"})))
+
+    def _delta(self) -> bytes:
+        """The stop reason with all usage."""
+        delta = {"stop_reason": "end_turn", "stop_sequence": None}
+        return event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()})
+
+    def _text(self, text: str) -> bytes:
+        """A text block with callfuse's own text."""
+        index = self._next
+        self._next += 1
+        return b"".join(
+            map(
+                event,
+                (
+                    {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
+                    {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}},
+                    {"type": "content_block_stop", "index": index},
+                ),
+            )
+        )
+
+
+def event(payload: Payload) -> bytes:
+    """A payload as an event of its type."""
+    return sse.event(dumps(payload), str(payload["type"]))
+
+
+def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+    """The message without the calls at (choice, place); a blocked one says why, and ends its turn."""
+    payload = loads(body)
+    calls = [at for at, block in enumerate(payload["content"]) if is_client_call(block)]
+    edits = [Edit(("content", calls[place]), None) for _, place in withheld]
+    if block := blocks.get(0):
+        edits.append(Edit(("content", END), dumps({"type": "text", "text": block.text})))
+        if payload.get("stop_reason") in OWN_REASONS:
+            edits.append(Edit(("stop_reason",), b'"end_turn"'))
+    return apply(body, edits)
+
+
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
+    """The second message with the first one's id and model, its blocks in front, and the usage of both."""
+    one, other = loads(first), loads(second)
+    edits = [Edit((key,), dumps(one[key])) for key in ("id", "model") if key in one and key in other]
+    blocks = raw_elements(first, ("content",))
+    may_think = not (blocks or foreign)
+    new = zip(raw_elements(second, ("content",)), other["content"], strict=True)
+    blocks += [raw for raw, block in new if may_think or not thinks(block)]
+    edits.append(Edit(("content",), raw_list(blocks)))
+    if total := _usage(summed=summed).of_both(one.get("usage"), other.get("usage")):
+        edits.append(Edit(("usage",), dumps(total)))
+    return apply(second, edits)
+
+
+def turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message that the events come to; raises AskError for a delta that cannot be applied."""
+    blocks: dict[int, dict[str, Any]] = {}
+    inputs: dict[int, list[str]] = {}
+    for payload in payloads:
+        index = payload.get("index", 0)
+        if payload.get("type") == "content_block_start":
+            blocks[index] = dict(payload["content_block"])
+        elif payload.get("type") == "content_block_delta":
+            delta = payload["delta"]
+            if delta.get("type") == "input_json_delta":
+                inputs.setdefault(index, []).append(delta.get("partial_json") or "")
+            else:
+                _grow(blocks[index], delta)
+    for index, pieces in inputs.items():
+        blocks[index]["input"] = _raw_object("".join(pieces))
+    return _message([_encoded(block) for block in blocks.values() if block.get("text") != ""])
+
+
+def turn_of_whole(body: bytes) -> bytes:
+    """The content of a whole answer as an assistant message; raises AskError where there is none."""
+    if not raw_at(body, ("content",)):
+        raise AskError("content")
+    return _message(raw_elements(body, ("content",)))
+
+
+def _grow(block: dict[str, Any], delta: Payload) -> None:
+    """Apply one delta to its block."""
+    kind = delta.get("type")
+    if kind in ("text_delta", "thinking_delta"):
+        key = kind.removesuffix("_delta")
+        block[key] = (block.get(key) or "") + delta[key]
+    elif kind == "signature_delta":
+        block["signature"] = delta["signature"]
+    elif kind == "citations_delta":
+        block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+    else:
+        raise AskError(f"{kind}")
+
+
+def _raw_object(text: str) -> Any:
+    """An input as its raw text, so that no digit is lost; raises AskError where it is no object."""
+    if not text.strip():
+        return {}
+    try:
+        is_object = isinstance(loads_exact(text), dict)
+    except NotJSON:
+        is_object = False
+    if not is_object:
+        raise AskError("input_json_delta")
+    return orjson.Fragment(text)
+
+
+def _encoded(block: dict[str, Any]) -> bytes:
+    """A block as JSON; raises AskError for what cannot be written."""
+    try:
+        return orjson.dumps(block)
+    except orjson.JSONEncodeError:
+        raise AskError(f"{block.get('type')}") from None
+
+
+def _message(blocks: Sequence[bytes]) -> bytes:
+    """An assistant message of these blocks."""
+    return b'{"role":"assistant","content":' + raw_list(blocks) + b"}"

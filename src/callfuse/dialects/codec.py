@@ -1,0 +1,235 @@
+"""How the answers of one exchange are read and written, for a stream of frames and for a whole body alike.
+
+A whole answer is a stream of one frame: `codec_of` gives its guard and its observer a reader and a writer that work
+on the dialect's functions for whole bodies (`read_whole`, `thin_whole`, `splice_whole`, `turn_of_whole`,
+`own_answer`), so that neither has to know which of the two it handles.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from callfuse.dialects.base import (
+    Block,
+    Dialect,
+    Entry,
+    Event,
+    Frame,
+    OpenCall,
+    Reader,
+    Request,
+    What,
+    WholeChoice,
+    Writer,
+    remembering,
+)
+from callfuse.model import ToolCall
+from callfuse.wire import WHOLE, Format, Payload
+from callfuse.wire.jsontext import NotJSON
+
+ReadWhole = Callable[[Payload], list[WholeChoice]]
+
+
+class Codec:
+    """Reads and writes streamed answers of one dialect.
+
+    `form` splits them into frames; `whole` says that there is but one frame, the body; `remembers`, that the vendor
+    remembers its answers, by `answer_id`.
+    """
+
+    whole = False
+
+    def __init__(self, dialect: Dialect, form: Format) -> None:
+        self.form = form
+        self.call_mark = dialect.call_mark
+        self._dialect = dialect
+        self._remembering = remembering(dialect)
+        self.remembers = self._remembering is not None
+
+    def reader(self, *, trace: bool = False) -> Reader:
+        """The assembly of one answer; `trace` as in `Dialect.reader`."""
+        return self._dialect.reader(trace=trace)
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """The choices that a payload speaks of; none where it speaks of the whole answer."""
+        return self._dialect.choices_of(payload)
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Whether a frame only keeps the connection open and may overtake others."""
+        return self._dialect.is_keep_alive(frame, payload)
+
+    def is_end(self, frame: bytes) -> bool:
+        """Whether a frame without payload ends the answer."""
+        return self._dialect.is_end(frame)
+
+    def answer_id(self, payload: Payload) -> str:
+        """The id under which the vendor remembers the answer; empty where the payload does not tell it."""
+        return self._remembering.answer_id(payload) if self._remembering is not None else ""
+
+    def payloads(self, raw: Sequence[bytes]) -> list[Payload]:
+        """The payloads in the bytes of an answer, in chunks; broken frames have none."""
+        framer = self.form.framer()
+        payloads: list[Payload] = []
+        for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.rest()):
+            with suppress(NotJSON):
+                if frame and (payload := self.form.payload(frame)) is not None:
+                    payloads.append(payload)
+        return payloads
+
+    def turn(self, raw: Sequence[bytes]) -> bytes:
+        """The model's turn, from the bytes of its answer, as an element of the next request's history. Raises
+        AskError."""
+        return self._dialect.turn(self.payloads(raw))
+
+    def is_unfinished(self, raw: Sequence[bytes]) -> bool:
+        """Whether a server-side tool still waits for its result where this much of the answer has come."""
+        return self._dialect.is_unfinished(self.payloads(raw))
+
+    def writer(self, request: Request, *, usage: str) -> Writer:
+        """A writer that continues the client's answer to this request; `usage` is the setting."""
+        return request.writer(usage=usage)
+
+
+class WholeCodec(Codec):
+    """Reads and writes whole answers of one dialect, as streams of one frame.
+
+    Choices are numbered by their places in the body.
+    """
+
+    whole = True
+
+    def reader(self, *, trace: bool = False) -> Reader:
+        """A reader of one body."""
+        return WholeReader(self._dialect.read_whole)
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """All choices of the body."""
+        return range(len(self._dialect.read_whole(payload)))
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """A body is none."""
+        return False
+
+    def is_end(self, frame: bytes) -> bool:
+        """A body has a payload."""
+        return False
+
+    def turn(self, raw: Sequence[bytes]) -> bytes:
+        """The model's turn, from the body. Raises AskError."""
+        body = b"".join(raw)
+        return self._dialect.turn_of_whole(body, self.form.payload(body) or {})
+
+    def writer(self, request: Request, *, usage: str) -> Writer:
+        """A writer of the client's body."""
+        return WholeWriter(request, self._dialect.read_whole, usage)
+
+
+def codec_of(dialect: Dialect, form: Format) -> Codec:
+    """The codec for answers that come in this form."""
+    return (WholeCodec if form is WHOLE else Codec)(dialect, form)
+
+
+class WholeCall(OpenCall):
+    """A call of a whole body: `made` is what the dialect has read. `index` is its place among those of its choice."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, choice: int, index: int, made: ToolCall, *, closed: bool) -> None:
+        super().__init__(choice, index, made.id, made.name, made.arguments, closed=closed, kind=made.kind)
+        self.namespace = made.namespace
+        self.made = made
+
+    def complete(self) -> ToolCall:
+        """The call as the dialect has read it."""
+        return self.made
+
+
+class WholeReader(Reader):
+    """Tells of a body what a stream's reader tells of its frames, all at once."""
+
+    __slots__ = ("_read_whole", "calls", "entries")
+
+    def __init__(self, read_whole: ReadWhole) -> None:
+        self._read_whole = read_whole
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """Each call opens and closes (one that may lack its end, or has no name, is no evidence), each choice
+        finishes, and the answer ends."""
+        events: list[Event] = []
+        choices = self._read_whole(payload)
+        for at, choice in enumerate(choices):
+            evidence = len(choice.calls) - choice.cut
+            for place, made in enumerate(choice.calls):
+                call = WholeCall(at, place, made, closed=place < evidence and bool(made.name))
+                self.calls.append(call)
+                self.entries.append(Entry((at, place), call))
+                if call.closed:
+                    events += (Event(What.OPENED, at, call), Event(What.CLOSED, at, call))
+        events += [Event(What.FINISHED, at) for at in range(len(choices) or 1)]
+        return (*events, Event(What.ENDED))
+
+
+class WholeWriter(Writer):
+    """Changes the body before any of it goes out.
+
+    `_taken` is the last body whose calls were all withheld, and their (choice, call) places; `_first` the same without
+    them, which the next answer goes on from.
+    """
+
+    def __init__(self, request: Request, read_whole: ReadWhole, usage: str) -> None:
+        self._request = request
+        self._read_whole = read_whole
+        self._usage = usage
+        self._taken: tuple[bytes, Sequence[tuple[int, int]]] | None = None
+        self._first: bytes | None = None
+        self._foreign = False
+
+    @property
+    def may_continue(self) -> bool:
+        """Two bodies can always be one: nothing has gone out."""
+        return True
+
+    def sent(self, payload: Payload) -> None:
+        """Nothing goes out before the body does."""
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """The body without the withheld calls; a blocked choice says why."""
+        (frame,) = frames
+        return self._request.thin_whole(frame.raw, _places(withheld), blocks)
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """Nothing: the body is kept, for the next answer goes on from it."""
+        (frame,) = frames
+        self._taken = frame.raw, _places(withheld)
+        return b""
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """The next answer goes on from the body that was kept; where this cannot be changed, it stands for itself."""
+        self._foreign = foreign
+        self._first = None
+        if self._taken is not None:
+            body, places = self._taken
+            self._first = self._request.thin_whole(body, places, {})
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """The next answer and those before it as one body. Raises NotJSON where it is no answer of the dialect."""
+        if not self._read_whole(payload or {}):
+            raise NotJSON("no answer of the dialect")
+        if self._first is None:
+            return frame
+        return self._request.splice_whole(self._first, frame, usage=self._usage, foreign=self._foreign)
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The body that was kept with the blocks' texts, or where there is none, or it could not be changed the last
+        time, an answer of callfuse's own."""
+        taken, self._taken = self._taken, None
+        if taken is None:
+            return self._request.own_answer("\n\n".join(block.text for block in blocks.values()))
+        body, places = taken
+        return self._request.thin_whole(body, places, blocks)
+
+
+def _places(withheld: Iterable[OpenCall]) -> list[tuple[int, int]]:
+    """The (choice, call) places of calls of a whole body."""
+    return sorted((call.choice, call.index) for call in withheld)

@@ -1,0 +1,399 @@
+"""Answers of Cohere chats: read, written on after calls have been withheld, and turned into the next request's message.
+
+Calls, content blocks and citations are each counted by themselves and without a gap. A second answer's content goes on
+counting, and its plan begins after a blank line where the first had one. There is one `message-start` and one
+`message-end`. What is not changed keeps its bytes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import edit_event, message_at, prepend_to_string, raw_elements, raw_list, remove_elements
+from callfuse.dialects.openai_chat.answer import calls_of
+from callfuse.dialects.usage import Counts, Usage
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+
+CUTTING: Final = frozenset({"MAX_TOKENS", "ERROR", "TIMEOUT"})
+"""Finish reasons after which the last call may lack its end."""
+OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
+"""Finish reasons that a block replaces; `MAX_TOKENS` and the like stay."""
+DONE: Final = b"[DONE]"
+THINKING: Final = "thinking"
+"""The type of a content block that is the model's reasoning."""
+_CALL_EVENTS: Final = frozenset({"tool-call-start", "tool-call-delta", "tool-call-end"})
+_CONTENT_EVENTS: Final = frozenset({"content-start", "content-delta", "content-end"})
+_CITATION_EVENTS: Final = frozenset({"citation-start", "citation-end"})
+_QUIET: Final[Sequence[Event]] = ()
+
+
+class CohereReader(Reader):
+    """Assembles the calls of one streamed answer."""
+
+    __slots__ = ("_by_index", "calls", "entries")
+
+    def __init__(self) -> None:
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+        self._by_index: dict[int, OpenCall] = {}
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one event says of calls."""
+        kind = payload.get("type")
+        if kind == "tool-call-delta":
+            call = self._by_index.get(payload.get("index", 0))
+            if call is not None:
+                call.pieces.append(function_of(payload).get("arguments") or "")
+            return _QUIET
+        if kind == "tool-call-start":
+            return (Event(What.OPENED, 0, self._open(payload)),)
+        if kind == "tool-call-end":
+            call = self._by_index.pop(payload.get("index", 0), None)
+            if call is None:
+                return _QUIET
+            call.closed = True
+            return (Event(What.CLOSED, 0, call),)
+        if kind == "message-end":
+            return self._end(delta_of(payload).get("finish_reason"))
+        return _QUIET
+
+    def _open(self, payload: Payload) -> OpenCall:
+        index = payload.get("index", 0)
+        function = function_of(payload)
+        call = OpenCall(0, index, str(part_of(payload).get("id") or ""), str(function.get("name") or ""))
+        call.pieces.append(function.get("arguments") or "")
+        self.calls.append(call)
+        self._by_index[index] = call
+        return call
+
+    def _end(self, reason: Any) -> Sequence[Event]:
+        """A call that has not ended is cut off, whatever the reason says."""
+        cut = next(iter(self._by_index.values()), None)
+        return (Event(What.CUT, 0, cut) if cut or reason in CUTTING else Event(What.FINISHED), Event(What.ENDED))
+
+
+def delta_of(payload: Payload) -> Payload:
+    """The delta of an event."""
+    delta = payload.get("delta")
+    return delta if isinstance(delta, dict) else {}
+
+
+def message_of(payload: Payload) -> Payload:
+    """The part of a message in an event."""
+    message = delta_of(payload).get("message")
+    return message if isinstance(message, dict) else {}
+
+
+def part_of(payload: Payload) -> Payload:
+    """The part of a call in an event."""
+    part = message_of(payload).get("tool_calls")
+    return part if isinstance(part, dict) else {}
+
+
+def function_of(payload: Payload) -> Payload:
+    """The part of a call's function in an event."""
+    function = part_of(payload).get("function")
+    return function if isinstance(function, dict) else {}
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of a whole answer."""
+    if not isinstance(payload, dict):
+        return []
+    message = payload.get("message")
+    if not isinstance(message, dict):
+        return []
+    return [WholeChoice(0, tuple(calls_of(message)), cut=payload.get("finish_reason") in CUTTING)]
+
+
+class NestedUsage(Usage):
+    """The counts of `tokens` and of `billed_units`, each by itself, and those beside them."""
+
+    def __init__(self, *, summed: bool) -> None:
+        super().__init__("", "output_tokens", summed=summed)
+        self._nested = {
+            key: Usage("input_tokens", "output_tokens", summed=summed) for key in ("billed_units", "tokens")
+        }
+
+    def see(self, counts: Any) -> Counts:
+        """Note an answer's counts, and say what they come to with those of the answers before."""
+        if not isinstance(counts, dict):
+            return {}
+        super().see(counts)
+        for key, usage in self._nested.items():
+            usage.see(counts.get(key))
+        return self.total()
+
+    def next_answer(self) -> None:
+        """The counts that follow are another answer's."""
+        super().next_answer()
+        for usage in self._nested.values():
+            usage.next_answer()
+
+    def total(self) -> Counts:
+        """What the client is to read."""
+        nested = {key: usage.total() for key, usage in self._nested.items()}
+        return super().total() | {key: counts for key, counts in nested.items() if counts}
+
+
+def finish_of(block: Block) -> str:
+    """The finish reason of a blocked answer."""
+    return block.finish.upper() if block.finish else "COMPLETE"
+
+
+class CohereWriter:
+    """The state of one client's stream, as far as writing on needs it."""
+
+    def __init__(self, *, structured: bool, summed: bool) -> None:
+        self._structured = structured
+        self._counts = {"content-start": 0, "citation-start": 0}
+        self._next = dict(self._counts)
+        self._numbers: dict[tuple[str, int], int | None] = {}
+        self._planned = self._break_due = False
+        self._foreign = False
+        self._usage = NestedUsage(summed=summed)
+
+    @property
+    def may_continue(self) -> bool:
+        """A text that must fit a schema takes no second one."""
+        return not (self._structured and self._counts["content-start"])
+
+    def sent(self, payload: Payload) -> None:
+        """Note what an event has given to the client."""
+        kind = str(payload.get("type"))
+        if kind in self._counts:
+            self._counts[kind] = max(self._counts[kind], payload.get("index", 0) + 1)
+        elif kind == "tool-plan-delta":
+            self._planned |= bool(message_of(payload).get("tool_plan"))
+        elif kind == "message-end":
+            self._usage.see(delta_of(payload).get("usage"))
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """Events without the withheld calls; the text of a block stands before `message-end`."""
+        gone = {call.index for call in withheld}
+        pieces: list[bytes] = []
+        for frame in frames:
+            payload = frame.payload or {}
+            kind = payload.get("type")
+            edits: list[Edit] = []
+            if kind in _CALL_EVENTS:
+                index = payload.get("index", 0)
+                if index in gone:
+                    continue
+                if shift := sum(other < index for other in gone):
+                    edits.append(Edit(("index",), dumps(index - shift)))
+            elif kind == "message-end" and (block := blocks.get(0)):
+                pieces.append(self._text(block.text))
+                if delta_of(payload).get("finish_reason") in OWN_REASONS:
+                    edits.append(Edit(("delta", "finish_reason"), dumps(finish_of(block))))
+            self.sent(payload)
+            pieces.append(edit_event(frame.raw, edits))
+        return b"".join(pieces)
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """What of the held events is no call; the finish and the end are kept back."""
+        kept: list[Frame] = []
+        for frame in frames:
+            if frame.payload is None:
+                kept += [] if is_done(frame.raw) else [frame]
+            elif frame.payload.get("type") == "message-end":
+                self._usage.see(delta_of(frame.payload).get("usage"))
+            else:
+                kept.append(frame)
+        out = self.thin(kept, withheld, {})
+        self._usage.next_answer()
+        return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
+        self._next = dict(self._counts)
+        self._numbers = {}
+        self._break_due = self._planned
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """An event of the next answer, as one of this stream."""
+        if payload is None:
+            return frame
+        kind = payload.get("type")
+        if kind == "message-start":
+            return b""
+        if kind == "message-end":
+            total = self._usage.see(delta_of(payload).get("usage") or {})
+            return edit_event(frame, [Edit(("delta", "usage"), dumps(total))] if total else [])
+        if kind == "tool-plan-delta" and self._break_due and (plan := message_of(payload).get("tool_plan")):
+            self._break_due = False
+            return edit_event(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
+        if kind in _CONTENT_EVENTS:
+            content: Any = message_of(payload).get("content")
+            gone = self._foreign and isinstance(content, dict) and content.get("type") == THINKING
+            return self._counted(frame, "content-start", payload.get("index", 0), [], gone=gone)
+        return self._cited(frame, payload) if kind in _CITATION_EVENTS else frame
+
+    def _cited(self, frame: bytes, payload: Payload) -> bytes:
+        """A citation of the next answer, which says of which content it is."""
+        citation: Any = message_of(payload).get("citations")
+        edits: list[Edit] = []
+        gone = False
+        if isinstance(citation, dict) and "content_index" in citation:
+            about = citation["content_index"] or 0
+            number = self._number("content-start", about)
+            gone = number is None
+            if number != about:
+                edits.append(Edit(("delta", "message", "citations", "content_index"), dumps(number)))
+        return self._counted(frame, "citation-start", payload.get("index", 0), edits, gone=gone)
+
+    def _counted(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
+        """An event whose number counts on from the answer before; nothing where what it is of is left out."""
+        number = self._number(kind, index, gone=gone)
+        if number is None:
+            return b""
+        return edit_event(frame, [*edits, Edit(("index",), dumps(number))] if number != index else edits)
+
+    def _number(self, kind: str, index: int, *, gone: bool = False) -> int | None:
+        """The number in this stream of what is numbered so in the next answer; `gone`: it is left out."""
+        if (kind, index) not in self._numbers:
+            self._numbers[kind, index] = None if gone else self._next[kind]
+            self._next[kind] += not gone
+        return self._numbers[kind, index]
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The text, the finish with all counts, and the end, where no further answer comes."""
+        pieces = [self._text(block.text) for block in blocks.values()]
+        finish = next((finish_of(block) for block in blocks.values()), "COMPLETE")
+        usage = self._usage.total()
+        delta = {"finish_reason": finish} | ({"usage": usage} if usage else {})
+        return b"".join((*pieces, event({"type": "message-end", "delta": delta}), sse.event(DONE)))
+
+    def _text(self, text: str) -> bytes:
+        """A content block with callfuse's own text."""
+        index = self._counts["content-start"]
+        self._counts["content-start"] += 1
+        start = {"type": "text", "text": ""}
+        return b"".join(
+            (
+                event({"type": "content-start", "index": index, "delta": {"message": {"content": start}}}),
+                event({"type": "content-delta", "index": index, "delta": {"message": {"content": {"text": text}}}}),
+                event({"type": "content-end", "index": index}),
+            )
+        )
+
+
+def is_done(frame: bytes) -> bool:
+    """Whether a frame is the terminal one."""
+    return (sse.data(frame) or b"").strip() == DONE
+
+
+def event(payload: Payload) -> bytes:
+    """A payload as an event of its type."""
+    return sse.event(dumps(payload), str(payload["type"]))
+
+
+def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+    """The answer without the calls at (choice, place); a blocked one says why."""
+    payload: Payload = loads(body)
+    message = payload["message"]
+    gone = [place for _, place in withheld]
+    edits = remove_elements(("message", "tool_calls"), gone, len(message.get("tool_calls") or ()))
+    if block := blocks.get(0):
+        said = dumps({"type": "text", "text": block.text})
+        if isinstance(message.get("content"), list):
+            edits.append(Edit(("message", "content", END), said))
+        else:
+            edits.append(Edit(("message", "content"), raw_list([said])))
+        if payload.get("finish_reason") in OWN_REASONS:
+            edits.append(Edit(("finish_reason",), dumps(finish_of(block))))
+    return apply(body, edits)
+
+
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
+    """The second answer with the first one's id, its plan and content in front, and the usage of both."""
+    if foreign:
+        second = _without_thinking(second)
+    one: Payload = loads(first)
+    other: Payload = loads(second)
+    edits = [Edit(("id",), dumps(one["id"]))] if "id" in one and "id" in other else []
+    if plan := one["message"].get("tool_plan"):
+        edits.append(Edit(("message", "tool_plan"), prepend_to_string(plan)))
+    before = raw_elements(first, ("message", "content"))
+    if before:
+        edits.append(Edit(("message", "content"), raw_list(before + raw_elements(second, ("message", "content")))))
+    cited = raw_elements(first, ("message", "citations"))
+    if cited or (before and other["message"].get("citations")):
+        shifted = [_counted_on(raw, len(before)) for raw in raw_elements(second, ("message", "citations"))]
+        edits.append(Edit(("message", "citations"), raw_list(cited + shifted)))
+    if total := NestedUsage(summed=summed).of_both(one.get("usage"), other.get("usage")):
+        edits.append(Edit(("usage",), dumps(total)))
+    return apply(second, edits)
+
+
+def _without_thinking(body: bytes) -> bytes:
+    """An answer without its thinking, and without what is cited in it; other citations count anew."""
+    message = loads(body)["message"]
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else ()
+    gone = {at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("type") == THINKING}
+    edits = [Edit(("message", "content", at), None) for at in gone]
+    if gone and len(gone) == len(blocks):
+        edits = [Edit(("message", "content"), None)]
+    for at, citation in enumerate(message.get("citations") or () if gone else ()):
+        about = citation.get("content_index") or 0
+        place = ("message", "citations", at)
+        left = dumps(about - sum(other < about for other in gone))
+        edits.append(Edit(place, None) if about in gone else Edit((*place, "content_index"), left))
+    return apply(body, edits)
+
+
+def _counted_on(citation: bytes, blocks: int) -> bytes:
+    """A citation of the second answer: its content stands behind so many blocks."""
+    index = loads(citation).get("content_index") or 0
+    return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
+
+
+def turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message that the events come to. Citations are no part of what the model reads."""
+    reader = CohereReader()
+    plan = ""
+    blocks: dict[int, Payload] = {}
+    for payload in payloads:
+        reader.read(payload)
+        kind, index, message = payload.get("type"), payload.get("index", 0), message_of(payload)
+        if kind == "tool-plan-delta":
+            plan += message.get("tool_plan") or ""
+        elif kind == "content-start":
+            blocks[index] = dict(_content(message))
+        elif kind == "content-delta":
+            _grow(blocks[index], _content(message))
+    message = {"role": "assistant"}
+    message |= {"tool_plan": plan} if plan else {}
+    content = [block for block in blocks.values() if block.get(str(block.get("type"))) != ""]
+    message |= {"content": content} if content else {}
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reader.calls
+    ]
+    return dumps(message | {"tool_calls": calls})
+
+
+def turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, without the keys that say nothing and the citations."""
+    empty = () if loads(body)["message"].get("content") else ("content",)
+    return message_at(body, ("message",), without=("citations", *empty))
+
+
+def _content(message: Payload) -> Payload:
+    """The content in an event's part of a message; raises AskError where it is none that can be put together."""
+    content = message.get("content")
+    if not isinstance(content, dict):
+        raise AskError("content")
+    return content
+
+
+def _grow(block: Payload, delta: Payload) -> None:
+    """Add a delta to its block."""
+    for key, value in delta.items():
+        before: Any = block.get(key, "")
+        if not isinstance(value, str) or not isinstance(before, str):
+            raise AskError(f"content.{key}")
+        block[key] = before + value

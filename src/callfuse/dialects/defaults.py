@@ -1,0 +1,33 @@
+"""What most dialects answer alike, for their Dialect objects to inherit."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from callfuse.dialects.base import Request
+from callfuse.wire import EVENTS, Format, Payload, sse
+
+
+class EventDialect:
+    """A dialect that streams server-sent events, with one choice an answer and no server-side tools that wait."""
+
+    heartbeat: ClassVar[bytes] = b": keep-alive\n\n"
+
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """Server-sent events, where the content type says so."""
+        return EVENTS if content_type.startswith(b"text/event-stream") else None
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Whether the frame holds nothing but comments."""
+        return payload is None and sse.is_comment(frame)
+
+    def is_end(self, frame: bytes) -> bool:
+        """False: the end of an answer has a payload."""
+        return False
+
+    def choices_of(self, payload: Payload) -> Sequence[int]:
+        """The only choice."""
+        return (0,)
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """False: no server-side tool waits for its result."""
+        return False

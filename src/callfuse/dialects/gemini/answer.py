@@ -1,0 +1,488 @@
+"""Answers of Gemini, streamed and whole: their calls, the model's turn, and what takes a withheld call's place.
+
+A call comes whole in one part, or opens with its name and `willContinue`, grows by `partialArgs` and closes with a part
+that does not continue (`functionCall: {}`, which may be missing), with the next call or with the finish reason. Ids may
+be missing, `args` empty or absent. Tools that the vendor runs itself (`executableCode`, `toolCall`) are no calls here.
+
+What is written has the stream's own id and model version. Every chunk that goes out has a candidate with parts, for
+google-genai's chats drop an answer of which one chunk has none; a part that is taken out of a chunk that must stay
+becomes an empty text, as the vendor itself ends its streams.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.gemini.channel import Channel, encode
+from callfuse.dialects.gemini.parts import (
+    FUNCTION_CALL,
+    SIGNATURE,
+    Path,
+    UnknownPieceError,
+    arguments_of,
+    is_answer_text,
+    join_or_keep,
+    join_pieces,
+    replace_signatures,
+    thoughts,
+)
+from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
+from callfuse.dialects.usage import Counts, Usage
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
+
+STOPS: Final = frozenset({"STOP", 1})
+"""Finish reasons of an answer that is complete; by name, or by number where the client asked for numbers."""
+_NO_REASON: Final = "FINISH_REASON_UNSPECIFIED"
+_ERROR_REASON: Final = "OTHER"
+"""The vendor's finish reason that comes nearest to `error`."""
+_HEAD: Final = ("modelVersion", "createTime", "responseId")
+_NEEDS_NO_CHUNK: Final = frozenset({"content", "index", "finishReason", "finishMessage", "safetyRatings", "tokenCount"})
+"""Keys of a candidate that need no chunk of their own."""
+_TEXT_KEYS: Final = frozenset({"text", "thought"})
+_GROWING_KEYS: Final = frozenset({"partialArgs", "willContinue"})
+_EMPTY_PART: Final = b'{"text":""}'
+_QUIET: Final[Sequence[Event]] = ()
+
+
+def _number(candidate: Payload) -> int:
+    return candidate.get("index") or 0
+
+
+def _parts(candidate: Payload) -> Sequence[Payload]:
+    return (candidate.get("content") or {}).get("parts") or ()
+
+
+def _path(place: int) -> Path:
+    return ("candidates", place, "content", "parts")
+
+
+class GeminiReader(Reader):
+    """Assembles the calls of one answer. Openings and ends of calls are told only with `trace`."""
+
+    __slots__ = ("_growing", "_last", "_trace", "calls", "entries")
+
+    def __init__(self, *, trace: bool = False) -> None:
+        self._trace = trace
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+        self._last: dict[int, OpenCall] = {}
+        self._growing: dict[int, tuple[OpenCall, list[Payload]]] = {}
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one chunk says of calls."""
+        if self._trace:
+            self.entries = []
+        candidates = payload.get("candidates")
+        if not candidates:
+            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+        events: list[Event] = []
+        for place, candidate in enumerate(candidates):
+            content = candidate.get("content")
+            if content and (parts := content.get("parts")):
+                for at, part in enumerate(parts):
+                    if (function := part.get(FUNCTION_CALL)) is not None:
+                        call = self._take(events, candidate.get("index") or 0, function, part)
+                        if call and self._trace:
+                            self.entries.append(Entry((*_path(place), at), call))
+            if (reason := candidate.get("finishReason")) and reason != _NO_REASON:
+                self._finish(events, candidate.get("index") or 0, reason)
+        return events or _QUIET
+
+    def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
+        """Read one part: a call, or a piece of one."""
+        name = function.get("name")
+        if name:
+            if self._growing:
+                self._close(events, choice)
+            grows = bool(function.get("willContinue"))
+            value = arguments_of(function) if "partialArgs" in function and not grows else function.get("args")
+            last = self._last.get(choice)
+            call = OpenCall(choice, last.index + 1 if last else 0, function.get("id") or "", name, value, not grows)
+            self._last[choice] = call
+            if SIGNATURE in part:
+                call.extra = {SIGNATURE: part[SIGNATURE]}
+            self.calls.append(call)
+            if self._trace:
+                events.append(Event(What.OPENED, choice, call))
+                if not grows:
+                    events.append(Event(What.CLOSED, choice, call))
+            if not grows:
+                return call
+            self._growing[choice] = (call, [])
+        elif choice not in self._growing:
+            return self._last.get(choice)  # a terminator that comes twice
+        call, pieces = self._growing[choice]
+        pieces += function.get("partialArgs") or ()
+        if not function.get("willContinue"):
+            self._close(events, choice)
+        return call
+
+    def _close(self, events: list[Event], choice: int) -> None:
+        """Complete the call that is growing, if one is."""
+        if choice not in self._growing:
+            return
+        call, pieces = self._growing.pop(choice)
+        if pieces:
+            call.value = join_or_keep(call.value, pieces)
+        call.closed = True
+        if self._trace:
+            events.append(Event(What.CLOSED, choice, call))
+
+    def _finish(self, events: list[Event], choice: int, reason: str | int) -> None:
+        if reason in STOPS:
+            self._close(events, choice)
+            events.append(Event(What.FINISHED, choice))
+            return
+        cut = self._growing.pop(choice, None)
+        events.append(Event(What.CUT, choice, cut[0] if cut else None))
+
+
+def _calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[OpenCall]]:
+    """The calls of each candidate of a whole answer, which the reader reads."""
+    reader.read(payload)
+    found: list[dict[OpenCall, None]] = [{} for _ in payload.get("candidates") or ()]
+    for path, call in reader.entries:
+        found[int(path[1])][call] = None
+    return [list(calls) for calls in found]
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of each candidate of a whole answer; none of them can lack its end."""
+    by_candidate = _calls_by_candidate(GeminiReader(trace=True), payload)
+    return [
+        WholeChoice(_number(candidate), tuple(call.complete() for call in calls))
+        for candidate, calls in zip(payload.get("candidates") or (), by_candidate, strict=True)
+    ]
+
+
+def turn(payloads: Sequence[Payload]) -> bytes:
+    """The model's turn as the content of a next request, from all chunks of one candidate.
+
+    Parts stay as they came, signatures included. Texts that came in pieces are joined, but never with a part that has a
+    signature; so are calls that came in pieces. Raises AskError where a call cannot be put together.
+    """
+    parts: list[Payload] = []
+    calls: list[tuple[Payload, list[Payload]]] = []
+    for payload in payloads:
+        for candidate in payload.get("candidates") or ():
+            for part in _parts(candidate):
+                function = part.get(FUNCTION_CALL)
+                if function is None:
+                    _add(parts, part)
+                    continue
+                if function.get("name"):
+                    complete = {name: value for name, value in function.items() if name not in _GROWING_KEYS}
+                    parts.append(part | {FUNCTION_CALL: complete})
+                    calls.append((complete, []))
+                if calls:
+                    calls[-1][1].extend(function.get("partialArgs") or ())
+    for complete, pieces in calls:
+        if pieces:
+            try:
+                complete["args"] = join_pieces(complete.get("args"), pieces)
+            except UnknownPieceError as error:
+                raise AskError(str(error)) from None
+    return dumps({"role": "model", "parts": parts})
+
+
+def _add(parts: list[Payload], part: Payload) -> None:
+    """Add a part that is no call; a text joins the text before it."""
+    if not part.keys() <= _TEXT_KEYS:
+        parts.append(part)
+    elif part.get("text"):
+        last: Payload = parts[-1] if parts else {}
+        if last.keys() <= _TEXT_KEYS and last.get("text") and bool(last.get("thought")) == bool(part.get("thought")):
+            parts[-1] = last | {"text": last["text"] + part["text"]}
+        else:
+            parts.append(part)
+
+
+def turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """The model's turn of a whole answer: its content, byte for byte; raises AskError where it has none."""
+    place = span(body, ("candidates", 0, "content"))
+    if place is None:
+        raise AskError("content")
+    content = body[place[0] : place[1]]
+    return content if "role" in payload["candidates"][0]["content"] else apply(content, [Edit(("role",), b'"model"')])
+
+
+class GeminiUsage(Usage):
+    """Counts under Gemini's names, with lists of counts by modality."""
+
+    _OUTPUTS: Final = ("candidatesTokenCount", "thoughtsTokenCount", "candidatesTokensDetails")
+    _SUMMANDS: Final = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+    _TOTAL: Final = "totalTokenCount"
+
+    def __init__(self, *, summed: bool) -> None:
+        super().__init__(self._SUMMANDS[0], self._OUTPUTS[0], summed=summed)
+
+    def total(self) -> Counts:
+        """What the client is to read."""
+        if not self._before:
+            return dict(self._now)
+        counts = self._before | self._now
+        for name, value in counts.items():
+            if self._summed or name in self._OUTPUTS:
+                counts[name] = _sum(self._before.get(name), self._now.get(name), value)
+        if self._TOTAL in counts:
+            counts[self._TOTAL] = sum(int(counts.get(name) or 0) for name in self._SUMMANDS)
+        return counts
+
+
+def _sum(one: Any, other: Any, either: Any) -> Any:
+    """The sum of two counts, or of two lists of counts by modality."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    if isinstance(one, list) and isinstance(other, list):
+        totals: dict[Any, int] = {}
+        for item in (*one, *other):
+            totals[item.get("modality")] = totals.get(item.get("modality"), 0) + (item.get("tokenCount") or 0)
+        return [{"modality": modality, "tokenCount": count} for modality, count in totals.items()]
+    return either
+
+
+def _put_blank_line_before(text: bytes) -> bytes:
+    """A JSON string with a blank line at its beginning."""
+    return b'"\\n\\n' + text[1:]
+
+
+class GeminiWriter:
+    """Continues one client's stream after calls were withheld, and writes changed whole answers (`*_whole`).
+
+    Choices are candidates by their `index`; in whole answers by their place.
+    """
+
+    def __init__(self, channel: Channel | None, *, model: str, structured: bool, summed: bool) -> None:
+        self._channel = channel or Channel(is_array=False)
+        self._is_whole = channel is None
+        self._model = model
+        self._structured = structured
+        self._head: Payload = {}
+        self._texts: set[int] = set()
+        """The choices in which the client has text."""
+        self._break_due: set[int] = set()
+        """The choices whose next text begins after a blank line."""
+        self._called = False
+        self._foreign = False
+        self._usage = GeminiUsage(summed=summed)
+
+    @property
+    def may_continue(self) -> bool:
+        """A text that must fit a schema takes no second one."""
+        return not (self._structured and self._texts)
+
+    def sent(self, payload: Payload) -> None:
+        """Note a chunk that the client has been given."""
+        self._channel.began()
+        self._note(payload)
+
+    def _note(self, payload: Payload, *, seen: bool = True) -> None:
+        """Note what a chunk says of the answer; its texts only where the client has `seen` them."""
+        self._note_head(payload)
+        self._usage.see(payload.get("usageMetadata"))
+        for candidate in payload.get("candidates") or ():
+            if seen and any(map(is_answer_text, _parts(candidate))):
+                self._texts.add(_number(candidate))
+
+    def _note_head(self, payload: Payload) -> None:
+        if not self._head:
+            self._head = {name: payload[name] for name in _HEAD if name in payload}
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """Chunks without the withheld calls; a blocked choice gets its text with its finish."""
+        frames = list(frames)
+        self._note_head(next((frame.payload for frame in frames if frame.payload), {}))
+        unsigned = self._stand_ins(frames, withheld)
+        pieces: list[bytes] = []
+        left = dict(blocks)
+        hollow = False
+        for frame in frames:
+            if frame.payload is None:
+                if self._channel.is_end(frame.raw):
+                    pieces += [self._end(choice, block) for choice, block in left.items()]
+                    left = {}
+                if not (hollow and self._channel.is_separator(frame.raw)):
+                    pieces.append(self._channel.bare(frame.raw))
+                continue
+            edits, hollow = self._thin(frame, withheld, left)
+            if not hollow:
+                self._note(frame.payload)
+                pieces.append(self._channel.edit(frame.raw, [*unsigned.get(id(frame), ()), *edits]))
+        if left:
+            pieces = [self._channel.terminate(piece) for piece in pieces]
+            pieces += [self._end(choice, block) for choice, block in left.items()]
+        return b"".join(pieces)
+
+    def _stand_ins(self, frames: Sequence[Frame], withheld: set[OpenCall]) -> dict[int, list[Edit]]:
+        """By a frame's id(), the edits that give survivors the stand-in for a withheld call's signature."""
+        model = str(self._head.get("modelVersion") or self._model)
+        found = stand_ins(frames, withheld, lambda call: SIGNATURE in call.extra, model)
+        return {at: [Edit((*path, SIGNATURE), encode(STAND_IN)) for path in paths] for at, paths in found.items()}
+
+    def _thin(self, frame: Frame, withheld: set[OpenCall], blocks: dict[int, Block]) -> tuple[list[Edit], bool]:
+        """The edits that take withheld calls out of a frame and put blocks (which are used up) into the chunks that end
+        their choices; and whether nothing is left of it."""
+        edits: list[Edit] = []
+        candidates = (frame.payload or {}).get("candidates") or ()
+        hollow = bool(candidates)
+        for place, candidate in enumerate(candidates):
+            gone = _places(frame.entries, place, withheld)
+            ends = self._is_whole or bool(candidate.get("finishReason"))
+            choice = place if self._is_whole else _number(candidate)
+            block = blocks.pop(choice, None) if ends else None
+            hollow &= bool(gone) and not ends and _is_hollow(candidate, gone)
+            if block is not None:
+                edits += self._block(place, choice, candidate, gone, block)
+            else:
+                edits += self._remove(place, candidate, gone)
+        return edits, hollow
+
+    def _remove(self, place: int, candidate: Payload, gone: Sequence[int]) -> Iterator[Edit]:
+        """The edits that take parts out of a candidate; where none is left in a chunk there is an empty text."""
+        for at in gone:
+            yield Edit((*_path(place), at), None)
+        if gone and len(gone) == len(_parts(candidate)) and not self._is_whole:
+            yield Edit((*_path(place), END), _EMPTY_PART)
+
+    def _block(self, place: int, choice: int, candidate: Payload, gone: Sequence[int], block: Block) -> Iterator[Edit]:
+        """The edits that put the text of a block into the candidate that ends its choice."""
+        if any(map(is_answer_text, _parts(candidate))):
+            self._texts.add(choice)
+        part = encode({"text": self._own_text(choice, block.text)})
+        if isinstance((candidate.get("content") or {}).get("parts"), list):
+            for at in gone:
+                yield Edit((*_path(place), at), None)
+            yield Edit((*_path(place), END), part)
+        else:
+            yield Edit(("candidates", place, "content"), b'{"parts":[' + part + b'],"role":"model"}')
+        if candidate.get("finishReason") in STOPS and block.finish:
+            yield Edit(("candidates", place, "finishReason"), encode(_ERROR_REASON))
+        if "finishMessage" in candidate:
+            yield Edit(("candidates", place, "finishMessage"), None)
+
+    def _own_text(self, choice: int, text: str) -> str:
+        """A text of callfuse's own, after a blank line where the client has text."""
+        before = choice in self._texts
+        self._texts.add(choice)
+        return f"\n\n{text}" if before else text
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """The texts among the held chunks, without calls, finish and end."""
+        pieces: list[bytes] = []
+        for frame in frames:
+            if frame.payload is None:
+                pieces.append(self._channel.bare(frame.raw, ends=False))
+                continue
+            edits: list[Edit] = []
+            hollow = True
+            for place, candidate in enumerate(frame.payload.get("candidates") or ()):
+                gone = _places(frame.entries, place, withheld)
+                hollow &= _is_hollow(candidate, gone)
+                edits += self._remove(place, candidate, gone)
+                finish = {"finishReason", "finishMessage"} & candidate.keys()
+                edits += [Edit(("candidates", place, name), None) for name in finish]
+            self._note(frame.payload, seen=not hollow)
+            if not hollow:
+                pieces.append(self._channel.terminate(self._channel.edit(frame.raw, edits)))
+        self._usage.next_answer()
+        return b"".join(pieces)
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Begin to splice another answer."""
+        self._foreign = foreign
+        self._channel.next_answer()
+        self._break_due = set(self._texts)
+        self._called = False
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """A chunk of the next answer, as one of this stream."""
+        if payload is None:
+            return self._channel.bare(frame)
+        edits, hollow = self._splice(payload)
+        return b"" if hollow else self._channel.edit(frame, edits, spliced=True)
+
+    def _splice(self, payload: Payload) -> tuple[list[Edit], bool]:
+        """The edits that make a payload of the next answer one of this; and whether nothing is left of it."""
+        edits = [
+            Edit((name,), encode(value)) for name, value in self._head.items() if payload.get(name, value) != value
+        ]
+        if total := self._usage.see(payload.get("usageMetadata")):
+            edits.append(Edit(("usageMetadata",), encode(total)))
+        candidates = payload.get("candidates") or ()
+        hollow = self._foreign and bool(candidates)
+        for place, candidate in enumerate(candidates):
+            parts = _parts(candidate)
+            if self._foreign:
+                gone = thoughts(parts)
+                hollow &= bool(gone) and "finishReason" not in candidate and _is_hollow(candidate, gone)
+                edits += self._remove(place, candidate, gone)
+                edits += replace_signatures(parts, _path(place), self._model, begins=not self._called)
+                self._called |= any(FUNCTION_CALL in part for part in parts)
+            if _number(candidate) not in self._break_due:
+                continue
+            at = next((at for at, part in enumerate(parts) if is_answer_text(part)), None)
+            if at is not None:
+                self._break_due.discard(_number(candidate))
+                edits.append(Edit((*_path(place), at, "text"), _put_blank_line_before))
+        return edits, hollow
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The text, the finish with all usage, and the end, where no further answer comes."""
+        return b"".join(self._end(choice, block) for choice, block in blocks.items()) + self._channel.end()
+
+    def _end(self, choice: int, block: Block) -> bytes:
+        """A chunk that says why, and ends its choice."""
+        candidate = {
+            "content": {"parts": [{"text": self._own_text(choice, block.text)}], "role": "model"},
+            "finishReason": _ERROR_REASON if block.finish else "STOP",
+            "index": choice,
+        }
+        usage = self._usage.total()
+        counts = {"usageMetadata": usage} if usage else {}
+        return self._channel.chunk({"candidates": [candidate]} | counts | self._head)
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the calls at (candidate, call) places; parts that stay keep their bytes."""
+        payload: Payload = loads(body)
+        self._note_head(payload)
+        reader = GeminiReader(trace=True)
+        calls = _calls_by_candidate(reader, payload)
+        gone = {calls[candidate][place] for candidate, place in withheld}
+        frame = Frame(body, payload, tuple(reader.entries))
+        edits, _ = self._thin(frame, gone, dict(blocks))
+        return apply(body, [*self._stand_ins([frame], gone).get(id(frame), ()), *edits])
+
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """The second whole answer with the first one's identity, its parts in front, and the usage of both."""
+        one, other = loads(first), loads(second)
+        self._note(one)
+        self._usage.next_answer()
+        self.next_answer(foreign=foreign)
+        second = apply(second, self._splice(other)[0])
+        if not other.get("candidates"):
+            return second
+        after = _raw_parts(second)
+        parts = b"[" + b",".join((*_raw_parts(first), *after)) + b"]"
+        if after:
+            return apply(second, [Edit(_path(0), parts)])
+        return apply(second, [Edit(("candidates", 0, "content"), b'{"parts":' + parts + b',"role":"model"}')])
+
+
+def _raw_parts(body: bytes) -> list[bytes]:
+    """The raw parts of the first candidate of a whole answer."""
+    place = span(body, _path(0))
+    return [body[part.value : part.end] for part in spans(body, place[0])] if place else []
+
+
+def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> list[int]:
+    """Which parts of a candidate belong to withheld calls."""
+    return [int(entry.path[-1]) for entry in entries if entry.path[1] == place and entry.call in withheld]
+
+
+def _is_hollow(candidate: Payload, gone: Sequence[int]) -> bool:
+    """Whether a candidate says nothing any more without these parts."""
+    if not candidate.keys() <= _NEEDS_NO_CHUNK:
+        return False
+    left = [part for at, part in enumerate(_parts(candidate)) if at not in gone]
+    return all(part.keys() <= _TEXT_KEYS and not part.get("text") for part in left)

@@ -1,0 +1,195 @@
+"""Parts of Gemini's contents, in requests and answers alike: calls and their arguments, thoughts and signatures.
+
+The vendor takes keys of requests in camelCase and in snake_case; answers have camelCase. Arguments may come in pieces
+by JSONPath (`partialArgs`). Thoughts and their signatures hold for one model only.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+from callfuse.dialects.thought_signatures import STAND_IN, are_demanded
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, dumps
+
+FUNCTION_CALL: Final = "functionCall"
+FUNCTION_RESPONSE: Final = "functionResponse"
+SIGNATURE: Final = "thoughtSignature"
+
+_HUMP: Final = re.compile(r"(?<=[a-z])([A-Z])")
+_BARE: Final = frozenset({"text", SIGNATURE, "thought_signature"})
+_STEP: Final = re.compile(
+    r"""\.(?P<name>[^.\[\]\s'"*]+)|\[(?P<index>\d{1,6})\]|\['(?P<single>(?:[^'\\]|\\.)*)'\]|\["(?P<double>(?:[^"\\]|\\.)*)"\]"""
+)
+_ESCAPE: Final = re.compile(r"\\(.)")
+_MAX_INDEX: Final = 100_000
+"""A larger index would make callfuse build an array of that size for one small piece."""
+_VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue")
+
+Path = tuple[str | int, ...]
+
+
+@cache
+def _snake(name: str) -> str:
+    return _HUMP.sub(lambda match: "_" + match.group(1).lower(), name)
+
+
+def key(holder: Any, name: str) -> str:
+    """The spelling in which an object has the key `name` (camelCase); `name` itself where it has neither."""
+    if not isinstance(holder, dict) or name in holder or _snake(name) not in holder:
+        return name
+    return _snake(name)
+
+
+def get(holder: Any, name: str) -> Any:
+    """The value under a key in either spelling; None where the holder is no object or lacks the key."""
+    if not isinstance(holder, dict):
+        return None
+    return holder[name] if name in holder else holder.get(_snake(name))
+
+
+def is_answer_text(part: Payload) -> bool:
+    """Whether a part of an answer is text that the client shows as the answer."""
+    return bool(part.get("text")) and not part.get("thought")
+
+
+def thoughts(parts: Sequence[Any]) -> list[int]:
+    """The indexes of parts that are thoughts, or have nothing but a signature."""
+    return [at for at, part in enumerate(parts) if isinstance(part, dict) and (part.get("thought") or _is_bare(part))]
+
+
+def _is_bare(part: Payload) -> bool:
+    return part.keys() <= _BARE and not part.get("text") and get(part, SIGNATURE) is not None
+
+
+def replace_signatures(parts: Sequence[Any], path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
+    """Edits that make the signatures of the parts at `path` fit for the model named `reader`.
+
+    Every signature goes; the first call of an answer gets Google's documented stand-in where the model demands one.
+    `begins`: the first call here is the first of its answer.
+    """
+    wanted = begins and are_demanded(reader, in_use=True)
+    gone = set(thoughts(parts))
+    for at, part in enumerate(parts):
+        place = (*path, at, key(part, SIGNATURE))
+        if wanted and get(part, FUNCTION_CALL) is not None:
+            wanted = False
+            yield Edit(place, dumps(STAND_IN))
+        elif get(part, SIGNATURE) is not None and at not in gone:
+            yield Edit(place, None)
+
+
+def remove_thoughts(parts: Sequence[Any], content: Path, reader: str) -> Iterator[Edit]:
+    """Edits that make the content at `content` fit for the model named `reader`; a content of a history (whose path is
+    not empty) that has nothing but thoughts is removed."""
+    gone = thoughts(parts)
+    if content and gone and len(gone) == len(parts):
+        yield Edit(content, None)
+        return
+    yield from (Edit((*content, "parts", at), None) for at in gone)
+    yield from replace_signatures(parts, (*content, "parts"), reader)
+
+
+def arguments_of(function: Payload) -> Any:
+    """The arguments of a complete call: an object; empty text where it has none; pieces that cannot be put together as
+    they are."""
+    arguments = function.get("args")
+    if pieces := function.get("partialArgs"):
+        return join_or_keep(arguments, pieces)
+    return "" if arguments is None else arguments
+
+
+def join_or_keep(opening: Any, pieces: Sequence[Payload]) -> Any:
+    """As `join_pieces`, but the pieces themselves where they cannot be put together."""
+    try:
+        return join_pieces(opening, pieces)
+    except UnknownPieceError:
+        return pieces
+
+
+class UnknownPieceError(ValueError):
+    """A piece of arguments whose place or value is of no known kind."""
+
+
+class _GrowingText(list[str]):
+    """The pieces of a string: it stands at the string's place until all pieces are read, so that joining is linear."""
+
+
+def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
+    """The arguments of one call, from those that it opened with and its `partialArgs` in order.
+
+    A string goes on growing at its path as long as its pieces say `willContinue`. Raises UnknownPieceError.
+    """
+    root: Payload = dict(opening) if isinstance(opening, dict) else {}
+    paths: dict[str, Path] = {}
+    growing: dict[Path, _GrowingText] = {}
+    texts: list[tuple[Any, str | int, _GrowingText]] = []
+    for piece in pieces:
+        place = piece.get("jsonPath")
+        if not isinstance(place, str):
+            raise UnknownPieceError("jsonPath")
+        path = paths.get(place) or paths.setdefault(place, _parse_path(place))
+        value = _value(piece)
+        text = growing.pop(path, None)
+        continues = isinstance(value, str) and bool(piece.get("willContinue"))
+        if text is None or not isinstance(value, str):
+            text = _GrowingText() if continues else None
+            holder, step = _holder(root, path), path[-1]
+            holder[step] = value if text is None else text
+            if text is not None:
+                texts.append((holder, step, text))
+        if text is not None:
+            text.append(value)
+            if continues:
+                growing[path] = text
+    for holder, step, text in texts:
+        if holder[step] is text:
+            holder[step] = "".join(text)
+    return root
+
+
+def _parse_path(text: str) -> Path:
+    """The steps of a JSONPath that names one place below the root."""
+    steps: list[str | int] = []
+    position = 1
+    while position < len(text):
+        match = _STEP.match(text, position)
+        if match is None:
+            raise UnknownPieceError("jsonPath")
+        quoted = match["single"] if match["single"] is not None else match["double"]
+        if match["index"] is not None:
+            steps.append(int(match["index"]))
+        else:
+            steps.append(match["name"] if quoted is None else _ESCAPE.sub(r"\1", quoted))
+        position = match.end()
+    if not text.startswith("$") or not steps or not isinstance(steps[0], str):
+        raise UnknownPieceError("jsonPath")
+    return tuple(steps)
+
+
+def _holder(root: Payload, path: Path) -> Any:
+    """The object or array that holds the last step, with room for it; made where it is not there."""
+    holder: Any = root
+    for step, following in zip(path, (*path[1:], None), strict=True):
+        if isinstance(step, int):
+            if not isinstance(holder, list) or step > _MAX_INDEX:
+                raise UnknownPieceError("jsonPath")
+            holder += [None] * (step + 1 - len(holder))
+        elif not isinstance(holder, dict):
+            raise UnknownPieceError("jsonPath")
+        if following is None:
+            break
+        here = holder[step] if isinstance(step, int) else holder.get(step)
+        if here is None:
+            here = holder[step] = [] if isinstance(following, int) else {}
+        holder = here
+    return holder
+
+
+def _value(piece: Payload) -> Any:
+    """The value that a piece brings."""
+    for name in _VALUES:
+        if name in piece:
+            return None if name == "nullValue" else piece[name]
+    raise UnknownPieceError("partialArgs")

@@ -1,0 +1,346 @@
+"""Requests whose history is a list of messages: those of OpenAI's chats, Anthropic, Ollama, Cohere and Bedrock.
+
+One walk over the messages gives the rounds with their results; one set of edits adds notes, further turns and another
+model. A dialect says how a message names its calls and results, and what its vendor calls a setting. Results are
+messages of their own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
+from callfuse.dialects.declared import is_declared
+from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.model import PastCall, Result, Round, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+
+Path = tuple[str | int, ...]
+Key = Any
+"""What a result names its call by: the call's id, or what else the dialect's `_match` knows."""
+KeyedResult = tuple[Key, Result]
+
+
+class ResultPlace(NamedTuple):
+    """Where the content of a result stands, and what it is."""
+
+    path: Path
+    key: Key
+    content: Any
+
+
+class MessageList(ABC):
+    """A request with `messages`: the parsed body and the bytes it came from."""
+
+    __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+
+    continuing: Final = None
+
+    _speaking: ClassVar[frozenset[Any]]
+    """The roles of messages that hold results or a person's words."""
+    _joins_roles: ClassVar[bool] = False
+    """Whether the vendor joins messages of one role that follow each other."""
+    _names_calls_by_id: ClassVar[bool] = True
+    """Whether results name their calls by nothing but the id; else `_match` is asked."""
+    _alternates: ClassVar[bool] = False
+    """Whether the vendor refuses messages of one role that follow each other."""
+    _text_type: ClassVar[str | None] = "text"
+    """The type of a text among the parts of a result; None where such a part has no type."""
+    _stream_type: ClassVar[bytes] = EVENT_STREAM
+
+    def __init__(self, body: bytes, payload: Payload) -> None:
+        self.body = body
+        self._payload = payload
+        self._messages: list[Any] = payload["messages"]
+        self.length = len(self._messages)
+        self.model = str(payload.get("model") or "")
+        self.stream = payload.get("stream") is True
+        self.choices = 1
+        self.structured = False
+        self.probe = not payload.get("tools")
+
+    # What a dialect says of its messages.
+
+    @abstractmethod
+    def _calls(self, position: int, message: Payload) -> list[ToolCall]:
+        """The client's calls in the assistant message at `position`."""
+
+    @abstractmethod
+    def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
+        """The results in a message that is not the model's, the last first."""
+
+    @abstractmethod
+    def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
+        """The places of the results in the message at `place`."""
+
+    def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, Sequence[str]]:
+        """What calls and results know each other by: of the calls (None: their ids) and of the results with these
+        keys."""
+        return None, keys
+
+    def _is_real_user(self, position: int, message: Payload) -> bool:
+        """Whether a person speaks in a user message: not callfuse, not a harness, and not a tool."""
+        return not is_own_or_reminder(message.get("content"))
+
+    @abstractmethod
+    def _tool_names(self) -> Iterable[Any]:
+        """The names of the tools; None for an entry that may bring tools without naming them."""
+
+    # What a dialect says of asking again.
+
+    @abstractmethod
+    def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> Iterable[bytes]:
+        """The messages that answer the calls of a turn."""
+
+    @abstractmethod
+    def _without_reasoning(self, message: Any, path: Path, reader: str) -> Iterable[Edit]:
+        """The edits that make the model's message at `path` fit for another model, named `reader`."""
+
+    def _without_reasoning_setting(self) -> Iterable[Edit]:
+        """The edits that turn off reasoning where the vendor would demand it in the history."""
+        return ()
+
+    @abstractmethod
+    def _forbid_calls(self) -> Iterable[Edit]:
+        """The edits after which no tool may be called; raises AskError where the vendor has no way to say so."""
+
+    @abstractmethod
+    def _loosen_choice(self) -> Iterable[Edit]:
+        """The edits after which no single tool must be called."""
+
+    # What a dialect says of its answers.
+
+    @abstractmethod
+    def writer(self, *, usage: str) -> Writer:
+        """A writer for the stream that answers this request."""
+
+    @abstractmethod
+    def own_answer(self, text: str) -> bytes:
+        """A whole answer that says this text."""
+
+    @abstractmethod
+    def _own_stream(self, text: str) -> bytes:
+        """A streamed answer that says this text."""
+
+    @abstractmethod
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the withheld calls."""
+
+    @abstractmethod
+    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
+        """Two whole answers as one."""
+
+    # What holds for all.
+
+    @abstractmethod
+    def opening(self) -> list[bytes]:
+        """The system prompt and the first user message, as texts."""
+
+    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+        """Where the last real user message before `end` stands, and its digest."""
+        for position in range((self.length if end is None else end) - 1, -1, -1):
+            message = self._messages[position]
+            if type(message) is dict and message.get("role") == "user" and self._is_real_user(position, message):
+                return position, digest_of(texts(message.get("content")))
+        return -1, b""
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds with their results, newest first; None for a real user message."""
+        calls_of, results_of, is_real_user = self._calls, self._results, self._is_real_user
+        speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
+        results: list[KeyedResult] = []
+        answered = False
+        position = self.length
+        for message in reversed(self._messages):
+            position -= 1
+            if type(message) is not dict:
+                continue
+            role = message.get("role")
+            if role == "assistant":
+                if calls := calls_of(position, message):
+                    in_order = results[::-1]
+                    yield Round(pair(calls, in_order) if by_id else self._paired(calls, in_order), position)
+                if joins_roles:
+                    answered = True  # an assistant message before this one may share these results
+                else:
+                    results = []
+            elif role in speaking:
+                found = results_of(position, message, role)
+                if (
+                    role == "user"
+                    and (not found or len(found) != len(message["content"]))
+                    and is_real_user(position, message)
+                ):
+                    yield None
+                    results = found
+                elif answered:
+                    results = found
+                else:
+                    results += found
+                answered = False
+
+    def _paired(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
+        """The calls with their results, by what they know each other by."""
+        names, ids = self._match(calls, [key for key, _ in results])
+        return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)
+
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name."""
+        return is_declared(name, self._tool_names())
+
+    def with_notes(self, notes: Sequence[Note]) -> bytes:
+        """The body with texts added to the content of each named call's result."""
+        found: dict[Path, tuple[Any, str]] = {}
+        for note in notes:
+            places = self._results_behind(note.position)
+            calls = self._calls(note.position, self._messages[note.position])
+            names, keys = self._match(calls, [place.key for place in places])
+            at = result_at(calls, keys, note.call, names)
+            if at is not None:
+                path, _, content = places[at]
+                found[path] = content, f"{found[path][1]}\n\n{note.text}" if path in found else note.text
+        edits: list[Edit] = []
+        for path, (content, text) in found.items():
+            edits += grown(path, content, text, text_part=self._text_type)
+        return apply(self.body, edits)
+
+    def _results_behind(self, position: int) -> list[ResultPlace]:
+        """The results of the round at `position`, in however many messages."""
+        places: list[ResultPlace] = []
+        answered = not self._joins_roles
+        for place in range(position + 1, self.length):
+            message = self._messages[place]
+            role = message.get("role") if type(message) is dict else None
+            if role == "assistant" and answered:
+                break
+            if role in self._speaking:
+                answered = True
+                places += self._result_places(place, message, role)
+                if role == "user" and self._is_real_user(place, message):
+                    break
+        return places
+
+    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+        """The body with each turn and the replies to its calls at the end of the messages."""
+        reader = manner.model or self.model
+        edits = [*(self._forbid_calls() if manner.text_only else self._loosen_choice())]
+        new: list[bytes] = []
+        for turn, replies, model in attempts:
+            own = model == manner.model
+            new.append(turn if own else apply(turn, self._without_reasoning(loads(turn), (), reader)))
+            new += self._reply_messages(turn, replies)
+        edits.append(Edit(("messages", END), b",".join(new)))
+        if manner.model:
+            if self._payload.get("model"):  # some clouds name it in the path
+                edits.append(Edit(("model",), dumps(manner.model)))
+            edits += self._without_reasoning_setting()
+            for at, message in enumerate(self._messages):
+                edits += self._without_reasoning(message, ("messages", at), reader)
+        return apply(self.body, edits)
+
+    def aside(self, text: str) -> OwnAnswer:
+        """An answer that no model has made, whole or as a stream."""
+        if self.stream:
+            return OwnAnswer(self._stream_type, self._own_stream(text))
+        return OwnAnswer(JSON, self.own_answer(text))
+
+    def typed(self, at: int) -> Typed | None:
+        """What a person has typed in a message."""
+        message = self._messages[at]
+        if type(message) is not dict or message.get("role") != "user" or not self._is_real_user(at, message):
+            return None
+        images = bool(message.get("images"))
+        return typed(("messages", at), message.get("content"), more=images, needs_answer=self._alternates)
+
+    def own_text(self, at: int) -> str | None:
+        """What callfuse says in an assistant message."""
+        message = self._messages[at]
+        if type(message) is not dict or message.get("role") != "assistant":
+            return None
+        calls = bool(message.get("tool_calls") or message.get("function_call"))
+        return own_text(message.get("content") or message.get("refusal"), more=calls)
+
+
+class ResultMessages(MessageList):
+    """A request in which each result is a message of its own."""
+
+    __slots__ = ()
+
+    _speaking = frozenset({"user", "tool"})
+
+    @abstractmethod
+    def _key(self, message: Payload) -> Key:
+        """What a message with a result names its call by."""
+
+    def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
+        return [] if role == "user" else [(self._key(message), Result(message.get("content")))]
+
+    def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
+        if role != "user":
+            yield ResultPlace(("messages", place, "content"), self._key(message), message.get("content"))
+
+    def opening(self) -> list[bytes]:
+        """System and developer texts up to and with the first user message, each behind its role."""
+        found: list[bytes] = []
+        for message in self._messages:
+            role = message.get("role") if type(message) is dict else None
+            if role in ("system", "developer", "user"):
+                found.append(role.encode())
+                found += texts(message.get("content"))
+            if role == "user":
+                break
+        return found
+
+
+class ResultBlocks(MessageList):
+    """A request in which results are blocks of user messages, and the system prompt stands apart."""
+
+    __slots__ = ()
+
+    _speaking = frozenset({"user"})
+    _block_path: ClassVar[Path]
+    """Where in a content block the content of its result stands."""
+
+    @staticmethod
+    @abstractmethod
+    def _read_result(block: Any) -> KeyedResult | None:
+        """The result in a content block; None where there is none."""
+
+    def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
+        content = message.get("content")
+        if type(content) is not list:
+            return []
+        read = self._read_result
+        if len(content) == 1:  # as nearly always
+            return [result] if (result := read(content[0])) else []
+        return [result for block in reversed(content) if (result := read(block))]
+
+    def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
+        content = message.get("content")
+        for at, block in enumerate(content if type(content) is list else ()):
+            if (found := self._read_result(block)) is not None:
+                key, result = found
+                yield ResultPlace(("messages", place, "content", at, *self._block_path), key, result.content)
+
+    def _is_real_user(self, position: int, message: Payload) -> bool:
+        content = message.get("content")
+        if type(content) is list:
+            content = [block for block in content if self._read_result(block) is None]
+            if not content:
+                return False
+        return not is_own_or_reminder(content)
+
+    def opening(self) -> list[bytes]:
+        """The system prompt and the first user message."""
+        found = texts(self._payload.get("system"))
+        for message in self._messages:
+            if type(message) is dict and message.get("role") == "user":
+                return found + texts(message.get("content"))
+        return found
+
+
+def has_messages(payload: Any) -> bool:
+    """Whether a parsed body is an object with a list of messages."""
+    return type(payload) is dict and type(payload.get("messages")) is list

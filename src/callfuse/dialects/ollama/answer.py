@@ -1,0 +1,339 @@
+"""Answers of Ollama chats: read, written on after calls have been withheld, and turned into the next request's message.
+
+Calls come whole, one or several in a message. Older versions give them neither id nor index, some an index from the
+second call on; what tells them apart is their order. Arguments are objects and may be missing.
+
+What is written has one `done` line, the last, with the counts of all answers; the model stays the first answer's.
+Content and thinking of a next answer begin after a blank line where some went before. Lines that callfuse writes are
+plain ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 and the like.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import (
+    append_to_string,
+    break_before,
+    lower_index,
+    message_at,
+    prepend_to_string,
+    raw_at,
+    remove_elements,
+)
+from callfuse.dialects.usage import Counts, Usage
+from callfuse.model import ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, ExactAt, apply, dumps, loads
+from callfuse.wire.ndjson import NDJSON
+
+COUNTS: Final = (
+    "total_duration",
+    "load_duration",
+    "prompt_eval_count",
+    "prompt_eval_duration",
+    "eval_count",
+    "eval_duration",
+)
+TEXTS: Final = ("content", "thinking")
+OWN_REASONS: Final = frozenset({"stop", "tool_calls"})
+"""Done reasons that a block replaces; `length` and the like stay."""
+NO_TIME: Final = "1970-01-01T00:00:00Z"
+"""The time of a line that comes from no model; clients require one."""
+_LISTS: Final = ("tool_calls", "images")
+_QUIET: Final[Sequence[Event]] = ()
+_DONE: Final = (Event(What.FINISHED), Event(What.ENDED))
+
+
+class OllamaReader(Reader):
+    """Assembles the calls of one streamed answer: each opens and closes with the line that brings it."""
+
+    __slots__ = ("_trace", "calls", "entries")
+
+    def __init__(self, *, trace: bool = False) -> None:
+        self._trace = trace
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one line says of calls; of their opening and their end only with `trace`."""
+        if self._trace:
+            self.entries = []
+        message = payload.get("message")
+        parts = message.get("tool_calls") if isinstance(message, dict) else None
+        if not parts:
+            if payload.get("done"):
+                return _DONE
+            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+        events: list[Event] = []
+        calls = self.calls
+        for at, part in enumerate(parts):
+            id_, name, function = parts_of(part)
+            call = OpenCall(0, len(calls), id_, name, function.get("arguments", ""), True, "index" in function)
+            calls.append(call)
+            if self._trace:
+                events += (Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call))
+                self.entries.append(Entry(("message", "tool_calls", at), call))
+        if payload.get("done"):
+            events += _DONE
+        return events
+
+
+def parts_of(part: Any) -> tuple[str, str, Payload]:
+    """Id (may be empty), name and function of an element of `tool_calls`."""
+    try:
+        id_, function = part.get("id"), part["function"]
+        name = function.get("name")
+    except (AttributeError, KeyError):
+        return "", "", {}
+    return str(id_ or ""), str(name or ""), function
+
+
+def calls_of(message: Any, body: bytes = b"", position: int = 0) -> list[ToolCall]:
+    """The calls of a whole message: of an answer, or of a history, at `position` of the messages of `body`."""
+    parts = message.get("tool_calls") if isinstance(message, dict) else None
+    calls = []
+    for at, part in enumerate(parts if isinstance(parts, list) else ()):
+        id_, name, function = parts_of(part)
+        exact = partial(_exact_arguments, body, position, at) if body else None
+        calls.append(ToolCall(id_, name, function.get("arguments", ""), exact=exact))
+    return calls
+
+
+def _exact_arguments(body: bytes, position: int, place: int) -> Any:
+    """The arguments of a call of a history with every digit."""
+    return ExactAt(body, "messages", position, "tool_calls", place, "function", "arguments")()
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of a whole answer."""
+    return [WholeChoice(0, tuple(calls_of(payload.get("message"))))]
+
+
+def encoded(value: Any) -> bytes:
+    """JSON without a character that any client takes for the end of a line."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _counts_of(payload: Payload) -> Counts:
+    """The counts of an answer that is done."""
+    return {key: payload[key] for key in COUNTS if key in payload}
+
+
+def _usage(*, summed: bool) -> Usage:
+    """Ollama's names for token counts."""
+    return Usage("prompt_eval_count", "eval_count", summed=summed)
+
+
+class OllamaWriter:
+    """The state of one client's stream, as far as writing on needs it."""
+
+    def __init__(self, *, structured: bool, summed: bool) -> None:
+        self._structured = structured
+        self._head: Payload = {}
+        self._said: set[str] = set()
+        self._break_due: set[str] = set()
+        self._foreign = False
+        self._usage = _usage(summed=summed)
+
+    @property
+    def may_continue(self) -> bool:
+        """A text that must fit a schema takes no second one."""
+        return not (self._structured and "content" in self._said)
+
+    def sent(self, payload: Payload) -> None:
+        """Note what a line has given to the client."""
+        for key in ("model", "created_at"):
+            if key in payload and (key == "created_at" or key not in self._head):
+                self._head[key] = payload[key]
+        message = payload.get("message") or {}
+        self._said.update(key for key in TEXTS if message.get(key))
+        if payload.get("done"):
+            self._usage.see(_counts_of(payload))
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """Lines without the withheld calls; the text of a block stands before the end, or in its line."""
+        pieces: list[bytes] = []
+        for frame in frames:
+            payload = frame.payload
+            if payload is None:
+                pieces.append(frame.raw)
+                continue
+            edits = list(_without(frame, withheld))
+            block = blocks.get(0) if payload.get("done") else None
+            if block is not None:
+                if (payload.get("message") or {}).get("content"):
+                    edits.append(Edit(("message", "content"), append_to_string(block.text, encoded)))
+                else:
+                    pieces.append(self._text(block.text))
+                if payload.get("done_reason", "stop") in OWN_REASONS:
+                    edits.append(Edit(("done_reason",), encoded(block.finish or "stop")))
+            if not (edits and _is_hollow(payload, edits)):
+                self.sent(payload)
+                pieces.append(_edited(frame.raw, edits))
+        return b"".join(pieces)
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """The texts among the held lines, without calls, counts and end."""
+        pieces: list[bytes] = []
+        for frame in frames:
+            payload = frame.payload
+            if payload is None:
+                pieces.append(frame.raw)
+                continue
+            edits = list(_without(frame, withheld))
+            if payload.get("done"):
+                edits += _reopened(payload)
+            if not (edits and _is_hollow(payload, edits)):
+                pieces.append(_edited(frame.raw, edits).rstrip(b"\r\n") + b"\n")
+            self.sent(payload)
+        self._usage.next_answer()
+        return b"".join(pieces)
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
+        self._break_due = set(self._said)
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """A line of the next answer, as one of this stream."""
+        if payload is None:
+            return frame
+        edits: list[Edit] = []
+        if payload.get("model") != self._head.get("model") and "model" in self._head and "model" in payload:
+            edits.append(Edit(("model",), encoded(self._head["model"])))
+        message = payload.get("message") or {}
+        for key in TEXTS:
+            if self._foreign and key == "thinking" and key in message:
+                edits.append(Edit(("message", key), None))
+                if _is_hollow(payload, edits):
+                    return b""
+            elif message.get(key) and key in self._break_due:
+                self._break_due.discard(key)
+                edits.append(Edit(("message", key), break_before))
+        if payload.get("done"):
+            total = self._usage.see(_counts_of(payload))
+            edits += [Edit((key,), encoded(value)) for key, value in total.items() if payload.get(key) != value]
+        return _edited(frame, edits)
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The text and the end, where no further answer comes."""
+        pieces = [self._text(block.text) for block in blocks.values()]
+        finish = next((block.finish for block in blocks.values() if block.finish), "stop")
+        end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": finish}
+        return b"".join((*pieces, self._line(end | self._usage.total())))
+
+    def _text(self, text: str) -> bytes:
+        """A line with callfuse's own text."""
+        content = f"\n\n{text}" if "content" in self._said else text
+        self._said.add("content")
+        return self._line({"message": {"role": "assistant", "content": content}, "done": False})
+
+    def _line(self, rest: Payload) -> bytes:
+        return encoded({"model": "", "created_at": NO_TIME} | self._head | rest) + b"\n"
+
+
+def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
+    """The edits that take the withheld calls out of a line and count the others anew."""
+    entries: Sequence[Entry] = frame.entries
+    if entries and all(entry.call in withheld for entry in entries):
+        yield Edit(("message", "tool_calls"), None)
+        return
+    for entry in entries:
+        shift = sum(call.index < entry.call.index for call in withheld)
+        if entry.call in withheld:
+            yield Edit(entry.path, None)
+        elif shift and entry.call.numbered:
+            yield Edit((*entry.path, "function", "index"), lower_index(shift))
+
+
+def _reopened(payload: Payload) -> Iterable[Edit]:
+    """The edits that make a last line one after which more comes."""
+    yield Edit(("done",), b"false")
+    for key in ("done_reason", *COUNTS):
+        if key in payload:
+            yield Edit((key,), None)
+
+
+def _is_hollow(payload: Payload, edits: Sequence[Edit]) -> bool:
+    """Whether a line says nothing any more once the edits are made."""
+    if payload.get("done") and not any(edit.path == ("done",) for edit in edits):
+        return False
+    gone = {edit.path for edit in edits if edit.raw is None}
+    message = payload.get("message") or {}
+    return not any(value and key != "role" and ("message", key) not in gone for key, value in message.items())
+
+
+def _edited(frame: bytes, edits: Sequence[Edit]) -> bytes:
+    return NDJSON.with_text(frame, apply(NDJSON.text(frame), edits)) if edits else frame
+
+
+def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+    """The answer without the calls at (choice, place); a blocked one says why."""
+    payload: Payload = loads(body)
+    gone = [place for _, place in withheld]
+    calls = payload["message"].get("tool_calls") or ()
+    edits = remove_elements(("message", "tool_calls"), gone, len(calls))
+    edits += _renumbered(calls, gone)
+    if block := blocks.get(0):
+        edits.append(Edit(("message", "content"), append_to_string(block.text)))
+        if payload.get("done_reason", "stop") in OWN_REASONS:
+            edits.append(Edit(("done_reason",), dumps(block.finish or "stop")))
+    return apply(body, edits)
+
+
+def _renumbered(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
+    """The edits that count the calls that stay, where they are counted."""
+    edits = []
+    for place, call in enumerate(calls):
+        shift = sum(other < place for other in gone)
+        if shift and place not in gone and isinstance((call.get("function") or {}).get("index"), int):
+            index = call["function"]["index"] - shift
+            edits.append(Edit(("message", "tool_calls", place, "function", "index"), dumps(index)))
+    return edits
+
+
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
+    """The second answer with the first one's model, its texts in front, and the counts of both. Of one that is
+    `foreign`, another model's, the thinking is left out."""
+    if foreign:
+        second = apply(second, [Edit(("message", "thinking"), None)])
+    one: Payload = loads(first)
+    other: Payload = loads(second)
+    edits = []
+    if "model" in one and "model" in other:
+        edits.append(Edit(("model",), raw_at(first, ("model",))))
+    for key in TEXTS:
+        before = one["message"].get(key)
+        if isinstance(before, str) and before:
+            edits.append(Edit(("message", key), prepend_to_string(before)))
+    total = _usage(summed=summed).of_both(_counts_of(one), _counts_of(other))
+    edits += [Edit((key,), dumps(value)) for key, value in total.items() if other.get(key) != value]
+    return apply(second, edits)
+
+
+def turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message that the lines come to."""
+    message: Payload = {"role": "assistant", "content": ""}
+    for payload in payloads:
+        for key, value in (payload.get("message") or {}).items():
+            if value and key != "role":
+                _add(message, key, value)
+    return dumps(message)
+
+
+def turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, without the keys that say nothing."""
+    return message_at(body, ("message",))
+
+
+def _add(message: Payload, key: str, value: Any) -> None:
+    """Add one line's value to the message."""
+    if key in TEXTS and isinstance(value, str):
+        message[key] = message.get(key, "") + value
+    elif key in _LISTS and isinstance(value, list):
+        message.setdefault(key, []).extend(value)
+    else:
+        raise AskError(f"message.{key}")

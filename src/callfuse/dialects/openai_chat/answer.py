@@ -1,0 +1,243 @@
+"""Answers of OpenAI chat completions: the calls of streamed and whole ones, and the model's turn for the next request.
+
+The rules that naive code breaks: key by (choice, index); without an index by id, else a name opens a call, else the
+last call grows; an index that comes again with another id and a name is a new call; repeated ids and names are not
+appended, empty ones overwrite nothing; arguments may be null; a whole call may come in one chunk, with its finish
+reason; finish reasons may be repeated, followed by more deltas, or missing where `[DONE]` ends the answer.
+
+The turn holds everything that vendors want back as it came: reasoning in its three spellings, details with signatures,
+what a vendor added to a call. A part that cannot be put together again raises AskError.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import AskError, Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import message_at
+from callfuse.model import ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import NotJSON, dumps, loads
+
+CUTTING: Final = frozenset({"length", "content_filter"})
+"""Finish reasons after which the last call may lack its end."""
+
+_QUIET: Final[Sequence[Event]] = ()
+_OWN_KEYS: Final = frozenset({"index", "id", "type", "function"})
+_TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
+_LISTS: Final = ("annotations",)
+_READ_ELSEWHERE: Final = frozenset({"role", "tool_calls", "function_call"})
+_GROWING: Final = frozenset({"text", "summary", "data"})
+"""Strings of a reasoning detail that come in pieces."""
+
+
+class ChatReader(Reader):
+    """Assembles the calls of one streamed answer."""
+
+    __slots__ = ("_by_key", "_cut", "_growing", "_trace", "calls", "entries")
+
+    def __init__(self, *, trace: bool = False) -> None:
+        self._trace = trace
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+        self._by_key: dict[tuple[int, object], OpenCall] = {}
+        self._growing: dict[int, OpenCall] = {}
+        self._cut: set[int] = set()
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one chunk says of calls."""
+        if self._trace:
+            self.entries = []
+        choices = payload.get("choices")
+        if not choices:
+            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+        events: list[Event] = []
+        for place, choice in enumerate(choices):
+            delta = choice.get("delta")
+            if delta:
+                if parts := delta.get("tool_calls"):
+                    number = choice.get("index") or 0
+                    for at, part in enumerate(parts):
+                        call = self._by_key.get((number, part.get("index"))) if len(part) == 2 else None
+                        if call is not None and call.name:  # index and function of a call that is known: it grows
+                            if piece := part["function"].get("arguments"):
+                                call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
+                        else:
+                            call = self._grow(events, number, part)
+                        if self._trace:
+                            self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
+                if part := delta.get("function_call"):
+                    call = self._grow(events, choice.get("index") or 0, {"index": "function_call", "function": part})
+                    if self._trace:
+                        self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
+            if reason := choice.get("finish_reason"):
+                self._finish(events, choice.get("index") or 0, reason)
+        return events or _QUIET
+
+    def end(self) -> Sequence[Event]:
+        """A choice that still lacks its finish reason (some vendors send none) is over if all its calls are whole."""
+        events: list[Event] = []
+        growing = [call for call in self.calls if not call.closed and call.choice not in self._cut]
+        broken = {call.choice for call in growing if call.pieces and not _is_complete(call.arguments)}
+        for choice in sorted({call.choice for call in growing} - broken):
+            self._finish(events, choice, "")
+        return (*events, Event(What.ENDED))
+
+    def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
+        """Add one delta to its call, which it may open."""
+        function = part.get("function") or {}
+        name = function.get("name") or ""
+        id_ = part.get("id") or ""
+        index = part.get("index")
+        call = self._lookup(choice, index, id_, name)
+        if call is None:
+            call = self._open(events, choice, index, id_, name)
+        arguments = function.get("arguments")
+        if arguments:
+            call.pieces.append(arguments if isinstance(arguments, str) else dumps(arguments).decode())
+        if len(part) > 2 or (id_ and not call.id):
+            call.id = call.id or id_
+            call.name = call.name or name
+            call.extra = call.extra | {key: value for key, value in part.items() if key not in _OWN_KEYS}
+        elif name and not call.name:
+            call.name = name
+        return call
+
+    def _lookup(self, choice: int, index: object, id_: str, name: str) -> OpenCall | None:
+        """The call that a delta goes on with; None where it opens one."""
+        if index is not None:
+            call = self._by_key.get((choice, index))
+            return None if call and id_ and name and call.id and id_ != call.id else call
+        if id_ and (call := self._by_key.get((choice, "id " + id_))):
+            return call
+        return None if name else self._growing.get(choice)
+
+    def _open(self, events: list[Event], choice: int, index: object, id_: str, name: str) -> OpenCall:
+        if (before := self._growing.get(choice)) and not before.closed and _is_complete(before.arguments):
+            before.closed = True
+            events.append(Event(What.CLOSED, choice, before))
+        place = sum(call.choice == choice for call in self.calls)
+        call = OpenCall(choice, place, id_, name, numbered=index is not None)
+        self.calls.append(call)
+        self._growing[choice] = call
+        self._by_key[choice, "id " + id_ if index is None else index] = call
+        events.append(Event(What.OPENED, choice, call))
+        return call
+
+    def _finish(self, events: list[Event], choice: int, reason: str) -> None:
+        open_calls = [call for call in self.calls if call.choice == choice and not call.closed]
+        cut = None
+        if reason in CUTTING:
+            self._cut.add(choice)
+            cut = open_calls.pop() if open_calls else None
+        for call in open_calls:
+            call.closed = True
+            events.append(Event(What.CLOSED, choice, call))
+        events.append(Event(What.CUT, choice, cut) if reason in CUTTING else Event(What.FINISHED, choice))
+
+
+def _is_complete(arguments: str) -> bool:
+    """Whether a call may be over where another begins, or all end: some servers send the pieces of several by turns."""
+    try:
+        loads(arguments)
+    except NotJSON:
+        return False
+    return True
+
+
+def calls_of(message: Payload) -> list[ToolCall]:
+    """The calls of a whole assistant message, of an answer or of a history."""
+    parts = message.get("tool_calls") or ()
+    calls = [_call(part.get("id"), part.get("function")) for part in parts if type(part) is dict]
+    if type(part := message.get("function_call")) is dict:
+        calls.append(_call("", part))
+    return calls
+
+
+def _call(id_: Any, function: Any) -> ToolCall:
+    """A call from its id and its function, which may be of any type or lack."""
+    try:
+        name, arguments = function["name"], function["arguments"]
+    except (KeyError, TypeError):
+        function = function if isinstance(function, dict) else {}
+        name, arguments = function.get("name"), function.get("arguments")
+    if type(arguments) is not str:
+        arguments = "" if arguments is None else dumps(arguments).decode()
+    return ToolCall(id_ if type(id_) is str else "", name if type(name) is str else str(name or ""), arguments)
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of each choice of a whole answer."""
+    return [
+        WholeChoice(
+            choice.get("index") or 0,
+            tuple(calls_of(choice.get("message") or {})),
+            cut=choice.get("finish_reason") in CUTTING,
+        )
+        for choice in payload.get("choices") or ()
+        if isinstance(choice, dict)
+    ]
+
+
+def turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message that the chunks of one choice come to."""
+    reader = ChatReader()
+    message: Payload = {"role": "assistant", "content": None}
+    for payload in payloads:
+        reader.read(payload)
+        for choice in payload.get("choices") or ():
+            for key, value in (choice.get("delta") or {}).items():
+                if value and key not in _READ_ELSEWHERE:
+                    _add(message, key, value)
+    calls = [
+        call.extra | {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reader.calls
+    ]
+    if _is_legacy(payloads):
+        message["function_call"] = calls[0]["function"]
+    else:
+        message["tool_calls"] = calls
+    return dumps(message)
+
+
+def turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, without the keys that say nothing."""
+    return message_at(body, ("choices", 0, "message"))
+
+
+def _is_legacy(payloads: Sequence[Payload]) -> bool:
+    """Whether the call came as the legacy `function_call`."""
+    return any(
+        (choice.get("delta") or {}).get("function_call")
+        for payload in payloads
+        for choice in payload.get("choices") or ()
+    )
+
+
+def _add(message: Payload, key: str, value: Any) -> None:
+    """Add one delta's value to the message."""
+    if key in _TEXTS and isinstance(value, str):
+        message[key] = (message.get(key) or "") + value
+    elif key in _LISTS and isinstance(value, list):
+        message.setdefault(key, []).extend(value)
+    elif key == "reasoning_details" and isinstance(value, list):
+        details: list[Payload] = message.setdefault(key, [])
+        for detail in value:
+            _add_detail(details, detail)
+    else:
+        raise AskError(f"delta.{key}")
+
+
+def _add_detail(details: list[Payload], new: Any) -> None:
+    """Grow the reasoning detail of the same index and type, or begin one."""
+    if not isinstance(new, dict):
+        raise AskError("delta.reasoning_details")
+    same = ("index", "type", "id") if "index" not in new else ("index", "type")
+    last = details[-1] if details else None
+    if last is None or any(last.get(key) != new.get(key) for key in same):
+        details.append(dict(new))
+        return
+    for key, value in new.items():
+        if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str):
+            last[key] += value
+        elif value is not None:
+            last[key] = value

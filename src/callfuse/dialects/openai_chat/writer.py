@@ -1,0 +1,356 @@
+"""Write a client's chat completion on after calls have been withheld, streamed in chunks or whole.
+
+What is written has the stream's own id, created, model and fingerprint. Frames of the next answer take these too, lose
+their role, and their text begins after a blank line where text went before. Bytes that need no change stay.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Block, Entry, Frame, OpenCall
+from callfuse.dialects.edits import (
+    append_to_string,
+    break_before,
+    edit_event,
+    lower_index,
+    prepend_to_string,
+    raw_at,
+    remove_elements,
+)
+from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, stand_ins, survivor_without
+from callfuse.dialects.usage import Usage
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import Edit, apply, dumps, loads
+
+HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
+DONE: Final = b"[DONE]"
+OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop"})
+"""Finish reasons that a block replaces; `length`, `content_filter` and the like stay."""
+REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+"""Keys of a message that hold reasoning, which no other model takes back."""
+REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
+"""Types of content parts that do."""
+
+Path = tuple[str | int, ...]
+
+
+def _usage(*, summed: bool) -> Usage:
+    """OpenAI's names for token counts."""
+    return Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
+
+
+class ChatWriter:
+    """The state of one client's stream, as far as writing on needs it."""
+
+    def __init__(self, *, structured: bool, wants_usage: bool, summed: bool) -> None:
+        self._structured = structured
+        self._wants_usage = wants_usage
+        self._head: Payload = {}
+        self._roles: set[int] = set()
+        self._texts: set[int] = set()
+        self._details_sent = False
+        self._break_due: set[int] = set()
+        self._details_due = True
+        self._called: set[int] = set()
+        self._foreign = False
+        self._usage = _usage(summed=summed)
+
+    @property
+    def may_continue(self) -> bool:
+        """A text that must fit a schema takes no second one."""
+        return not (self._structured and self._texts)
+
+    def sent(self, payload: Payload) -> None:
+        """Note what a chunk has given to the client."""
+        self._see_head(payload)
+        self._usage.see(payload.get("usage"))
+        for choice in payload.get("choices") or ():
+            delta = choice.get("delta") or {}
+            number = choice.get("index") or 0
+            if delta.get("role"):
+                self._roles.add(number)
+            if delta.get("content") or delta.get("refusal"):
+                self._texts.add(number)
+            self._details_sent |= bool(delta.get("reasoning_details"))
+
+    def _see_head(self, payload: Payload) -> None:
+        """The stream's identity, of its first chunk, whether that went out or not."""
+        if not self._head and payload.get("choices"):
+            self._head = {key: payload[key] for key in HEAD if key in payload}
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
+        frames = list(frames)
+        ends = _ends(frames, blocks)
+        unsigned = stand_ins(frames, withheld, lambda call: is_signed(call.extra), _model_of(frames))
+        pieces: list[bytes] = []
+        left = dict(blocks)
+        for at, frame in enumerate(frames):
+            if frame.payload is None:
+                pieces.append(frame.raw)
+                continue
+            self._see_head(frame.payload)
+            edits = list(_without(frame, withheld))
+            edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
+            parts = frame.payload.get("choices") or ()
+            for place in ends.get(at, ()):
+                choice = parts[place]
+                number = choice.get("index") or 0
+                block = blocks[number]
+                if left.pop(number, None):
+                    if (choice.get("delta") or {}).get("content") and not self._structured:
+                        path = ("choices", place, "delta", "content")
+                        edits.append(Edit(path, append_to_string(block.text)))
+                    else:
+                        pieces.append(self._text(number, block.text))
+                if (choice.get("finish_reason") or "stop") in OWN_REASONS:
+                    edits.append(Edit(("choices", place, "finish_reason"), dumps(block.finish or "stop")))
+            if at in ends or not edits or not self._is_hollow(frame.payload, edits):
+                pieces.append(self._edited(frame, edits))
+        return b"".join(pieces)
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """The texts among the held chunks, without calls, finish, usage and end."""
+        pieces: list[bytes] = []
+        for frame in frames:
+            if frame.payload is None:
+                if not self.is_done(frame.raw):
+                    pieces.append(frame.raw)
+                continue
+            self._usage.see(frame.payload.get("usage"))
+            self._see_head(frame.payload)
+            edits = list(_without(frame, withheld))
+            for place, choice in enumerate(frame.payload.get("choices") or ()):
+                if choice.get("finish_reason"):
+                    edits.append(Edit(("choices", place, "finish_reason"), b"null"))
+            if frame.payload.get("usage"):
+                edits.append(Edit(("usage",), b"null"))
+            if frame.payload.get("choices") and not self._is_hollow(frame.payload, edits):
+                pieces.append(self._edited(frame, edits))
+        self._usage.next_answer()
+        return b"".join(pieces)
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Nothing of it has come yet."""
+        self._foreign = foreign
+        self._break_due = set(self._texts)
+        self._details_due = not self._details_sent
+        self._called = set()
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """A chunk of the next answer, as one of this stream."""
+        if payload is None or (not payload.get("choices") and "usage" not in payload):
+            return frame
+        edits = [Edit((key,), dumps(value)) for key, value in self._head.items() if key in payload]
+        if usage := self._usage.see(payload.get("usage")):
+            edits.append(Edit(("usage",), dumps(usage)))
+        for place, choice in enumerate(payload.get("choices") or ()):
+            edits += self._spliced(("choices", place, "delta"), choice)
+        if payload.get("choices") and self._is_hollow(payload, edits):
+            return b""
+        return edit_event(frame, edits)
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The text, the finish and the end, where no further answer comes."""
+        pieces = [self._end(choice, block) for choice, block in blocks.items()]
+        usage = self._usage.total()
+        if usage and self._wants_usage:
+            pieces.append(sse.event(dumps(self._head | {"choices": [], "usage": usage})))
+        return b"".join((*pieces, sse.event(DONE)))
+
+    @staticmethod
+    def is_done(frame: bytes) -> bool:
+        """Whether the frame is the terminal one."""
+        return (sse.data(frame) or b"").strip() == DONE
+
+    def _spliced(self, path: Path, choice: Payload) -> list[Edit]:
+        """The edits that make a delta of the next answer one of this stream."""
+        delta = choice.get("delta") or {}
+        number = choice.get("index") or 0
+        edits: list[Edit] = []
+        if delta.get("role") and number in self._roles:
+            edits.append(Edit((*path, "role"), None))
+        if self._foreign:
+            reader, begins = str(self._head.get("model") or ""), number not in self._called
+            edits += without_reasoning(delta, path, reader, begins=begins)
+        elif delta.get("reasoning_details") and not self._details_due:
+            edits.append(Edit((*path, "reasoning_details"), None))
+        if delta.get("tool_calls"):
+            self._called.add(number)
+        if isinstance(delta.get("content"), str) and delta["content"] and number in self._break_due:
+            self._break_due.discard(number)
+            edits.append(Edit((*path, "content"), break_before))
+        return edits
+
+    def _text(self, choice: int, text: str) -> bytes:
+        """A chunk with callfuse's own text: content, or a refusal where plain text would not fit the schema."""
+        delta: Payload = {} if choice in self._roles else {"role": "assistant"}
+        self._roles.add(choice)
+        if self._structured:
+            delta["refusal"] = text
+        else:
+            delta["content"] = f"\n\n{text}" if choice in self._texts else text
+        return self._chunk({"index": choice, "delta": delta, "logprobs": None, "finish_reason": None})
+
+    def _end(self, choice: int, block: Block) -> bytes:
+        finish = {"index": choice, "delta": {}, "logprobs": None, "finish_reason": block.finish or "stop"}
+        return self._text(choice, block.text) + self._chunk(finish)
+
+    def _chunk(self, choice: Payload) -> bytes:
+        return sse.event(dumps(self._head | {"choices": [choice]}))
+
+    def _edited(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
+        if frame.payload:
+            self.sent(frame.payload)
+        return edit_event(frame.raw, edits)
+
+    def _is_hollow(self, payload: Payload, edits: Sequence[Edit]) -> bool:
+        """Whether a chunk says nothing any more once the edits are made."""
+        gone = {edit.path for edit in edits if edit.raw is None or edit.raw == b"null"}
+        if payload.get("usage") and ("usage",) not in gone:
+            return False
+        for place, choice in enumerate(payload.get("choices") or ()):
+            at: Path = ("choices", place)
+            if choice.get("finish_reason") and (*at, "finish_reason") not in gone:
+                return False
+            role_is_new = (choice.get("index") or 0) not in self._roles
+            for key, value in (choice.get("delta") or {}).items():
+                if value and (*at, "delta", key) not in gone and (key != "role" or role_is_new):
+                    return False
+        return True
+
+
+def _ends(frames: Sequence[Frame], choices: Collection[int]) -> dict[int, list[int]]:
+    """The parts that end these choices, by the place of their frame: those with a finish reason, or the last one."""
+    ends: dict[int, list[int]] = {}
+    for number in choices:
+        parts = [
+            (at, place, bool(part.get("finish_reason")))
+            for at, frame in enumerate(frames)
+            for place, part in enumerate((frame.payload or {}).get("choices") or ())
+            if (part.get("index") or 0) == number
+        ]
+        for at, place, _ in [part for part in parts if part[2]] or parts[-1:]:
+            ends.setdefault(at, []).append(place)
+    return ends
+
+
+def _model_of(frames: Iterable[Frame]) -> str:
+    """The model that has answered."""
+    return next((str(frame.payload["model"]) for frame in frames if frame.payload and frame.payload.get("model")), "")
+
+
+def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
+    """The edits that take the withheld calls' parts out of a chunk and count the others anew."""
+    lists: dict[Path, list[Entry]] = {}
+    for entry in frame.entries:
+        if entry.path[-1] == "function_call":
+            if entry.call in withheld:
+                yield Edit(entry.path, None)
+        else:
+            lists.setdefault(entry.path[:-1], []).append(entry)
+        if entry.call in withheld:
+            yield from _copies(frame.payload or {}, entry.path[:2])
+    for path, parts in lists.items():
+        if all(entry.call in withheld for entry in parts):
+            yield Edit(path, None)
+            continue
+        for entry in parts:
+            shift = sum(call.choice == entry.call.choice and call.index < entry.call.index for call in withheld)
+            if entry.call in withheld:
+                yield Edit(entry.path, None)
+            elif shift and entry.call.numbered:
+                yield Edit((*entry.path, "index"), lower_index(shift))
+
+
+def _copies(payload: Payload, path: Path) -> Iterable[Edit]:
+    """Writer repeats a chunk's delta as its `message`: the calls go there too."""
+    message = payload[str(path[0])][path[1]].get("message")
+    if isinstance(message, dict) and message.get("tool_calls"):
+        yield Edit((*path, "message", "tool_calls"), b"null")
+
+
+def thin_whole(
+    body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block], *, structured: bool
+) -> bytes:
+    """The answer without the calls at (choice, place); a blocked choice says why, and stops."""
+    edits: list[Edit] = []
+    payload = loads(body)
+    for at, choice in enumerate(payload["choices"]):
+        path = ("choices", at)
+        message = choice["message"]
+        calls = message.get("tool_calls") or ()
+        listed = len(calls)
+        gone = [place for where, place in withheld if where == at]
+        edits += remove_elements((*path, "message", "tool_calls"), [at for at in gone if at < listed], listed)
+        signed, withheld_here = [is_signed(call) for call in calls], [place in gone for place in range(listed)]
+        chosen = survivor_without(signed, withheld_here, str(payload.get("model") or ""))
+        if chosen is not None:
+            edits.append(Edit((*path, "message", "tool_calls", chosen, "extra_content"), add_stand_in))
+        if any(place >= listed for place in gone):
+            edits.append(Edit((*path, "message", "function_call"), None))
+        if block := blocks.get(at):
+            key = "refusal" if structured else "content"
+            edits.append(Edit((*path, "message", key), append_to_string(block.text)))
+            if choice.get("finish_reason") in OWN_REASONS:
+                edits.append(Edit((*path, "finish_reason"), dumps(block.finish or "stop")))
+    return apply(body, edits)
+
+
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
+    """The second answer with the first one's identity, its text in front, and the usage of both."""
+    one: Payload = loads(first)
+    if foreign:
+        second = _with_reasoning_of(first, second, str(one.get("model") or ""))
+    other: Payload = loads(second)
+    edits = [Edit((key,), raw_at(first, (key,))) for key in HEAD if key in one and key in other]
+    content = one["choices"][0]["message"].get("content")
+    if isinstance(content, str) and content:
+        edits.append(Edit(("choices", 0, "message", "content"), prepend_to_string(content)))
+    if total := _usage(summed=summed).of_both(one.get("usage"), other.get("usage")):
+        edits.append(Edit(("usage",), dumps(total)))
+    return apply(second, edits)
+
+
+def _with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
+    """The second answer, another model's, with the reasoning of the first in place of its own."""
+    path = ("choices", 0, "message")
+    edits = [*without_reasoning(loads(second)["choices"][0]["message"], path, reader)]
+    edits += [Edit((*path, key), raw) for key in REASONING if (raw := raw_at(first, (*path, key)))]
+    return apply(second, edits)
+
+
+def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
+    """The edits that make a message fit for the model named `reader`; `begins`: its first call is its answer's."""
+    for key in REASONING:
+        if key in message:
+            yield Edit((*path, key), None)
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    gone = [at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("type") in REASONING_PARTS]
+    if gone and len(gone) == len(parts):
+        yield Edit((*path, "content"), b"null")
+    else:
+        yield from (Edit((*path, "content", at), None) for at in gone)
+    calls: Sequence[Any] = message.get("tool_calls") or ()
+    for at, call in enumerate(calls):
+        place = (*path, "tool_calls", at, "extra_content")
+        signed = isinstance(call, dict) and is_signed(call)
+        if begins and at == 0 and are_demanded(reader, in_use=signed):
+            yield Edit(place, add_stand_in)
+        elif signed:
+            yield Edit(place, None)
+
+
+def is_signed(call: Payload) -> bool:
+    """Whether a call, or what a vendor added to it, carries Gemini's thought signature."""
+    extra = call.get("extra_content")
+    google = extra.get("google") if isinstance(extra, dict) else None
+    return isinstance(google, dict) and bool(google.get("thought_signature"))
+
+
+def add_stand_in(extra: bytes) -> bytes:
+    """What a vendor added to a call, with the stand-in for a thought signature."""
+    value: Payload = (loads(extra) if extra else None) or {}
+    google: Payload = value.get("google") or {}
+    return dumps(value | {"google": google | {"thought_signature": STAND_IN}})

@@ -1,0 +1,465 @@
+"""Answers of the Responses API, streamed and whole: their calls, the model's turn, and what takes a call's place.
+
+An item's end is authoritative: arguments may come in pieces, in one piece, with the item's end only, or (built-in
+tools) as an object; ids may change between an item's begin and its end. The terminal event may lack what was streamed,
+and may bring what was not.
+
+In what is written, output indexes and sequence numbers count on without a gap over the whole stream; the response keeps
+the id, model and times of the first answer; the terminal event's output is what was streamed, its usage that of all
+answers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.openai_responses.items import (
+    CALLS,
+    OWN_ID,
+    RESULTS,
+    arguments_of,
+    call_id,
+    call_of,
+    is_client_call,
+    is_reasoning,
+    name_of,
+)
+from callfuse.dialects.openai_responses.stored import Trail
+from callfuse.dialects.usage import Usage
+from callfuse.wire import Payload, sse
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
+
+TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+"""The events that end an answer; each holds the whole response."""
+UNSTREAMED: Final = -1
+"""The index of a call that only the terminal event has."""
+
+_BEGINS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
+_PIECES: Final = frozenset({"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"})
+_TEXTS: Final = {"response.function_call_arguments.done": "arguments", "response.custom_tool_call_input.done": "input"}
+_BROKEN: Final = frozenset({"error", "response.failed", "response.cancelled"})
+_HEAD: Final = ("id", "created_at", "model", "previous_response_id")
+"""What of the first answer's response stays, whichever answer goes on."""
+_INPUTS: Final = frozenset({
+    *CALLS, *RESULTS, "message", "reasoning", "compaction", "web_search_call", "file_search_call",
+    "code_interpreter_call", "image_generation_call", "mcp_list_tools", "mcp_call", "mcp_approval_request", "program",
+    "program_output",
+})  # fmt: skip
+"""Types of items that the vendor takes back."""
+_QUIET: Final[Sequence[Event]] = ()
+
+
+class ResponsesReader(Reader):
+    """Assembles the calls of one streamed answer."""
+
+    __slots__ = ("_open", "calls", "entries")
+
+    def __init__(self) -> None:
+        self.calls: list[OpenCall] = []
+        self.entries: list[Entry] = []
+        self._open: dict[Any, OpenCall] = {}
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """What one event says of calls."""
+        kind = payload.get("type")
+        if kind in _PIECES:
+            if (call := self._open.get(payload.get("output_index"))) is not None:
+                call.pieces.append(payload.get("delta") or "")
+        elif kind == "response.output_item.added":
+            if is_client_call(item := payload.get("item")):
+                return (self._opened(payload.get("output_index"), item),)
+        elif kind == "response.output_item.done":
+            return self._done(payload.get("output_index"), payload.get("item"))
+        elif kind in _TEXTS:
+            call = self._open.get(payload.get("output_index"))
+            if call is not None and (text := payload.get(_TEXTS[kind])):
+                call.pieces = [text]
+        elif kind == "response.completed":
+            return self._completed(payload.get("response") or {})
+        elif kind == "response.incomplete":
+            cut = self.calls[-1] if self.calls and not self.calls[-1].closed else None
+            return (Event(What.CUT, 0, cut), Event(What.ENDED))
+        elif kind in _BROKEN or (kind == "response.created" and self.calls):
+            return (Event(What.BROKE),)
+        return _QUIET
+
+    def _opened(self, index: Any, item: Payload) -> Event:
+        place = index if isinstance(index, int) else UNSTREAMED
+        call = OpenCall(0, place, call_id(item), name_of(item), kind=item["type"])
+        call.namespace = str(item.get("namespace") or "")
+        self.calls.append(call)
+        self._open[index] = call
+        return Event(What.OPENED, 0, call)
+
+    def _done(self, index: Any, item: Any) -> Sequence[Event]:
+        """An item is complete, unless it was cut off; it may be the first that is heard of it."""
+        if not is_client_call(item):
+            return _QUIET
+        events = [] if index in self._open else [self._opened(index, item)]
+        call = self._open[index]
+        call.id = call_id(item) or call.id
+        call.name = name_of(item) or call.name
+        if text := arguments_of(item):
+            call.pieces = [text]
+        if item.get("status") != "incomplete":
+            events.append(self._closed(index))
+        return events
+
+    def _closed(self, index: Any) -> Event:
+        call = self._open.pop(index)
+        call.closed = True
+        return Event(What.CLOSED, 0, call)
+
+    def _completed(self, response: Payload) -> Sequence[Event]:
+        """The answer is over: so are its calls, and those come that it alone has."""
+        output = response.get("output")
+        seen = Counter((call.kind, call.id) for call in self.calls)
+        events: list[Event] = []
+        for index, item in enumerate(output if isinstance(output, list) else ()):
+            if not is_client_call(item):
+                continue
+            key = (item["type"], call_id(item))
+            if seen[key]:
+                seen[key] -= 1
+            else:
+                events += self._done(("completed", index), item | {"status": "completed"})
+        events += [self._closed(index) for index in list(self._open)]
+        return (*events, Event(What.FINISHED), Event(What.ENDED))
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of a whole answer."""
+    output = payload.get("output")
+    if not isinstance(output, list):
+        return []
+    cut = payload.get("status") == "incomplete" and bool(output) and is_client_call(output[-1])
+    return [WholeChoice(0, tuple(call_of(item) for item in output if is_client_call(item)), cut=cut)]
+
+
+def turn(payloads: Sequence[Payload]) -> bytes:
+    """The model's turn: the response's id and items, by the terminal event, or where that has no items by those that
+    were streamed. Items stay as they came; AskError for one that cannot be sent as input, or not be answered."""
+    response: Payload = {}
+    items: dict[Any, Payload] = {}
+    for payload in payloads:
+        kind = payload.get("type")
+        if kind == "response.output_item.done":
+            items[payload.get("output_index")] = payload["item"]
+        elif kind == "response.created" or kind in TERMINAL:
+            response = payload.get("response") or {}
+    output = response.get("output") or list(items.values())
+    _check(output)
+    return dumps({"id": response.get("id"), "output": output})
+
+
+def turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """As `turn`, of a whole answer, whose items keep their bytes."""
+    place = span(body, ("output",))
+    if place is None:
+        raise AskError("output")
+    _check(payload["output"])
+    return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), body[place[0] : place[1]])
+
+
+def raw_items(body: bytes) -> list[bytes]:
+    """The items of a turn or a whole response, each as it stands."""
+    place = span(body, ("output",))
+    return [body[item.value : item.end] for item in spans(body, place[0])] if place else []
+
+
+def _check(output: Sequence[Payload]) -> None:
+    for item in output:
+        kind = str(item.get("type"))
+        if kind not in _INPUTS or (is_client_call(item) and CALLS[kind].answer is None):
+            raise AskError(kind)
+
+
+class OwnMessage(NamedTuple):
+    """The message that callfuse puts in place of calls, with every field that the official SDK's types require.
+
+    `refuses`: under structured output the text is a refusal, for plain text would not fit the schema. `phase`: whether
+    the messages of this vendor have one.
+    """
+
+    id: str
+    text: str
+    refuses: bool = False
+    phase: bool = False
+
+    def item(self) -> Payload:
+        """The whole output item."""
+        return self._head() | {"status": "completed", "content": [self._part(self.text)]}
+
+    def events(self, output_index: int) -> Iterator[Payload]:
+        """The events from the item's begin to its end; `sequence_number` is not among their fields."""
+        at = {"item_id": self.id, "output_index": output_index, "content_index": 0}
+        slot = "refusal" if self.refuses else "text"
+        logprobs: Payload = {} if self.refuses else {"logprobs": []}
+        text = f"response.{'refusal' if self.refuses else 'output_text'}"
+        began = self._head() | {"status": "in_progress", "content": []}
+        yield {"type": "response.output_item.added", "output_index": output_index, "item": began}
+        yield {"type": "response.content_part.added"} | at | {"part": self._part("")}
+        yield {"type": f"{text}.delta"} | at | {"delta": self.text} | logprobs
+        yield {"type": f"{text}.done"} | at | {slot: self.text} | logprobs
+        yield {"type": "response.content_part.done"} | at | {"part": self._part(self.text)}
+        yield {"type": "response.output_item.done", "output_index": output_index, "item": self.item()}
+
+    def _head(self) -> Payload:
+        phase = {"phase": "final_answer"} if self.phase else {}
+        return {"id": self.id, "type": "message", "role": "assistant"} | phase
+
+    def _part(self, text: str) -> Payload:
+        if self.refuses:
+            return {"type": "refusal", "refusal": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def own_id(response_id: str, output_index: int) -> str:
+    """The id of callfuse's message at this place of this response: the same whenever it is asked for."""
+    digest = blake2b(f"{response_id} {output_index}".encode("utf-8", "surrogatepass"), digest_size=16)
+    return OWN_ID + digest.hexdigest()
+
+
+@dataclass(slots=True)
+class _Splice:
+    """What of another answer has been made a part of the stream, though it may wait still.
+
+    `first`: the output index of its first item; `number`: the next sequence number. `indexes` maps its own output
+    indexes to those of the stream, by which `items` lists what is complete; `own` lists another model's items by its
+    own indexes.
+    """
+
+    foreign: bool = False
+    first: int = 0
+    number: int = 0
+    indexes: dict[int, int] = field(default_factory=dict)
+    items: dict[int, Payload] = field(default_factory=dict)
+    own: dict[int, Payload] = field(default_factory=dict)
+
+
+class ResponsesWriter:
+    """Continues one client's stream after calls were withheld, and writes changed whole answers (`*_whole`)."""
+
+    def __init__(self, *, structured: bool, summed: bool, trail: Trail) -> None:
+        self._structured = structured
+        self._trail = trail
+        self._usage = Usage("input_tokens", "output_tokens", "total_tokens", summed=summed)
+        self._response: Payload = {}
+        self._head: Payload = {}
+        self._number = 0
+        self._next = 0
+        self._items: dict[int, Payload] = {}
+        self._spoke = False
+        self._phase = False
+        self._splice = _Splice()
+
+    @property
+    def may_continue(self) -> bool:
+        """A text that must fit a schema takes no second one."""
+        return not (self._structured and self._spoke)
+
+    def sent(self, payload: Payload) -> None:
+        """Note an event that the client has been given."""
+        kind = payload.get("type")
+        number = payload.get("sequence_number")
+        self._number = (number if isinstance(number, int) else self._number) + 1
+        if kind == "response.output_item.added":
+            self._next = max(self._next, payload.get("output_index", 0) + 1)
+        elif kind == "response.output_item.done":
+            self._items[payload.get("output_index", 0)] = item = payload.get("item") or {}
+            self._next = max(self._next, payload.get("output_index", 0) + 1)
+            self._phase |= bool(item.get("phase"))
+        elif kind == "response.output_text.delta":
+            self._spoke = True
+        elif kind in _BEGINS or kind in TERMINAL:
+            self._response = payload.get("response") or {}
+            self._head = self._head or {key: self._response[key] for key in _HEAD if key in self._response}
+            self._usage.see(self._response.get("usage"))
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """Events without the withheld items; a block's message stands before the terminal event."""
+        frames = list(frames)
+        gone = {call.index for call in withheld if call.index >= 0}
+        self._note_losses(frames, gone)
+        pieces: list[bytes] = []
+        for raw, payload, _ in frames:
+            if payload is None:
+                pieces.append(raw)
+                continue
+            index = payload.get("output_index")
+            edits: list[Edit] = []
+            if isinstance(index, int):
+                if index in gone:
+                    continue
+                if shift := sum(other < index for other in gone):
+                    edits.append(Edit(("output_index",), dumps(index - shift)))
+                    payload = payload | {"output_index": index - shift}
+            elif payload.get("type") in TERMINAL:
+                own = []
+                for block in blocks.values():
+                    message, at = self._message(block.text)
+                    own.append(message)
+                    pieces += [self._write(event) for event in message.events(at)]
+                edits += self._output_edits(payload, withheld, own)
+            pieces.append(self._edit(raw, payload, edits))
+        return b"".join(pieces)
+
+    def _note_losses(self, frames: Sequence[Frame], gone: set[int]) -> None:
+        """Tell the trail which items of this answer the client does not get, before any is renumbered."""
+        known = {index: item for index, item in self._items.items() if index >= self._splice.first}
+        for _, payload, _ in frames:
+            if payload is not None and payload.get("type") == "response.output_item.done":
+                known[payload.get("output_index", 0)] = payload.get("item") or {}
+        order = sorted(known)
+        self._trail.lost([known[index] for index in order], {order.index(index) for index in gone if index in known})
+
+    def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
+        """The edits that make a terminal event's output what was streamed."""
+        output = (payload.get("response") or {}).get("output")
+        if not output:
+            return [Edit(("response", "output"), dumps(self._delivered()))]
+        wanted = Counter((call.kind, call.id) for call in withheld)
+        edits = []
+        for at, item in enumerate(output):
+            if is_client_call(item) and wanted[key := (item["type"], call_id(item))]:
+                wanted[key] -= 1
+                edits.append(Edit(("response", "output", at), None))
+        if own:
+            edits.append(Edit(("response", "output", END), b",".join(dumps(message.item()) for message in own)))
+        return edits
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """The items among the held events that are no withheld calls; the end is kept back."""
+        kept: list[Frame] = []
+        for frame in frames:
+            if frame.payload is None:
+                if sse.is_comment(frame.raw):
+                    kept.append(frame)
+            elif frame.payload.get("type") in TERMINAL:
+                self._usage.see((frame.payload.get("response") or {}).get("usage"))
+            else:
+                kept.append(frame)
+        out = self.thin(kept, withheld, {})
+        self._usage.next_answer()
+        return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Begin to splice another answer."""
+        self._splice = _Splice(foreign, first=self._next, number=self._number)
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """An event of the next answer, as one of this stream."""
+        if payload is None:
+            return frame
+        splice = self._splice
+        kind, index = payload.get("type"), payload.get("output_index")
+        if kind in _BEGINS or (splice.foreign and self._is_muted(payload)):
+            return b""
+        edits = []
+        if isinstance(payload.get("sequence_number"), int):
+            edits.append(Edit(("sequence_number",), dumps(splice.number)))
+        splice.number += 1
+        if isinstance(index, int):
+            index = splice.indexes.setdefault(index, splice.first + len(splice.indexes))
+            edits.append(Edit(("output_index",), dumps(index)))
+            if kind == "response.output_item.done":
+                splice.items[index] = payload.get("item") or {}
+        elif kind in TERMINAL:
+            before = [dumps(self._items[at]) for at in sorted(self._items) if at < splice.first]
+            edits += self._response_edits(payload.get("response") or {}, before, "response")
+        return sse.with_data(frame, apply(sse.data(frame) or b"{}", edits))
+
+    def _is_muted(self, payload: Payload) -> bool:
+        """Whether an event of another model is of its reasoning. With the last one the trail knows what is missing."""
+        own, index, item = self._splice.own, payload.get("output_index"), payload.get("item")
+        if isinstance(index, int) and isinstance(item, dict):
+            own[index] = item
+        if payload.get("type") in TERMINAL:
+            self._lose_reasoning([own[at] for at in sorted(own)])
+        return isinstance(index, int) and is_reasoning(own.get(index))
+
+    def _lose_reasoning(self, items: Sequence[Payload]) -> None:
+        self._trail.lost(items, [at for at, item in enumerate(items) if is_reasoning(item)])
+
+    def _response_edits(self, response: Payload, before: Sequence[bytes], *path: str) -> list[Edit]:
+        """The edits that make the next answer's response, at `path`, the client's: with the first one's identity, the
+        items `before` it, and the usage of both."""
+        edits = [Edit((*path, key), dumps(value)) for key, value in self._head.items() if key in response]
+        if usage := self._usage.see(response.get("usage")):
+            edits.append(Edit((*path, "usage"), dumps(usage)))
+        streamed = [dumps(self._splice.items[index]) for index in sorted(self._splice.items)]
+
+        def join(old: bytes) -> bytes:
+            items = [old[item.value : item.end] for item in spans(old)] if old.startswith(b"[") else []
+            if self._splice.foreign:
+                items = [item for item in items if not is_reasoning(loads(item))]
+            return b"[" + b",".join((*before, *(items or streamed))) + b"]"
+
+        return [*edits, Edit((*path, "output"), join)]
+
+    def close(self, blocks: Mapping[int, Block]) -> bytes:
+        """The message, and the terminal event with all that was streamed, where no further answer comes."""
+        pieces = []
+        for block in blocks.values():
+            message, at = self._message(block.text)
+            pieces += [self._write(event) for event in message.events(at)]
+        done = {"status": "completed", "error": None, "incomplete_details": None}
+        if "completed_at" in self._response:
+            done["completed_at"] = self._response.get("created_at")
+        response = self._response | done | {"output": self._delivered(), "usage": self._usage.total() or None}
+        pieces.append(self._write({"type": "response.completed", "response": response | self._head}))
+        return b"".join(pieces)
+
+    def _delivered(self) -> list[Payload]:
+        """The items that the client has been given, in their order."""
+        return [self._items[index] for index in sorted(self._items)]
+
+    def _message(self, text: str) -> tuple[OwnMessage, int]:
+        """A message of callfuse's own and its output index."""
+        id_ = own_id(str(self._head.get("id") or ""), self._next)
+        message = OwnMessage(id_, text, refuses=self._structured, phase=self._phase)
+        self._trail.wrote(message.item())
+        return message, self._next
+
+    def _write(self, event: Payload) -> bytes:
+        """An event of callfuse's own."""
+        payload = event | {"sequence_number": self._number}
+        self.sent(payload)
+        return sse.event(dumps(payload), str(event["type"]))
+
+    def _edit(self, raw: bytes, payload: Payload, edits: list[Edit]) -> bytes:
+        """An event as it goes out, numbered by its place."""
+        number = payload.get("sequence_number")
+        if isinstance(number, int) and number != self._number:
+            edits.append(Edit(("sequence_number",), dumps(self._number)))
+            payload = payload | {"sequence_number": self._number}
+        self.sent(payload)
+        return sse.with_data(raw, apply(sse.data(raw) or b"{}", edits)) if edits else raw
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole response without the calls at (choice, place); a block's message stands at the end of its output."""
+        payload: Payload = loads(body)
+        output = payload["output"]
+        calls = [at for at, item in enumerate(output) if is_client_call(item)]
+        gone = {calls[place] for _, place in withheld}
+        self._trail.lost(output, gone)
+        edits = [Edit(("output", at), None) for at in gone]
+        if block := blocks.get(0):
+            self._head = {"id": payload.get("id")}
+            self._next = len(output) - len(gone)
+            self._phase = any(isinstance(item, dict) and item.get("phase") for item in output)
+            edits.append(Edit(("output", END), dumps(self._message(block.text)[0].item())))
+        return apply(body, edits)
+
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """The second whole response with the first one's identity, its items in front, and the usage of both."""
+        one, other = loads(first), loads(second)
+        self.sent({"type": "response.completed", "response": one})
+        self._usage.next_answer()
+        self.next_answer(foreign=foreign)
+        if foreign:
+            self._lose_reasoning(other["output"])
+        return apply(second, self._response_edits(other, raw_items(first)))

@@ -1,0 +1,149 @@
+"""The calls of one answer, from its reader's events: which are complete, which are found looping, how it ended."""
+
+from collections.abc import Sequence
+
+from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What
+from callfuse.guard.hold import Input
+from callfuse.guard.judge import Judge
+from callfuse.guard.queue import HoldQueue
+from callfuse.model import ToolCall
+from callfuse.wire import Payload
+
+
+class Ending:
+    """What the events of an answer say about its end.
+
+    `finished`: the choices that have their finish reason. `cut`: calls that a limit or a filter may have cut off.
+    `broke`: the stream carried an error.
+    """
+
+    __slots__ = ("broke", "cut", "finished")
+
+    def __init__(self) -> None:
+        self.finished: set[int] = set()
+        self.cut: set[OpenCall] = set()
+        self.broke = False
+
+    def note(self, event: Event) -> None:
+        """Take note of an event, of any kind."""
+        if event.what is What.FINISHED or event.what is What.CUT:
+            self.finished.add(event.choice)
+            if event.call is not None:
+                self.cut.add(event.call)
+        elif event.what is What.BROKE:
+            self.broke = True
+
+    def is_evidence(self, call: OpenCall) -> bool:
+        """Whether a call is complete and has a name."""
+        return call.closed and bool(call.name) and call not in self.cut
+
+
+class AnswerCalls:
+    """Reads one answer and moves the holds of its choices.
+
+    `over`: the answer has ended; `complete`: as it should. `broke`: it carried an error.
+    """
+
+    def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue) -> None:
+        self.over = False
+        self.complete = False
+        self._reader = reader
+        self._judge = judge
+        self._queue = queue
+        self._ending = Ending()
+        self._made: dict[OpenCall, tuple[int, ToolCall]] = {}
+        self._condemned: dict[int, list[ToolCall]] = {}
+        self._news: set[int] = set()
+
+    @property
+    def any(self) -> bool:
+        """Whether any call has come."""
+        return bool(self._reader.calls)
+
+    @property
+    def broke(self) -> bool:
+        """Whether the stream has carried an error."""
+        return self._ending.broke
+
+    @property
+    def choices(self) -> set[int]:
+        """The choices that have calls."""
+        return {call.choice for call in self._reader.calls}
+
+    @property
+    def would_complete(self) -> bool:
+        """Whether the answer is complete if nothing more comes: it has ended, or every choice has finished."""
+        return self.complete or (not self.over and self._is_finished)
+
+    @property
+    def _is_finished(self) -> bool:
+        """Whether every choice has come to its end, and no error between."""
+        finished = self._ending.finished
+        return bool(finished) and finished >= self._queue.choices and not self._ending.broke
+
+    def read(self, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
+        """What a payload says, and where the parts of calls stand in it."""
+        return self._reader.read(payload), self._reader.entries
+
+    def read_end(self) -> Sequence[Event]:
+        """What a frame without payload says that ends the answer."""
+        return self._reader.end()
+
+    def apply(self, event: Event) -> None:
+        """Note an event, and move the hold of its choice."""
+        self._ending.note(event)
+        call = event.call
+        if call is None:
+            return
+        if event.what is What.OPENED:
+            self._queue.open_call(call, suspect=self._judge.must_hold(call.name, call.namespace))
+        elif event.what is What.CLOSED:
+            self._close(event.choice, call)
+
+    def _close(self, choice: int, call: OpenCall) -> None:
+        """A call is complete: innocent or looping, and perhaps the news that frees another."""
+        complete = self._complete(call)
+        brings_news = self._judge.is_news(complete)
+        if brings_news:
+            self._news.add(choice)
+        if not self._queue.is_holding(choice):
+            return
+        if call in self._queue.held:
+            looping = self._judge.finding(complete, news=choice in self._news) is not None
+            self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
+            if looping:
+                self._condemned.setdefault(choice, []).append(complete)
+        condemned = self._condemned.get(choice, ())
+        if brings_news and not any(self._judge.finding(one, news=True) for one in condemned):
+            self._queue.step(choice, Input.NEWS)
+
+    def end(self, *, complete: bool | None = None) -> None:
+        """The answer is over; None: it is complete if every choice has finished."""
+        finished = self._is_finished if complete is None else complete
+        self.over = True
+        self.complete = finished
+        self._queue.end(complete=finished)
+
+    def of(self, choice: int) -> dict[OpenCall, ToolCall]:
+        """The complete calls of a choice, in order; what was cut off is no evidence."""
+        return {
+            call: self._complete(call)
+            for call in self._reader.calls
+            if call.choice == choice and self._ending.is_evidence(call)
+        }
+
+    def complete_calls(self) -> dict[OpenCall, ToolCall]:
+        """The complete calls of all choices, choice by choice."""
+        return {call: complete for choice in sorted(self.choices) for call, complete in self.of(choice).items()}
+
+    def has_others(self, choice: int, calls: set[OpenCall]) -> bool:
+        """Whether a choice has calls beside these, complete or not."""
+        return any(call.choice == choice and call not in calls for call in self._reader.calls)
+
+    def _complete(self, call: OpenCall) -> ToolCall:
+        """A complete call as a value, the same one each time it is asked for."""
+        known = self._made.get(call)
+        if known is None or known[0] != len(call.pieces):
+            (complete,) = self._judge.apply_ignored_arguments([call.complete()])
+            known = self._made[call] = (len(call.pieces), complete)
+        return known[1]

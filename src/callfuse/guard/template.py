@@ -1,0 +1,142 @@
+"""The shortcut for chunks of a growing call: one that differs from the chunk before in its piece of arguments only is
+not parsed as a whole.
+
+A model writes a file into a call in thousands of chunks, and most vendors send each piece in the same envelope. The
+envelope is parsed once; after that the piece alone. Measured (benchmarks/chunks.py, a chunk of a call): 0.9 us with
+this, 1.9 to 2.8 us without.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+
+from callfuse.dialects.base import OpenCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import NotJSON, dumps
+
+_PROBE: Final = "\x00callfuse"
+"""A text that no vendor sends."""
+
+PayloadOf = Callable[[bytes], Payload | None]
+"""A format's `payload`."""
+
+PieceCounts = Sequence[tuple[list[str], int]]
+"""The pieces of each call of an answer, and how many there were."""
+
+TRIES: Final = 4
+"""So many chunks in a row are tried as templates of the next one, and no more where no chunk follows any."""
+MAX_CALLS: Final = 64
+"""Calls of one answer among which templates are looked for: each try looks at all of them."""
+
+
+class ChunkTemplate:
+    """A chunk without its piece of arguments: a chunk between the same bytes only appends its piece to the call."""
+
+    __slots__ = ("_after", "_before", "_known", "_pieces")
+
+    def __init__(self, before: bytes, after: bytes, pieces: list[str]) -> None:
+        self._before = before
+        self._after = after
+        self._pieces = pieces
+        self._known = len(pieces)
+
+    def append(self, chunk: bytes) -> bool:
+        """Append the piece that a chunk brings; False where the chunk is another, which has to be read."""
+        before, after = self._before, self._after
+        if not (chunk.startswith(before) and chunk.endswith(after)):
+            return False
+        try:
+            piece = orjson.loads(chunk[len(before) : len(chunk) - len(after)])
+        except orjson.JSONDecodeError:
+            return False
+        if type(piece) is not str:
+            return False
+        self._pieces.append(piece)
+        return True
+
+    @property
+    def was_used(self) -> bool:
+        """Whether any chunk fitted."""
+        return len(self._pieces) > self._known
+
+
+class TemplateFinder:
+    """Looks for templates among the chunks of one answer, as long as it pays."""
+
+    __slots__ = ("_calls", "_payload_of", "_tries")
+
+    def __init__(self, calls: Sequence[OpenCall], payload_of: PayloadOf) -> None:
+        self._calls = calls
+        self._payload_of = payload_of
+        self._tries = TRIES
+
+    def begin(self, last: ChunkTemplate | None) -> PieceCounts | None:
+        """Before a chunk is read that did not fit the last template: what `find` wants to know; None where the chunk
+        is not to be tried."""
+        if last is not None and last.was_used:
+            self._tries = TRIES
+        if not self._tries or len(self._calls) > MAX_CALLS:
+            return None
+        self._tries -= 1
+        return count_pieces(self._calls)
+
+    def find(self, chunk: bytes, before: PieceCounts) -> ChunkTemplate | None:
+        """The template that a chunk makes, one frame, which has just been read."""
+        return template_of(chunk, self._calls, before, self._payload_of)
+
+
+def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:
+    """The pieces of the calls as they are before a chunk is read."""
+    return [(call.pieces, len(call.pieces)) for call in calls]
+
+
+def template_of(
+    chunk: bytes, calls: Sequence[OpenCall], before: PieceCounts, payload_of: PayloadOf
+) -> ChunkTemplate | None:
+    """The template that a chunk makes, one frame, which has just been read: None unless it has appended one piece to
+    one open call and done nothing else."""
+    if len(calls) != len(before):
+        return None
+    changed = [
+        (call, pieces, length)
+        for call, (pieces, length) in zip(calls, before, strict=True)
+        if call.pieces is not pieces or len(pieces) != length
+    ]
+    if len(changed) != 1:
+        return None
+    ((call, pieces, length),) = changed
+    if call.closed or call.pieces is not pieces or len(pieces) != length + 1:
+        return None
+    return _cut_out(chunk, pieces, payload_of)
+
+
+def _cut_out(chunk: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTemplate | None:
+    """The template around the last piece. Safe only if the piece occurs once in the chunk, written as `dumps` writes
+    it, and replacing it changes nothing else in the payload."""
+    piece = pieces[-1]
+    before, found, after = chunk.partition(dumps(piece))
+    if not found:
+        return None
+    try:
+        payload, probed = payload_of(chunk), payload_of(before + dumps(_PROBE) + after)
+        places = [(holder, key) for holder, key in _strings(probed or {}) if holder[key] in (_PROBE, piece)]
+        if len(places) != 1:
+            return None
+        ((holder, key),) = places
+        holder[key] = piece
+        return ChunkTemplate(before, after, pieces) if probed == payload else None
+    except (NotJSON, RecursionError):
+        return None
+
+
+def _strings(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Where in a value strings stand, as (holder, key or index)."""
+    left = [value]
+    while left:
+        holder = left.pop()
+        for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(item, str):
+                yield holder, key
+            elif isinstance(item, dict | list):
+                left.append(item)

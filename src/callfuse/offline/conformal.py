@@ -1,0 +1,78 @@
+"""Split-conformal calibration: a line that a new score exceeds with at most a given probability, whatever the scores.
+
+Of n scores and a new one that might as well have come in any other order, the new one is equally likely to be the
+first, second, ... or last of the n + 1 by size; ties only make it less likely to be beyond others. So it exceeds the
+k-th smallest of the n, k = ceil((n + 1)(1 - alpha)), with a probability of at most (n + 1 - k) / (n + 1) <= alpha, on
+average over the draws of the n. Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World (2005).
+
+`trial` says what a line does to scores that it has not seen: one half of them sets it, the other is judged by it. The
+means over all halves are computed instead of sampled: where a line lets m scores be beyond it, the i-th score is the
+line of those halves that hold it and m - 1 of the scores after it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
+from functools import cache
+from math import ceil, exp, floor, lgamma
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+
+class Ordered(Hashable, Protocol):
+    """What can be a score: numbers, tuples of numbers."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+T = TypeVar("T", bound=Ordered)
+
+NEVER: Final = 1e-12
+"""A probability too small to change any figure that is shown."""
+
+
+class Trial(NamedTuple):
+    """The mean share of the unseen scores that are beyond the line, and the mean of the calls saved in failed runs."""
+
+    acted: float
+    saved: float
+
+
+def max_beyond(count: int, alpha: Fraction) -> int:
+    """How many of `count` scores and a new one may be beyond the line: n + 1 - k."""
+    return floor((count + 1) * alpha)
+
+
+def min_scores(alpha: Fraction) -> int:
+    """The least number of scores that have a line, for 0 < alpha < 1: with fewer, none of them is high enough."""
+    return ceil(1 / alpha) - 1
+
+
+def line(ascending: Sequence[T], alpha: Fraction) -> T:
+    """The line through these scores; ValueError if they are too few."""
+    above = max_beyond(len(ascending), alpha)
+    if not above:
+        raise ValueError(f"{len(ascending)} scores are too few: {min_scores(alpha)} are needed")
+    return ascending[len(ascending) - above]
+
+
+def trial(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int]) -> Trial:
+    """Try lines on these scores, for at least 2 * `min_scores(alpha)` of them; `saved` gives the calls a line saves."""
+    ordered, count = sorted(scores), len(scores)
+    half = count // 2
+    above = max_beyond(half, alpha)
+    saved_at = cache(saved)
+    acted = calls = 0.0
+    for at in range(half - above, count - above + 1):
+        after = count - 1 - at
+        chance = exp(_log_choices(at, half - above) + _log_choices(after, above - 1) - _log_choices(count, half))
+        if chance < NEVER:
+            continue
+        higher = count - bisect_right(ordered, ordered[at])
+        acted += chance * (higher * (after - above + 1) / after if higher else 0)
+        calls += chance * saved_at(ordered[at])
+    return Trial(acted / (count - half), calls)
+
+
+def _log_choices(many: int, some: int) -> float:
+    """The logarithm of the number of ways to choose `some` of `many`."""
+    return lgamma(many + 1) - lgamma(some + 1) - lgamma(many - some + 1)

@@ -1,0 +1,154 @@
+"""Findings with the calls around them, and whole runs as pictures: the data of reports for people.
+
+Texts of records are cut, put on one line, and freed of control characters that a terminal would obey.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from callfuse.model import Finding, PastCall
+from callfuse.observe.printable import printable
+from callfuse.offline.judging import Judged
+from callfuse.offline.runs import Run
+
+LONGEST: Final = 120
+"""Characters of a name, of arguments or of a result."""
+BEFORE: Final = 5
+AFTER: Final = 1
+"""Calls that are shown before and after the one with the finding."""
+MAX_CELLS: Final = 500
+"""Calls of one run that are drawn."""
+
+_BLANK: Final = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class CallExcerpt:
+    """A call as short texts; `number` counts from 1 in its run, `found` marks the call with the finding."""
+
+    number: int
+    id: str
+    tool: str
+    arguments: str
+    result: str
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FindingExcerpt:
+    """A finding with the calls around it. `done` is the name of the rung that would have been taken, or `nothing`."""
+
+    run: str
+    source: str
+    model: str
+    success: bool | None
+    rule: str
+    tool: str
+    count: int
+    threshold: int
+    hard: bool
+    done: str
+    calls: tuple[CallExcerpt, ...]
+
+    @property
+    def summary(self) -> str:
+        """The finding in one line: `repeat 3 of search (soft, from 3): steer`."""
+        strength = "hard" if self.hard else "soft"
+        return f"{self.rule} {self.count} of {self.tool} ({strength}, from {self.threshold}): {self.done}"
+
+
+def first_findings(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> list[FindingExcerpt]:
+    """The first finding of each rule in a run, in the order of the calls."""
+    firsts: dict[str, int] = {}
+    for at, one in enumerate(calls):
+        for kind in one.kinds():
+            if kind in rules:
+                firsts.setdefault(kind, at)
+    return [_excerpt(run, calls, at) for at in dict.fromkeys(firsts.values())]
+
+
+def _excerpt(run: Run, calls: Sequence[Judged], at: int) -> FindingExcerpt:
+    finding, verdict = calls[at].finding, calls[at].verdict
+    if finding is None or verdict is None:
+        raise ValueError(f"nothing was found in call {at}")
+    around = range(max(0, at - BEFORE), min(len(calls), at + AFTER + 1))
+    return FindingExcerpt(
+        run=short(run.id),
+        source=short(run.source),
+        model=short(run.model),
+        success=run.success,
+        rule=" + ".join(calls[at].kinds()),
+        tool=short(finding.tool),
+        count=finding.count,
+        threshold=finding.threshold,
+        hard=finding.hard,
+        done=str(verdict.rung or "nothing"),
+        calls=tuple(describe_call(calls[place].call, place + 1, found=place == at) for place in around),
+    )
+
+
+def describe_call(past: PastCall, number: int, *, found: bool = False) -> CallExcerpt:
+    """Describe a call in short texts."""
+    outcome = past.outcome
+    result = short(outcome.text) if outcome else "(unknown)"
+    return CallExcerpt(number, short(past.id), short(past.name), short(past.call.text), result, found)
+
+
+def short(text: str) -> str:
+    """Cut a text to `LONGEST` characters, on one line and without control characters."""
+    text = printable(_BLANK.sub(" ", text[: 4 * LONGEST]).strip())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def describe_success(success: bool | None) -> str:
+    """Say whether a run succeeded: `ok`, `failed`, `outcome unknown`."""
+    return {True: "ok", False: "failed", None: "outcome unknown"}[success]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A call. `hue`: a colour in degrees, the same for equal calls; None for a call that comes only once."""
+
+    call: CallExcerpt
+    hue: int | None
+    finding: Finding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A run as a strip of cells: turns of rounds of cells; `more` is how many calls were left out at the end."""
+
+    run: str
+    model: str
+    success: bool | None
+    findings: list[FindingExcerpt]
+    turns: list[list[list[Cell]]]
+    calls: int
+    more: int
+
+
+def draw_run(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> Picture:
+    """Draw a run: one cell a call, up to `MAX_CELLS`, with its findings of the given rules."""
+    counts = Counter(one.call.signature for one in calls)
+    drawn = list(enumerate(calls[:MAX_CELLS], 1))
+    turns = [
+        [
+            [_cell(one, number, counts, rules) for number, one in of_round]
+            for _, of_round in groupby(of_turn, lambda numbered: numbered[1].round)
+        ]
+        for _, of_turn in groupby(drawn, lambda numbered: numbered[1].turn)
+    ]
+    findings = first_findings(run, calls, rules)
+    more = len(calls) - len(drawn)
+    return Picture(short(run.id), short(run.model), run.success, findings, turns, len(calls), more)
+
+
+def _cell(one: Judged, number: int, counts: Counter[bytes], rules: frozenset[str]) -> Cell:
+    finding = one.finding if one.is_of(rules) else None
+    signature = one.call.signature
+    hue = int.from_bytes(signature[:2], "big") % 360 if counts[signature] > 1 else None
+    return Cell(describe_call(one.call, number, found=finding is not None), hue, finding)

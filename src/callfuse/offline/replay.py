@@ -1,0 +1,180 @@
+"""A replay: judge recorded runs under some settings, and count what would have fired by source and rule.
+
+Success is that of the task as the record tells it; None where it does not. What would have been saved is counted in
+failed runs only: the calls from the first one that would have been withheld, itself included, to the end of the run;
+and, as `later_calls`, those from the first finding on, as if every finding, warnings too, had ended the loop.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from callfuse.offline.excerpts import FindingExcerpt, Picture, draw_run, first_findings
+from callfuse.offline.judging import Judged, judged
+from callfuse.offline.runs import Fault, Run, estimate_tokens
+from callfuse.policy.settings import LoopSettings
+
+ANY: Final = "any rule"
+"""The name of the row for all rules together."""
+
+MAX_FAULTS: Final = 20
+"""Faults that are kept to be named; all are counted."""
+
+Outcomes = Counter[bool | None]
+"""Numbers by the success of the runs: True, False, None for unknown."""
+
+
+@dataclass(slots=True)
+class Fired:
+    """One rule in one source: runs in which it fired, and fired hard; findings; calls and tokens saved."""
+
+    runs: Outcomes = field(default_factory=Counter)
+    hard_runs: Outcomes = field(default_factory=Counter)
+    soft: int = 0
+    hard: int = 0
+    later_calls: int = 0
+    saved_calls: int = 0
+    saved_tokens: int = 0
+
+    def take(self, outcome: bool | None, count: int, mine: Sequence[tuple[int, Judged]], costs: Sequence[int]) -> None:
+        """Add one run of `count` calls; `mine` are those with a finding of the rule, each with its index in the run."""
+        hard = sum([one.finding is not None and one.finding.hard for _, one in mine])
+        self.runs[outcome] += 1
+        if hard:
+            self.hard_runs[outcome] += 1
+        self.soft += len(mine) - hard
+        self.hard += hard
+        if outcome is False:
+            first = next((at for at, one in mine if one.verdict is not None and one.verdict.withholds), count)
+            self.saved_calls += count - first
+            self.later_calls += count - mine[0][0]
+            self.saved_tokens += sum(costs[first:])
+
+    def add(self, other: "Fired") -> None:
+        """Add the figures of another."""
+        self.runs += other.runs
+        self.hard_runs += other.hard_runs
+        self.soft += other.soft
+        self.hard += other.hard
+        self.later_calls += other.later_calls
+        self.saved_calls += other.saved_calls
+        self.saved_tokens += other.saved_tokens
+
+
+@dataclass(slots=True)
+class Figures:
+    """One source: runs and calls, how many calls were suspect or held, and what fired by rule.
+
+    `failed_tokens` are the estimated tokens of the calls of failed runs. `quiet` counts the calls of successful runs
+    without a finding, `quiet_suspect` and `quiet_held` the suspect and the held ones among them.
+    """
+
+    runs: Outcomes = field(default_factory=Counter)
+    calls: Outcomes = field(default_factory=Counter)
+    suspect: Outcomes = field(default_factory=Counter)
+    held: Outcomes = field(default_factory=Counter)
+    quiet: int = 0
+    quiet_suspect: int = 0
+    quiet_held: int = 0
+    failed_tokens: int = 0
+    fired: dict[str, Fired] = field(default_factory=lambda: {ANY: Fired()})
+
+    def take(self, run: Run, calls: Sequence[Judged], costs: Sequence[int], rules: Collection[str]) -> bool:
+        """Add a run, with the estimated tokens of its calls if it failed. Returns whether anything fired in it."""
+        outcome = run.success
+        suspect = sum([one.suspect for one in calls])
+        held = sum([one.held for one in calls])
+        self.runs[outcome] += 1
+        self.calls[outcome] += len(calls)
+        self.suspect[outcome] += suspect
+        self.held[outcome] += held
+        self.failed_tokens += sum(costs)
+        with_finding = [(at, one) for at, one in enumerate(calls) if one.finding is not None]
+        found = {str(kind) for _, one in with_finding for kind in one.kinds() if kind in rules}
+        if outcome and not found:
+            self.quiet += len(calls)
+            self.quiet_suspect += suspect
+            self.quiet_held += held
+        for rule in (ANY, *found) if found else ():
+            mine = [(at, one) for at, one in with_finding if one.is_of(found if rule is ANY else {rule})]
+            if rule not in self.fired:
+                self.fired[rule] = Fired()
+            self.fired[rule].take(outcome, len(calls), mine, costs)
+        return bool(found)
+
+    def add(self, other: "Figures") -> None:
+        """Add the figures of another."""
+        self.runs += other.runs
+        self.calls += other.calls
+        self.suspect += other.suspect
+        self.held += other.held
+        self.quiet += other.quiet
+        self.quiet_suspect += other.quiet_suspect
+        self.quiet_held += other.quiet_held
+        self.failed_tokens += other.failed_tokens
+        for rule, fired in other.fired.items():
+            self.fired.setdefault(rule, Fired()).add(fired)
+
+
+def total(figures: Iterable[Figures]) -> Figures:
+    """Add up the figures of several sources."""
+    whole = Figures()
+    for one in figures:
+        whole.add(one)
+    return whole
+
+
+def rules_of(figures: Mapping[str, Figures]) -> list[str]:
+    """Every rule that fired in any source, by name, after `ANY`."""
+    return [ANY, *sorted({rule for one in figures.values() for rule in one.fired} - {ANY})]
+
+
+class Replay:
+    """What some settings would have found in the runs that it takes.
+
+    `rules` are the kinds of findings that count. `show` is the number of findings that are kept to be printed, `draw`
+    the number of runs with a finding that are kept as pictures for each source.
+    """
+
+    def __init__(self, settings: LoopSettings, rules: Collection[str], *, show: int = 0, draw: int = 0) -> None:
+        self.settings = settings
+        self.rules = frozenset(rules)
+        self.figures: dict[str, Figures] = {}
+        """By source, in the order of appearance."""
+        self.findings: list[FindingExcerpt] = []
+        self.pictures: dict[str, list[Picture]] = {}
+        """By source."""
+        self.faults: list[Fault] = []
+        self.fault_count = 0
+        self.empty = 0
+        """Runs without a call, which count nowhere else."""
+        self._show = show
+        self._draw = draw
+
+    def take(self, one: Run | Fault, costs: Sequence[int] | None = None) -> None:
+        """Judge a run, or keep a fault. `costs`: what `costs_of` gave for this run, if it was called before."""
+        if isinstance(one, Fault):
+            self.fault_count += 1
+            self.faults += [one] if len(self.faults) < MAX_FAULTS else []
+            return
+        costs = costs_of(one) if costs is None else costs
+        calls = list(judged(one, self.settings))
+        if not calls:
+            self.empty += 1
+            return
+        fired = self.figures.setdefault(one.source, Figures()).take(one, calls, costs, self.rules)
+        if not fired:
+            return
+        if len(self.findings) < self._show:
+            self.findings += first_findings(one, calls, self.rules)[: self._show - len(self.findings)]
+        drawn = self.pictures.setdefault(one.source, [])
+        if len(drawn) < self._draw:
+            drawn.append(draw_run(one, calls, self.rules))
+
+
+def costs_of(one: Run | Fault) -> list[int]:
+    """Estimate the tokens of each call of a failed run; empty for any other run, where they are not needed."""
+    if isinstance(one, Fault) or one.success is not False:
+        return []
+    return [estimate_tokens(call) for call in one.calls()]

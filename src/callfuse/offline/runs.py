@@ -1,0 +1,147 @@
+"""Recorded runs as values: the run, one request of a conversation, what could not be read, and the tokens of a call."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from callfuse.config.wording import shown
+from callfuse.dialects.base import Request
+from callfuse.model import PastCall, Round, ToolCall
+from callfuse.wire.jsontext import dumps
+
+CHARACTERS_A_TOKEN: Final = 4
+"""About right for English text and code; a tokenizer would be that of one model, and the runs are of many."""
+
+_SHOWN_KEYS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of an agent, or as much of it as one history holds.
+
+    `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
+    its task; None where the record does not say. `known`: of the tools that it calls those that were declared; None if
+    all were, or if the record does not say.
+    """
+
+    id: str
+    source: str
+    model: str
+    success: bool | None
+    turns: list[list[Round]]
+    known: frozenset[str] | None = None
+
+    def calls(self) -> Iterator[PastCall]:
+        """Every call, oldest first."""
+        for rounds in self.turns:
+            for round_ in rounds:
+                yield from round_.calls
+
+    def after(self, earlier: "Run") -> "Run":
+        """This run as the continuation of an earlier one, whose tools were declared when they were called."""
+        if self.known is None:
+            return self
+        then = earlier.known if earlier.known is not None else {call.name for call in earlier.calls()}
+        return replace(self, known=self.known | then)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What could not be read: the file, the line in it (from 1; 0 for the whole file), and what is wrong there."""
+
+    file: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        place = f", line {self.line}" if self.line else ""
+        return f"{self.file}{place}: {self.what}"
+
+
+class BadRecord(ValueError):  # never leaves the package: `Reading` makes it a Fault
+    """A record that is not what its format says it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a record says about its run besides the calls; empty where it says nothing.
+
+    `id` is how reports call the run. `session` names the conversation where several records may belong to one.
+    """
+
+    id: str = ""
+    session: str = ""
+    source: str = ""
+    model: str = ""
+    success: bool | None = None
+
+
+class Conversation(NamedTuple):
+    """A conversation as one request shows it, and the calls of the answer where they are known."""
+
+    label: Label
+    request: Request
+    answer: tuple[ToolCall, ...] = ()
+
+
+def label_of(record: dict[str, Any]) -> Label:
+    """Read the label of a record that has callfuse's own keys; BadRecord for values of a wrong type."""
+    id_ = text_at(record, "id")
+    success = record.get("success")
+    if success in (0, 1) and not isinstance(success, bool):
+        success = bool(success)
+    if not isinstance(success, bool | None):
+        raise BadRecord(f"success = {shown(success)}: use true, false or null")
+    # An id beside a verdict is a run's; an id alone may be a request's, of which a conversation has many.
+    session = text_at(record, "session_id") or text_at(record, "conversation_id")
+    session = session or (id_ if success is not None else "")
+    return Label(id_ or session, session, text_at(record, "source"), text_at(record, "model"), success)
+
+
+def text_at(record: dict[str, Any], key: str) -> str:
+    """The text under a key, empty where there is none; a number is taken as text. BadRecord for any other value."""
+    value = record.get(key)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str | None):
+        raise BadRecord(f"{key} = {shown(value)}: use a text")
+    return value or ""
+
+
+def estimate_tokens(past: PastCall) -> int:
+    """Estimate the tokens of a call and its result, without the prompt, which the model reads again in each round.
+
+    The characters of name, arguments and result texts, divided by `CHARACTERS_A_TOKEN`; images and files count nothing.
+    Call it before anything asks for the call's outcome: that drops the result.
+    """
+    result = _length(past.result.content) if past.result else 0
+    return -(-(len(past.name) + len(past.call.text) + result) // CHARACTERS_A_TOKEN)
+
+
+def _length(content: Any) -> int:
+    """Count the characters of a result's texts."""
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, list):
+        parts = (part.get("text") if isinstance(part, dict) else part for part in content)
+        return sum(len(part) for part in parts if isinstance(part, str))
+    return 0 if content is None else len(dumps(content))
+
+
+def kind_of(value: Any) -> str:
+    """Name the type of a value for a message: never the value itself, which may be of any size."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case _:
+            keys = ", ".join(str(key)[:40] for key in list(value)[:_SHOWN_KEYS])
+            more = ", ..." if len(value) > _SHOWN_KEYS else ""
+            return f"an object with the keys {keys}{more}" if value else "an empty object"

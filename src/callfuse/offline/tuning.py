@@ -1,0 +1,284 @@
+"""Set limits by a user's own successful runs, so that at most a given share of such runs is acted on.
+
+`Tuning` keeps a few numbers of each recorded run: how far it comes on one scale of settings from lenient to strict.
+`tune` draws a line through the scores of the successful runs of a source (`offline/conformal.py`).
+
+A line on the scale is a pair of points and weighted calls. Settings at a line act on a run exactly where its score is
+beyond that line: the score is what the guard's own engine does with the run at every line.
+
+- First come the detectors. The limit of each is the first count that is worth more points than the line has
+  (`REPEATS`, `DETECTORS`), so that all of them move together, past those that callfuse ships (at 11 points) down to 2.
+- At 0 points no limit is left to lower, and most runs stand there. `max_weighted_calls` tells them apart.
+- Of the others most stand where a call comes twice in a row and no more often. `no_repeats_after` tells those apart.
+
+What else the settings hold (limits of single tools, detectors that are off by default) stands as it is at every line,
+and so acts at every line or never.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from callfuse import __version__
+from callfuse.detect import Engine
+from callfuse.detect.budget import weight
+from callfuse.detect.streak import COUNTED
+from callfuse.model import Round, Timeline
+from callfuse.offline.conformal import Trial, line, max_beyond, min_scores, trial
+from callfuse.offline.excerpts import short
+from callfuse.offline.replay import MAX_FAULTS
+from callfuse.offline.runs import Fault, Run
+from callfuse.policy.ignored import ignore_in_rounds
+from callfuse.policy.settings import LoopSettings
+
+
+class Limit(NamedTuple):
+    """How a limit moves along the scale: the points of one more count, and the least value of the limit."""
+
+    points: int
+    least: int
+
+    def at(self, points: int) -> int:
+        """The first count that is worth more than these points."""
+        return max(self.least, points // self.points + 1)
+
+
+REPEATS: Final = {"max_repeats": Limit(4, 2), "max_repeats_changing": Limit(2, 6)}
+DETECTORS: Final = {"no_news": Limit(3, 2), "cycle": Limit(6, 2), "same_error": Limit(3, 4)}
+"""The limits that callfuse ships are worth 12 points. `same_error` comes no lower: it only warns, and saves nothing."""
+TWICE: Final = 8
+"""The points of a call that comes twice in a row."""
+
+
+class Score(NamedTuple):
+    """A place on the scale; a higher score takes stricter settings to be left alone.
+
+    `weighted_calls` orders the scores of 0 points and those of `TWICE` points among themselves.
+    """
+
+    points: int
+    weighted_calls: int = 0
+
+
+ALWAYS: Final = Score(6 * (COUNTED + 2))
+"""The score of a run on which settings act at every line: its limits are beyond what any detector counts."""
+
+
+class Step(NamedTuple):
+    """A score that a run reaches, and the number of its calls before the round in which it reaches it."""
+
+    score: Score
+    calls: int
+
+
+class Scale:
+    """The scale for some settings. Limits that are off there stay off.
+
+    `unknown_tool` is off at every line: few recorded runs tell which tools there were, so nothing can be promised.
+    """
+
+    def __init__(self, base: LoopSettings) -> None:
+        detectors = base.detectors.model_copy(update={"unknown_tool": 0})
+        self._base = base.model_copy(update={"enabled": True, "detectors": detectors})
+        self._at: dict[int, LoopSettings] = {}
+
+    def settings(self, line: Score) -> LoopSettings:
+        """The settings that act on a run where its score is beyond the line."""
+        base, points = self._base, line.points
+        detectors = {name: limit.at(points) for name, limit in DETECTORS.items() if getattr(base.detectors, name)}
+        update = {name: limit.at(points) for name, limit in REPEATS.items() if getattr(base, name)}
+        return base.model_copy(
+            update=update
+            | {"max_weighted_calls": 0 if points else line.weighted_calls}
+            | {"no_repeats_after": line.weighted_calls if points == TWICE else 0}
+            | {"detectors": base.detectors.model_copy(update=detectors)}
+        )
+
+    def steps(self, run: Run, *, warned: bool) -> list[Step]:
+        """The scores that a run reaches one after the other, each higher than the one before; empty without calls.
+
+        `warned`: count findings that can only warn, too.
+        """
+        steps: list[Step] = []
+        calls = 0
+        for rounds in run.turns:
+            ignore_in_rounds(rounds, self._base)
+            for at, round_ in enumerate(rounds):
+                score = self._score(rounds, at, warned=warned)
+                if not steps or score > steps[-1].score:
+                    steps.append(Step(score, calls))
+                calls += len(round_.calls)
+        return steps
+
+    def _score(self, rounds: list[Round], at: int, *, warned: bool) -> Score:
+        """The lowest line at which nothing would be found in a round."""
+        before, after = Timeline(_newest_first(rounds, at)), Timeline(_newest_first(rounds, at + 1))
+        calls = [one.call for one in rounds[at].calls]
+
+        def is_free(points: int) -> bool:
+            if points not in self._at:
+                self._at[points] = self.settings(Score(points))
+            settings = self._at[points]
+            if Engine(before, settings).judge_round(calls):
+                return False
+            return not (warned and next(Engine(after, settings).hindsights(), None))
+
+        points = 0 if is_free(0) else bisect_left(range(ALWAYS.points), True, lo=1, key=is_free)
+        return Score(points, weight(before, self._base) if points in (0, TWICE) else 0)
+
+
+def _newest_first(rounds: list[Round], before: int) -> list[Round]:
+    return rounds[:before][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """A run that failed: the scores that it reached, in order, and all its calls."""
+
+    steps: Sequence[Step]
+    calls: int
+
+    def saved(self, line: Score) -> int:
+        """The number of its calls from the first one that settings at a line would act on."""
+        at = bisect_right(self.steps, line, key=lambda step: step.score)
+        return self.calls - self.steps[at].calls if at < len(self.steps) else 0
+
+
+@dataclass(slots=True)
+class Source:
+    """The runs of one source that have calls: score and number of calls of each successful one, and the failed ones."""
+
+    good: list[Score] = field(default_factory=list)
+    good_calls: list[int] = field(default_factory=list)
+    failed: list[FailedRun] = field(default_factory=list)
+    unlabelled: int = 0
+
+    def saved(self, line: Score) -> int:
+        """The calls of failed runs that settings at a line would have saved."""
+        return sum(run.saved(line) for run in self.failed)
+
+    def saved_by_length(self, line: int) -> int:
+        """The calls of failed runs beyond a number of calls."""
+        return sum(max(0, run.calls - line) for run in self.failed)
+
+
+class Tuning:
+    """Takes runs and faults as they come. `base` are the settings whose limits are to be moved."""
+
+    def __init__(self, base: LoopSettings) -> None:
+        self.scale = Scale(base)
+        self.sources: dict[str, Source] = {}
+        """By name, in the order of appearance."""
+        self.faults: list[Fault] = []
+        self.fault_count = 0
+
+    def take(self, one: Run | Fault) -> None:
+        """Score a run, or keep a fault."""
+        if isinstance(one, Fault):
+            self.fault_count += 1
+            self.faults += [one] if len(self.faults) < MAX_FAULTS else []
+            return
+        calls = sum(1 for _ in one.calls())
+        if not calls:
+            return
+        source = self.sources.setdefault(one.source, Source())
+        if one.success is None:
+            source.unlabelled += 1
+        elif one.success:
+            source.good.append(self.scale.steps(one, warned=True)[-1].score)
+            source.good_calls.append(calls)
+        else:
+            source.failed.append(FailedRun(self.scale.steps(one, warned=False), calls))
+
+
+class Trials(NamedTuple):
+    """A source on trial: the scale, and for comparison a line on the number of calls alone."""
+
+    scale: Trial
+    length: Trial
+
+
+def try_lines(source: Source, alpha: Fraction) -> Trials | None:
+    """Try lines on the good runs of a source; None if half of them are too few for a line."""
+    if len(source.good) // 2 < min_scores(alpha):
+        return None
+    return Trials(
+        trial(source.good, alpha, source.saved),
+        trial(source.good_calls, alpha, source.saved_by_length),
+    )
+
+
+class CannotTuneError(ValueError):  # the commands report it; no caller of callfuse's public names sees it
+    """There is no line for a source; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """One source: the settings at its line, which rest on `good` successful runs, and how such lines do on unseen ones.
+
+    `alpha` is the share of runs that may be acted on, `max_calls` the line on the number of calls alone.
+    """
+
+    name: str
+    alpha: Fraction
+    good: int
+    settings: LoopSettings
+    max_calls: int
+    trials: Trials | None
+
+    @property
+    def promise(self) -> str:
+        """The guarantee in one sentence."""
+        above = max_beyond(self.good, self.alpha)
+        return (
+            f"Of new successful runs of the same kind at most {percent(self.alpha)} are acted on "
+            f"({above:,} of {self.good + 1:,}), on average over sets of {self.good:,} runs as this one."
+        )
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Every limit of the scale as it is at the line, by the name of its setting."""
+        settings, detectors = self.settings, self.settings.detectors
+        found = {name: getattr(settings, name) for name in (*REPEATS, "no_repeats_after", "max_weighted_calls")}
+        return found | {name: getattr(detectors, name) for name in DETECTORS}
+
+    def as_yaml(self) -> str:
+        """The settings as a configuration file: the limits of the scale, and what else differs from the defaults."""
+        moved = {name: limit for name, limit in self.limits.items() if limit and name not in DETECTORS}
+        others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
+        detectors = {name: limit or False for name, limit in self.settings.detectors.model_dump().items()}
+        block = {**moved, **others, "detectors": detectors}
+        lines = (
+            f"callfuse {__version__} tune: limits set by {self.good:,} successful runs of {short(self.name)}.",
+            self.promise,
+            "Unknown tools are not looked for: recorded runs do not tell which tools there were.",
+        )
+        text: str = yaml.safe_dump({"tool_call_loop": block}, sort_keys=False, allow_unicode=True)
+        return "".join(f"# {one}\n" for one in lines) + text
+
+
+def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
+    """Draw the line of a source through all its successful runs; CannotTuneError if there is none."""
+    good = len(source.good)
+    if not good and not source.failed:
+        raise CannotTuneError("no run says whether it succeeded")
+    if good < (least := min_scores(alpha)):
+        raise CannotTuneError(f"{least:,} successful runs are needed for {percent(alpha)}, there are {good:,}")
+    at = line(sorted(source.good), alpha)
+    if at >= ALWAYS:
+        always = sum(score >= ALWAYS for score in source.good)
+        raise CannotTuneError(
+            f"{always:,} of {good:,} successful runs are acted on whatever the limits, by settings that stay "
+            "(per_tool, similarity_threshold, max_calls, max_calls_of_tool, detectors.stagnation)"
+        )
+    max_calls = line(sorted(source.good_calls), alpha)
+    return Tuned(name, alpha, good, scale.settings(at), max_calls, try_lines(source, alpha))
+
+
+def percent(share: Fraction | float) -> str:
+    """A share as text: `5%`, `12.5%`."""
+    return f"{float(share):.1%}".replace(".0%", "%")

@@ -1,0 +1,1 @@
+"""The dialect of Anthropic messages in what the laws do not ask of every dialect."""

@@ -1,0 +1,291 @@
+"""OpenAI chat completions: calls put together from deltas by the rules that naive code breaks."""
+
+import json
+from typing import Any
+
+import pytest
+
+from callfuse.dialects.base import AskError, What
+from callfuse.dialects.openai_chat.answer import ChatReader, read_whole, turn, turn_of_whole
+
+
+def delta(*parts: Any, finish: str | None = None, choice: int | None = 0) -> dict[str, Any]:
+    """One chunk with these parts of calls."""
+    return {
+        "choices": [{"index": choice, "delta": {"tool_calls": list(parts)} if parts else {}, "finish_reason": finish}]
+    }
+
+
+def piece(arguments: Any = None, index: int | None = 0, **more: Any) -> dict[str, Any]:
+    """A part of a call; without an index where that is None."""
+    name = {"name": more.pop("name")} if "name" in more else {}
+    part = {"function": {**name, "arguments": arguments}, **more}
+    return part if index is None else {"index": index, **part}
+
+
+def assembled(*payloads: dict[str, Any]) -> list[tuple[int, int, str, str, str, bool]]:
+    """Choice, place, id, name, arguments and whether it is complete, of each call."""
+    reader = ChatReader(trace=True)
+    for payload in payloads:
+        reader.read(payload)
+        assert all(entry.call in reader.calls for entry in reader.entries)
+    return [(call.choice, call.index, call.id, call.name, call.arguments, call.closed) for call in reader.calls]
+
+
+END = delta(finish="tool_calls")
+A = (0, 0, "a", "f", '{"x":1}', True)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [delta(piece('{"x":1}', id="a", name="f")), END],
+        [delta(piece('{"x":1}', id="a", name="f"), finish="tool_calls")],
+        [delta(piece("", id="a", name="f")), delta(piece('{"x"')), delta(piece(":1}")), END],
+        [delta(piece(None, id="a", name="f")), delta(piece('{"x":1}')), delta(piece(None)), END],
+        [delta(piece('{"x"', id="a", name="f")), delta(piece(":1}", id="a", name="f")), END],
+        [delta(piece('{"x"', id="a", name="f")), delta(piece(":1}", id="", name="")), END],
+        [delta(piece('{"x"', id="a", name="f")), delta(piece(":1}", id=None, name=None, type=None)), END],
+        [delta(piece('{"x"', 1, id="a", name="f")), delta(piece(":1}", 1)), END],
+        [delta(piece('{"x"', None, id="a", name="f")), delta(piece(":1}", None)), END],
+        [delta(piece('{"x"', None, id="a", name="f")), delta(piece(":1}", None, id="a")), END],
+        [delta(piece("", id="a")), delta(piece('{"x":1}', name="f")), END],
+        [delta(piece("", name="f")), delta(piece('{"x":1}', id="a")), END],
+        [delta(piece({"x": 1}, id="a", name="f")), END],
+        [delta(piece('{"x":1}', id="a", name="f")), END, END],
+        [delta(piece('{"x":1}', id="a", name="f")), delta(piece("", id="a"), finish="stop")],
+        [delta(piece('{"x":1}', id="a", name="f"), choice=None), delta(finish="tool_calls", choice=None)],
+        [delta(piece('{"x":1}', id="a", name="f")), {"choices": [{"index": 0, "finish_reason": "stop"}]}],
+        [{"choices": []}, {"usage": {}}, delta(piece('{"x":1}', id="a", name="f")), {"choices": None}, END],
+        [delta(piece('{"x":1}', id="a", name="f")), {"index": 0, "choices": [{"delta": {"tool_calls": None}}]}, END],
+    ],
+)
+def test_one_call(payloads: list[dict[str, Any]]) -> None:
+    """However it comes, it is this one."""
+    assert assembled(*payloads) == [A]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [piece('{"x":1}', id="a", name="f"), piece("{}", 1, id="b", name="g")],
+        [piece('{"x":1}', None, id="a", name="f"), piece("{}", None, id="b", name="g")],
+        [piece('{"x":1}', None, name="f", id="a"), piece("{}", None, name="g", id="b")],
+        [piece('{"x":1}', 0, id="a", name="f"), piece("{}", 0, id="b", name="g")],
+        [piece('{"x":1}', 3, id="a", name="f"), piece("{}", 5, id="b", name="g")],
+    ],
+)
+def test_two_calls(parts: list[dict[str, Any]]) -> None:
+    """By index; without one, or with one that comes twice, by id and name. In one chunk or in two."""
+    both = [A, (0, 1, "b", "g", "{}", True)]
+    assert assembled(delta(*parts), END) == both
+    assert assembled(*map(delta, parts), END) == both
+
+
+def test_interleaved_calls_and_choices() -> None:
+    """Pieces find their own call."""
+    found = assembled(
+        delta(piece('{"a"', id="a", name="f")),
+        delta(piece('{"b"', 1, id="b", name="g")),
+        delta(piece('{"c"', id="c", name="h"), choice=1),
+        delta(piece(":1}")),
+        delta(piece(":3}"), choice=1),
+        delta(piece(":2}", 1)),
+    )
+    assert [call[:5] for call in found] == [
+        (0, 0, "a", "f", '{"a":1}'),
+        (0, 1, "b", "g", '{"b":2}'),
+        (1, 0, "c", "h", '{"c":3}'),
+    ]
+
+
+def test_calls_without_any_id() -> None:
+    """A name opens a call, else the last one grows."""
+    found = assembled(
+        delta(piece('{"x"', None, name="f")), delta(piece(":1}", None)), delta(piece("", None, name="f")), END
+    )
+    assert [call[2:5] for call in found] == [("", "f", '{"x":1}'), ("", "f", "")]
+
+
+def whats(*payloads: dict[str, Any]) -> list[str]:
+    """What is told, in order."""
+    reader = ChatReader()
+    return [event.what.name for payload in payloads for event in reader.read(payload)]
+
+
+def test_what_is_told() -> None:
+    """A call opens with its name; it closes with the finish, or with the next one, unless pieces come by turns."""
+    opened = delta(piece("", id="a", name="f"))
+    assert whats(opened, delta(piece("{}")), END) == ["OPENED", "CLOSED", "FINISHED"]
+    second = delta(piece("", 1, id="b", name="g"))
+    assert whats(opened, delta(piece("{}")), second) == ["OPENED", "CLOSED", "OPENED"]
+    assert whats(opened, second, delta(piece("{}")), END) == ["OPENED", "OPENED", "CLOSED", "CLOSED", "FINISHED"]
+    assert whats(opened, END, END) == ["OPENED", "CLOSED", "FINISHED", "FINISHED"]
+    assert whats(delta(), {"choices": []}, {}) == []
+    assert whats({"error": {"message": "x"}}) == ["BROKE"]
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_cut_answer(reason: str) -> None:
+    """The call that was growing is named; those before it are whole."""
+    reader = ChatReader()
+    reader.read(delta(piece("{}", id="a", name="f"), piece('{"x', 1, id="b", name="g")))
+    (event,) = reader.read(delta(finish=reason))
+    assert (event.what, event.call) == (What.CUT, reader.calls[1])
+
+
+@pytest.mark.parametrize(
+    ("payloads", "told", "closed"),
+    [
+        ([delta(piece('{"x":1}', id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
+        ([delta(piece("", id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
+        ([delta(piece("NaN", id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
+        ([delta(piece('{"x":', id="a", name="f"))], [], [False]),
+        ([delta(piece("{}", id="a", name="f"), piece("{", 1, id="b", name="g"))], [], [True, False]),
+        ([delta(piece("{}", id="a", name="f")), delta(finish="length")], [], [False]),
+        ([delta(piece("{}", id="a", name="f")), END], [], [True]),
+        ([delta(piece("{", id="a", name="f")), delta(piece("{}", id="b", name="g"), choice=1)],
+         ["CLOSED", "FINISHED"], [False, True]),
+        ([delta(finish="stop")], [], []),
+    ],
+)  # fmt: skip
+def test_the_end_of_the_stream(payloads: list[dict[str, Any]], told: list[str], closed: list[bool]) -> None:
+    """It finishes each choice that has no finish reason, if all its calls are whole."""
+    reader = ChatReader()
+    for payload in payloads:
+        reader.read(payload)
+    assert [event.what.name for event in reader.end()] == [*told, "ENDED"]
+    assert [call.closed for call in reader.calls] == closed
+    assert [event.what.name for event in reader.end()] == ["ENDED"]
+
+
+def test_vendor_keys_of_a_call_are_kept() -> None:
+    """Gemini's thought signature stands in `extra_content`."""
+    reader = ChatReader()
+    extra = {"google": {"thought_signature": "c2ln"}}
+    reader.read(delta(piece("{}", id="a", name="f", type="function", extra_content=extra)))
+    assert reader.calls[0].extra == {"extra_content": extra}
+
+
+def test_legacy_function_call() -> None:
+    """One call a choice, without id."""
+
+    def legacy(**function: str) -> dict[str, Any]:
+        return {"choices": [{"index": 0, "delta": {"function_call": function}}]}
+
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "function_call"}]}
+    assert assembled(legacy(name="f", arguments=""), legacy(arguments='{"x"'), legacy(arguments=":1}"), end) == [
+        (0, 0, "", "f", '{"x":1}', True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ({}, []),
+        ({"tool_calls": None, "function_call": None}, []),
+        ({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}, [("a", "f", "{}")]),
+        ({"tool_calls": [{"id": None, "function": {"name": "f", "arguments": None}}]}, [("", "f", "")]),
+        ({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}]}, [("a", "f", '{"x":1}')]),
+        ({"tool_calls": [None, {"id": "a"}]}, [("a", "", "")]),
+        ({"function_call": {"name": "f", "arguments": "{}"}}, [("", "f", "{}")]),
+    ],
+)
+def test_whole_answers(message: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
+    """The calls of a message, whatever is missing in it."""
+    (choice,) = read_whole({"choices": [{"index": 2, "message": message, "finish_reason": "tool_calls"}]})
+    assert [(call.id, call.name, call.arguments) for call in choice.calls] == found
+    assert choice.index == 2
+    assert read_whole({}) == read_whole({"choices": None}) == []
+
+
+CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":9007199254740993}'}}
+WHOLE = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":9007199254740993}'}}
+
+
+def message(*deltas: dict[str, Any]) -> dict[str, Any]:
+    """The turn that these deltas and a call come to."""
+    payloads = [{"choices": [{"index": 0, "delta": delta}]} for delta in (*deltas, {"tool_calls": [CALL]})]
+    found: dict[str, Any] = json.loads(turn(payloads))
+    assert found.pop("role") == "assistant"
+    assert found.pop("tool_calls") == [WHOLE]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("deltas", "expected"),
+    [
+        ([], {"content": None}),
+        ([{"role": "assistant", "content": ""}], {"content": None}),
+        ([{"content": "a"}, {"content": "b"}], {"content": "ab"}),
+        ([{"reasoning_content": "a"}, {"reasoning_content": "b"}], {"content": None, "reasoning_content": "ab"}),
+        ([{"reasoning": "a"}, {"reasoning": "b"}, {"content": "c"}], {"content": "c", "reasoning": "ab"}),
+        ([{"refusal": None, "audio": None, "x": None, "y": [], "z": ""}], {"content": None}),
+        ([{"annotations": [1]}, {"annotations": [2]}], {"content": None, "annotations": [1, 2]}),
+    ],
+)
+def test_what_vendors_want_back(deltas: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    """Texts and reasoning in each spelling; keys that say nothing are left out."""
+    assert message(*deltas) == expected
+
+
+def details(*pieces: dict[str, Any]) -> Any:
+    """The reasoning details that these come to, a delta each."""
+    return message(*({"reasoning_details": [piece]} for piece in pieces)).get("reasoning_details")
+
+
+TEXT = {"type": "reasoning.text", "index": 0, "format": "anthropic"}
+
+
+def test_reasoning_details() -> None:
+    """Pieces of one index and type grow together, signatures stay whole, others begin anew."""
+    pieces = [TEXT | {"text": "a"}, TEXT | {"text": "b"}, TEXT | {"signature": "c2ln"}]
+    assert details(*pieces) == [TEXT | {"text": "ab", "signature": "c2ln"}]
+    sealed = {"type": "reasoning.encrypted", "index": 1, "data": "ZGF0YQ==", "id": "r1"}
+    assert details(TEXT | {"text": "a"}, sealed) == [TEXT | {"text": "a"}, sealed]
+    assert details(TEXT | {"text": "a"}, TEXT | {"index": 1, "text": "b"}) == [
+        TEXT | {"text": "a"},
+        TEXT | {"index": 1, "text": "b"},
+    ]
+    loose = {"type": "reasoning.summary", "id": "s", "summary": "a"}
+    assert details(loose, loose | {"summary": "b"}) == [loose | {"summary": "ab"}]
+    assert details(loose, loose | {"id": "t"}) == [loose, loose | {"id": "t"}]
+
+
+@pytest.mark.parametrize(
+    ("delta", "part"),
+    [
+        ({"audio": {"data": "x"}}, "delta.audio"),
+        ({"web_search_data": [1]}, "delta.web_search_data"),
+        ({"content": [{"type": "text"}]}, "delta.content"),
+        ({"reasoning_details": "x"}, "delta.reasoning_details"),
+        ({"reasoning_details": ["x"]}, "delta.reasoning_details"),
+        ({"thinking_blocks": [{"a": 1}]}, "delta.thinking_blocks"),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_named(delta: dict[str, Any], part: str) -> None:
+    """So that the next rung is taken, and it is known why."""
+    with pytest.raises(AskError) as told:
+        message(delta)
+    assert told.value.part == part
+
+
+def test_parallel_calls_and_vendor_keys() -> None:
+    """Every call in order, with what the vendor added to it."""
+    extra = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    other = {"index": 1, "id": "b", "function": {"name": "g", "arguments": ""}}
+    chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [CALL | extra, other]}}]}]
+    first, second = json.loads(turn(chunks))["tool_calls"]
+    assert first == WHOLE | extra
+    assert second == {"id": "b", "type": "function", "function": {"name": "g", "arguments": ""}}
+
+
+def test_a_whole_turn_keeps_its_bytes() -> None:
+    """Without the keys that say nothing; big numbers, order and white space stay."""
+    raw = b'{ "reasoning" : "r\\u00e9" , "tool_calls":[ {"id":"a", "n":9007199254740993.0} ], "big":1.50 }'
+    body = b'{"choices":[{"message":' + raw + b"}]}"
+    assert turn_of_whole(body) == raw
+    body = body.replace(b'"big":1.50', b'"refusal":null,"annotations":[],"audio":null,"content":null')
+    assert json.loads(turn_of_whole(body)).keys() == {"reasoning", "tool_calls", "content"}
+    with pytest.raises(AskError):
+        turn_of_whole(b'{"choices":[]}')

@@ -1,0 +1,138 @@
+"""The observer of answers that pass: what it keeps, whatever it sees, and that it never stands in the way."""
+
+import pytest
+
+from callfuse.guard.observer import Observer
+from callfuse.guard.record import Record
+from callfuse.policy.settings import Rung
+from callfuse.wire import WHOLE
+from tests.guard.driving import each_kit, scene
+from tests.guard.written import ANTHROPIC, DONE, OPENAI, body, chunk, message, part, text, tool_use
+from tests.support.kits import DialectKit, stream_of
+from tests.support.plain import again, elsewhere, known_call, same_call, saying, spin
+from tests.support.wire import bytewise, frames
+
+
+def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> Record:
+    """What an observer has found in a streamed answer."""
+    made = scene(kit, request, ladder)
+    observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
+    for one in chunks:
+        observer.feed(one)
+    return observer.settle()
+
+
+@each_kit
+def test_the_calls_of_a_stream_are_kept(kit: DialectKit) -> None:
+    """However the answer is cut, with the verdict over them; none withholds."""
+    whole = stream_of(kit, saying("Both.", same_call("call_a"), known_call("call_b")))
+    request = kit.request(spin(beside=True), stream=True)
+    for cutting in ([whole], frames(whole), list(bytewise(whole))):
+        record = tapped(kit, *cutting, request=request)
+        (kept,) = record.rounds
+        assert [(call.id, call.withheld, call.step) for call in kept] == [("call_a", False, 1), ("call_b", False, 0)]
+        assert [(verdict.call.id, verdict.rung) for verdict in record.verdicts] == [("call_a", Rung.WARN)]
+
+
+@each_kit
+def test_text_is_not_even_read(kit: DialectKit) -> None:
+    """A whole frame without a call leaves the observer idle; a frame cut in two does not, until it is complete."""
+    made = scene(kit, ladder="warn")
+    observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
+    chunks = frames(stream_of(kit, saying("Much", " text.")))
+    for one in chunks:
+        observer.feed(one)
+        assert observer.idle
+    observer.feed(chunks[0][:10])
+    assert not observer.idle
+    observer.feed(chunks[0][10:])
+    assert observer.idle
+
+
+@each_kit
+def test_a_stream_that_broke_off_keeps_nothing(kit: DialectKit) -> None:
+    """A call without the end of its answer is no evidence."""
+    chunks = frames(stream_of(kit, again()))
+    finish = max(at for at, one in enumerate(chunks) if kit.called.encode() in one)
+    assert tapped(kit, *chunks[:finish]).rounds == []
+    assert tapped(kit, *chunks[:finish], chunks[finish][:-1]).rounds != []
+
+
+@each_kit
+def test_malformed_frames_are_passed_over(kit: DialectKit) -> None:
+    """What follows is still read."""
+    chunks = frames(stream_of(kit, again()))
+    for broken in (b"data: {\n\n", b"data: 1\n\n", b"data: []\n\n", b"\xff\n\n", b"event: x\n\n"):
+        assert [len(kept) for kept in tapped(kit, chunks[0], broken, *chunks[1:]).rounds] == [1]
+
+
+def test_several_choices_are_judged_and_not_kept() -> None:
+    """Each is found by itself; nobody knows which one goes on."""
+    loop = [chunk({"tool_calls": [part(f"call_{at}")]}, "tool_calls", choice=at) for at in (0, 1)]
+    record = tapped(OPENAI, *loop, DONE, request=body(OPENAI, n=2))
+    assert record.rounds == []
+    assert [verdict.call.id for verdict in record.verdicts] == ["call_0", "call_1"]
+
+
+def test_the_end_marker_stands_for_a_finish_reason() -> None:
+    """Without any, `[DONE]` makes whole calls evidence: not half a call, not after an error, not the body's end."""
+    whole, half = chunk({"tool_calls": [part()]}), chunk({"tool_calls": [part("call_half", '{"a":', index=1)]})
+    empty = chunk({"tool_calls": [part(arguments="")]})
+    error = b'data: {"error":{"message":"x"}}\n\n'
+    for chunks, kept, found in (
+        ([whole, DONE], 1, 1),
+        ([whole, DONE[:-1]], 1, 1),
+        (list(bytewise(whole + DONE)), 1, 1),
+        ([empty, DONE], 1, 0),
+        ([whole], 0, 0),
+        ([whole, half, DONE], 0, 0),
+        ([whole, error, DONE], 0, 0),
+    ):
+        record = tapped(OPENAI, *chunks)
+        assert (len(record.rounds), len(record.verdicts)) == (kept, found)
+
+
+def test_a_cut_call_is_no_evidence() -> None:
+    """`length` ends the last call before its end; those before it are whole."""
+    calls = [part("call_a", '{"a":1}'), part("call_b", '{"a":', index=1)]
+    record = tapped(OPENAI, chunk({"tool_calls": calls}), chunk({}, "length"), DONE)
+    assert [[call.id for call in kept] for kept in record.rounds] == [["call_a"]]
+    record = tapped(ANTHROPIC, *message(tool_use(0, "call_a"), tool_use(1, "call_b"), stop="max_tokens"))
+    assert [[call.id for call in kept] for kept in record.rounds] == [["call_a"]]
+
+
+def test_calls_without_a_name_are_no_evidence() -> None:
+    """Nor is an answer with an error in it."""
+    assert tapped(OPENAI, chunk({"tool_calls": [part(name="")]}), chunk({}, "tool_calls"), DONE).rounds == []
+    error = b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}\n\n'
+    assert tapped(ANTHROPIC, *message(text(0, "a"), tool_use(1))[:-1], error).rounds == []
+
+
+@each_kit
+def test_whole_answers(kit: DialectKit) -> None:
+    """Kept from a body within the limit that is JSON; anything else is passed over."""
+    good = kit.whole(again())
+    made = scene(kit, ladder="warn", stream=False, max_response_bytes=len(good))
+    for chunks, kept in (
+        ([good], 1),
+        (list(bytewise(good)), 1),
+        ([good, b" "], 0),
+        ([good[:-1]], 0),
+        ([b""], 0),
+        ([kit.whole(saying("Done."))], 0),
+        ([kit.whole(elsewhere())], 1),
+    ):
+        observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge, WHOLE)
+        for one in chunks:
+            observer.feed(one)
+        record = observer.settle()
+        assert len(record.rounds) == kept
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["observe", "warn"])
+def test_rungs_that_let_go_are_told(kit: DialectKit, ladder: str) -> None:
+    """The verdict of an answer that passed is on record."""
+    (verdict,) = tapped(kit, *frames(stream_of(kit, again())), ladder=ladder).verdicts
+    assert verdict.rung == ladder
+    assert not verdict.withholds

@@ -1,0 +1,312 @@
+"""Settings at a line act on exactly the runs whose score is beyond it; what they promise, their file and the report."""
+
+import os
+from fractions import Fraction
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from callfuse.config import load_config
+from callfuse.model import Kind
+from callfuse.offline.files import Reading
+from callfuse.offline.judging import judged
+from callfuse.offline.report_text import report_tuning
+from callfuse.offline.runs import Run
+from callfuse.offline.tuning import ALWAYS, TWICE, CannotTuneError, Scale, Score, Source, Tuned, Tuning, tune
+from callfuse.policy.settings import LoopSettings
+from tests.offline.tuning import run_of
+
+pytestmark = pytest.mark.slow
+TRAJECTORIES = Path(os.environ.get("CALLFUSE_TRAJECTORIES", "../shared/trajectories"))
+
+BASES: dict[str, dict[str, Any]] = {
+    "shipped": {},
+    "some off": {"max_repeats": 0, "detectors": {"cycle": False, "same_error": False}},
+    "changing off": {"max_repeats_changing": 0},
+    "more on": {"similarity_threshold": 0.9, "detectors": {"stagnation": 3}, "max_calls": 9},
+    "by tool": {"per_tool": {"a": {"max_repeats": 4}, "b": {"max_repeats": 0}, "wait": {"max_calls": 3}}},
+    "no patience": {"window": 2, "poll_factor": 1, "state_changing": ["b"]},
+}
+SCALES = {name: Scale(LoopSettings.model_validate(base)) for name, base in BASES.items()}
+
+words = st.builds(
+    lambda tool, number, result: f"{tool}{number}{result}",
+    st.sampled_from(["a", "a", "a", "b", "wait"]),
+    st.sampled_from(["", "", "", "1", "2"]),
+    st.sampled_from(["", "", "=x", "=y", "=!x"]),
+)
+rounds = st.lists(words, min_size=1, max_size=2).map(" ".join)
+turns = st.lists(rounds, max_size=14) | st.builds(
+    lambda loop, times, rest: loop * times + rest,
+    st.lists(rounds, min_size=1, max_size=3),
+    st.integers(1, 14),
+    st.lists(rounds, max_size=3),
+)
+runs = st.lists(turns, min_size=1, max_size=2).map(lambda listed: run_of(*listed))
+lines = st.builds(
+    lambda points, weighted: Score(points, weighted if points in (0, TWICE) else 0),
+    st.sampled_from([0, 0, TWICE, TWICE]) | st.integers(0, 60),
+    st.integers(1, 60),
+)
+
+
+def first_found(run: Run, settings: LoopSettings, *, warned: bool) -> int | None:
+    """How many calls were made before the round in which something is found first."""
+    calls = list(judged(run, settings))
+    for one in calls:
+        if one.finding is not None and (warned or one.finding.kind is not Kind.SAME_ERROR):
+            return next(at for at, other in enumerate(calls) if (other.turn, other.round) == (one.turn, one.round))
+    return None
+
+
+def first_beyond(scale: Scale, run: Run, line: Score, *, warned: bool) -> int | None:
+    """The same by the scores."""
+    return next((step.calls for step in scale.steps(run, warned=warned) if step.score > line), None)
+
+
+@pytest.mark.parametrize("name", BASES)
+@given(run=runs, line=lines, warned=st.booleans())
+@example(run=run_of(["a"] * 2 + ["b"] * 12), line=Score(TWICE, 1), warned=True)
+@example(run=run_of(["wait=x"] * 24), line=Score(11), warned=True)
+@example(run=run_of(["a=!x", "a1=!x", "a2=!x", "a=!x", "a1=!x"]), line=Score(14), warned=True)
+def test_settings_act_where_the_score_is_beyond_the_line(name: str, run: Run, line: Score, *, warned: bool) -> None:
+    """At every line, on the same run and from the same call on."""
+    scale = SCALES[name]
+    assert first_beyond(scale, run, line, warned=warned) == first_found(run, scale.settings(line), warned=warned)
+
+
+@pytest.mark.skipif(not TRAJECTORIES.is_dir(), reason=f"no recorded runs in {TRAJECTORIES} (CALLFUSE_TRAJECTORIES)")
+def test_recorded_runs() -> None:
+    """The same holds for real runs, at lines through some of them."""
+    scale = SCALES["shipped"]
+    for name in sorted(TRAJECTORIES.glob("*.jsonl.xz")):
+        listed = [run for run in islice(Reading([str(name)]), 40) if isinstance(run, Run) and any(run.calls())]
+        tops = sorted(scale.steps(run, warned=True)[-1].score for run in listed)
+        for line in tops[:: max(1, len(tops) // 3)]:
+            settings = scale.settings(line)
+            for run in listed:
+                found = first_found(run, settings, warned=True)
+                assert first_beyond(scale, run, line, warned=True) == found
+
+
+@given(run=runs)
+def test_scores_go_up(run: Run) -> None:
+    """Each higher than the one before, from the first call on; a run without calls has none."""
+    steps = SCALES["shipped"].steps(run, warned=True)
+    assert [step.score for step in steps] == sorted({step.score for step in steps})
+    assert [step.calls for step in steps] == sorted({step.calls for step in steps})
+    assert bool(steps) == any(True for _ in run.calls())
+    assert not steps or steps[0].calls == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "score"),
+    [
+        (["a", "b"], (0, 2)),
+        (["a=x", "b=x", "c"], (0, 12)),
+        (["b", "a", "a"], (TWICE, 3)),
+        (["a"] * 3, (12, 0)),
+        (["a=x", "a=y", "a=x", "a=y", "a=z", "a=y"], (12, 0)),
+        (["a", "b", "c", "a", "c", "b", "a"], (12, 0)),
+        (["a", "b"] * 2, (12, 0)),
+        (["a=!x", "a1=!x", "a2=!x", "a3=!x"], (12, 0)),
+        (["a"] * 20, (80, 0)),
+        (["wait=pending"] * 15, (12, 0)),
+    ],
+)
+def test_known_scores(texts: list[str], score: tuple[int, int]) -> None:
+    """What callfuse ships as soft limits is worth 12 points of every kind."""
+    assert SCALES["shipped"].steps(run_of(texts), warned=True)[-1].score == score
+
+
+def test_what_ships_is_on_the_scale() -> None:
+    """At 11 points; unknown tools are left out, and nothing else is touched."""
+    base = LoopSettings.model_validate({"window": 5, "max_weighted_calls": 3, "no_repeats_after": 4, "enabled": False})
+    at = Scale(base).settings(Score(11))
+    assert at == LoopSettings.model_validate({"window": 5, "detectors": {"unknown_tool": False}})
+
+
+def test_late_is_the_next_line() -> None:
+    """`no_repeats_after` divides the runs between two lines: it does in the end what the lower one does."""
+    scale = SCALES["shipped"]
+    assert scale.settings(Score(TWICE, 5)).late == scale.settings(Score(TWICE - 1))
+
+
+def test_settings_that_always_act() -> None:
+    """What the scale does not move acts at every line."""
+    run = run_of(["a", "b", "c"])
+    steps = Scale(LoopSettings(max_calls=2)).steps(run, warned=False)
+    assert steps[-1] == (ALWAYS, 2)
+
+
+def test_arguments_that_do_not_matter() -> None:
+    """Calls that differ in nothing else are the same."""
+    base = LoopSettings.model_validate({"per_tool": {"a": {"ignore": ["n"]}}})
+    assert Scale(base).steps(run_of(["a1=x", "a2=x", "a3=x"]), warned=True)[-1].score == (12, 0)
+
+
+FIVE = Fraction("0.05")
+
+
+def steady(calls: int, *, success: bool = True) -> Run:
+    """A run in which every call brings something new."""
+    return run_of([f"a{at}" for at in range(calls)], success=success)
+
+
+GOOD = [steady(calls) for calls in range(1, 39)]
+LOOPS = [run_of(["a", "b", *["c"] * 9], success=False)] * 3
+
+
+def source_of(*runs: Run, base: LoopSettings | None = None) -> tuple[Source, Tuning]:
+    """The source of these runs."""
+    tuning = Tuning(base or LoopSettings())
+    for run in runs:
+        tuning.take(run)
+    return tuning.sources["lab"], tuning
+
+
+def tuned_by(*runs: Run, alpha: Fraction = FIVE, **base: Any) -> Tuned:
+    """The source of these runs with its line."""
+    source, tuning = source_of(*runs, base=LoopSettings.model_validate(base))
+    return tune("lab", source, tuning.scale, alpha)
+
+
+def said(*runs: Run, alpha: Fraction = FIVE) -> str:
+    """The report on one source."""
+    source, tuning = source_of(*runs)
+    console = Console(width=400, file=None)
+    with console.capture() as capture:
+        try:
+            result: Tuned | CannotTuneError = tune("lab", source, tuning.scale, alpha)
+        except CannotTuneError as error:
+            result = error
+        for part in report_tuning([("lab", source, result)]):
+            console.print(part)
+    return capture.get()
+
+
+@pytest.mark.parametrize("runs", [19, 20, 38, 39, 40, 100])
+def test_no_more_good_runs_are_acted_on_than_promised(runs: int) -> None:
+    """Of those that set the line floor((n + 1) alpha) - 1 are beyond it: one less, for the new one to come."""
+    good = [steady(calls) for calls in range(1, runs + 1)]
+    found = tuned_by(*good)
+    acted = sum(any(one.finding for one in judged(run, found.settings)) for run in good)
+    assert acted == (runs + 1) // 20 - 1
+    assert found.settings.max_weighted_calls == runs - acted
+    assert f"at most 5% are acted on ({acted + 1} of {runs + 1})" in found.promise
+
+
+def test_detectors_come_before_length() -> None:
+    """Good runs that repeat nothing leave all of the share to the number of calls, and limits as low as they go."""
+    settings = tuned_by(*GOOD).settings
+    assert (settings.max_repeats, settings.detectors.no_news, settings.detectors.cycle) == (2, 2, 2)
+
+
+def test_good_runs_that_repeat_raise_the_limits() -> None:
+    """Where more of them repeat than may be acted on, the limits let that pass, and length does not matter."""
+    lengths = count(1)
+    often = [run_of([*["a"] * 5, *[f"b{at}" for at in range(next(lengths))]]) for _ in range(10)]
+    settings = tuned_by(*GOOD[:28], *often).settings
+    assert (settings.max_repeats, settings.max_weighted_calls, settings.no_repeats_after) == (6, 0, 0)
+    assert not any(one.finding for run in often for one in judged(run, settings))
+
+
+def test_runs_with_one_repeat_are_told_apart_by_length() -> None:
+    """A call that comes twice is let through up to where one comes in good runs."""
+    pairs = [run_of([*[f"b{at}" for at in range(before)], "a", "a"]) for before in range(10)]
+    settings = tuned_by(*GOOD[:28], *pairs).settings
+    assert (settings.max_repeats, settings.no_repeats_after, settings.max_weighted_calls) == (3, 11, 0)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        {},
+        {"mode": ["warn", "block"], "window": 7, "per_tool": {"wait_*": {"poller": True, "max_calls": 50}}},
+        {"max_repeats": 0, "detectors": {"cycle": False, "stagnation": 90}, "similarity_threshold": 1.0},
+        {"error_messages": {"block": "stop:\n  {finding}"}, "pollers": ["é*"], "enabled": False},
+    ],
+)
+def test_the_file_is_the_settings(base: dict[str, Any], tmp_path: Path) -> None:
+    """What was written is what is loaded, whatever ships later: every limit of the scale stands in the file."""
+    found = tuned_by(*GOOD, **base)
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(found.as_yaml(), encoding="utf-8")
+    loaded = load_config(file, env={}).tool_call_loop
+    assert loaded == found.settings
+    assert loaded.enabled
+    assert f"# {found.promise}\n" in found.as_yaml()
+    for key in (
+        "no_news: 2",
+        "same_error: 4",
+        "unknown_tool: false",
+        "max_repeats_changing: 6",
+        "max_weighted_calls: 38",
+    ):
+        assert key in found.as_yaml()
+
+
+def test_a_name_stays_in_its_comment(tmp_path: Path) -> None:
+    """No source can write settings."""
+    source, tuning = source_of(*GOOD)
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(tune("x\ntool_call_loop: {enabled: false}", source, tuning.scale, FIVE).as_yaml())
+    assert load_config(file, env={}).tool_call_loop.enabled
+
+
+@pytest.mark.parametrize(
+    ("runs", "alpha", "why"),
+    [
+        ([run_of(["a"], success=None)], FIVE, "no run says whether it succeeded"),
+        (LOOPS, FIVE, "19 successful runs are needed for 5%, there are 0"),
+        (GOOD[:18], FIVE, "19 successful runs are needed for 5%, there are 18"),
+        (GOOD, Fraction("0.025"), "39 successful runs are needed for 2.5%, there are 38"),
+    ],
+)
+def test_too_few(runs: list[Run], alpha: Fraction, why: str) -> None:
+    """It says how many there must be."""
+    with pytest.raises(CannotTuneError) as caught:
+        tuned_by(*runs, alpha=alpha)
+    assert str(caught.value) == why
+
+
+def test_settings_that_act_whatever_the_limits() -> None:
+    """No limit of the scale can make up for one that stays."""
+    with pytest.raises(
+        CannotTuneError, match=r"36 of 38 successful runs are acted on whatever the limits, .*max_calls"
+    ):
+        tuned_by(*GOOD, max_calls=2)
+
+
+@pytest.mark.parametrize(
+    ("runs", "line"),
+    [
+        (
+            [*GOOD, *LOOPS],
+            "max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 38, no_news: 2, cycle: 2, same",
+        ),
+        (GOOD[:19], "Not tried: that takes 38 successful runs"),
+        (GOOD, "What it saves is unknown: no run failed."),
+        ([*GOOD, steady(3, success=False)], "It saves nothing in the failed runs."),
+        ([*GOOD, steady(90, success=False)], "It saves no more than a limit on the number of calls: max_calls: 38"),
+        ([*GOOD, run_of(["a"], success=None)], "1 of its runs do not say"),
+        (GOOD[:3], "Not tuned: 19 successful runs are needed for 5%, there are 3."),
+    ],
+)
+def test_what_is_said(runs: list[Run], line: str) -> None:
+    """What is promised, what it rests on, and where it does not help."""
+    assert line in said(*runs)
+
+
+def test_the_table() -> None:
+    """Shares on unseen runs, beside those of length alone; dashes where nobody knows."""
+    head, row, *_ = said(*GOOD, *LOOPS).splitlines()
+    assert head.split("  ")[0] == "source"
+    assert row.split() == ["lab", "38", "3", "5.0%", "72.7%", "5.0%", "0.0%"]
+    assert said(*GOOD[:20], *LOOPS).splitlines()[1].split() == ["lab", "20", "3", "-", "-", "-", "-"]
+    assert said(*GOOD).splitlines()[1].split() == ["lab", "38", "0", "5.0%", "-", "5.0%", "-"]
