@@ -28,8 +28,6 @@ SHELL = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
 
 MANY_ATTRIBUTES = {
     "conversations.conversation.Conversation",
-    "dialects.openai_responses.request.ResponsesRequest",
-    "dialects.openai_responses.write.ResponsesWriter",
     "guard.answer.Answer",
     "guard.tap.StreamTap",
     "guard.whole.WholeGuard",
@@ -49,9 +47,6 @@ COMPLEX_WITH_CONDITIONS = {
     "detect.similarity._values",
     "dialects.anthropic.read.MessagesReader.read",
     "dialects.anthropic.write.MessagesWriter.thin",
-    "dialects.gemini.read.GeminiReader.read",
-    "dialects.gemini.write.GeminiWriter.splice",
-    "dialects.gemini.write.GeminiWriter.thin",
     "dialects.ollama.write.ChatWriter.splice",
     "dialects.openai_chat.read.ChatReader._grow",
     "dialects.openai_chat.read.ChatReader.read",
@@ -59,7 +54,6 @@ COMPLEX_WITH_CONDITIONS = {
     "dialects.openai_chat.whole.thin_whole",
     "dialects.openai_chat.write.ChatWriter._is_hollow",
     "dialects.openai_chat.write.ChatWriter.thin",
-    "dialects.openai_responses.read.ResponsesReader.read",
     "guard.guard.StreamGuard._act",
     "guard.whole.WholeGuard._act",
     "policy.settings.LoopSettings._loosest",

@@ -61,7 +61,7 @@ class Guard:
         self._framer = form.framer()
         self._queue = HoldQueue(ordered=form.ordered, tell=tell, trace=self._trace)
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
-        self._kept = KeptBytes(self._judge.settings.max_response_bytes)
+        self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=writer is not None)
         self._recorded = False
         self._unjudged = False
 
@@ -424,7 +424,7 @@ class Guard:
 
     def _keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Keep a round, and the answer as one that its vendor may remember."""
-        self._loop.keep(calls, verdicts, partial(self._codec.payloads, self._kept.chunks))
+        self._loop.keep(calls, verdicts, lambda: self._codec.payloads(self._kept.chunks))
 
     def _last_words(
         self, choices: set[int], verdicts: Sequence[Verdict]
