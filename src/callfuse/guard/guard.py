@@ -44,9 +44,10 @@ class Guard:
     def __init__(
         self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS, *, trace: Trace | None = None
     ) -> None:
-        self._codec = codec_of(dialect, request, form)
+        self._codec = codec_of(dialect, form)
         self._loop = SteerLoop(dialect, request, judge)
         self.record = self._loop.record
+        self._request = request
         self._judge = judge
         self._trace = trace
         self._writer: Writer | None = None
@@ -457,7 +458,7 @@ class Guard:
     def _writing(self) -> Writer:
         """The writer, told of everything that the client has."""
         if self._writer is None:
-            self._writer = self._codec.writer(usage=self._judge.settings.usage)
+            self._writer = self._codec.writer(self._request, usage=self._judge.settings.usage)
             for payload in self._codec.payloads(self._kept.without(self._queue)):
                 self._writer.sent(payload)
         return self._writer
