@@ -27,11 +27,7 @@ SHELL = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
 """What is not the core: complexity with conditions has no limit in there."""
 
 MANY_ATTRIBUTES = {
-    "asgi.exchange.Exchange",
-    "asgi.guarded.GuardedExchange",
     "conversations.conversation.Conversation",
-    "dialects.openai_responses.request.ResponsesRequest",
-    "dialects.openai_responses.write.ResponsesWriter",
     "guard.answer.Answer",
     "guard.tap.StreamTap",
     "guard.whole.WholeGuard",
@@ -43,20 +39,12 @@ MANY_ATTRIBUTES = {
 LONG_FUNCTIONS: set[str] = set()
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS = {
-    "asgi.exchange.Exchange._watched",
-    "asgi.guarded.GuardedExchange._ask_again",
-    "asgi.mending.Mending.__call__",
-    "asgi.middleware.CallFuseMiddleware._read",
     "conversations.conversation.Conversation._known_to_be_new",
     "conversations.conversation.Conversation.after",
     "detect.engine.Engine.judge_round",
     "detect.returning.Returning.evidence",
     "detect.similar._streak",
     "detect.similarity._values",
-    "dialects.gemini.read.GeminiReader.read",
-    "dialects.gemini.write.GeminiWriter.splice",
-    "dialects.gemini.write.GeminiWriter.thin",
-    "dialects.openai_responses.read.ResponsesReader.read",
     "guard.guard.StreamGuard._act",
     "guard.whole.WholeGuard._act",
     "policy.settings.LoopSettings._loosest",
@@ -72,10 +60,9 @@ UNDOCUMENTED = {
     "policy.ladder.Found.threshold",
     "policy.ladder.Found.tool",
 }
-MOST_CATCHES = 35
+MOST_CATCHES = 27
 """Broad excepts; wanted: 5."""
 WITHOUT_REASON = {
-    "asgi.mending.Mending.__call__",
     "inprocess.detector.LoopDetector._safely",
     "inprocess.wrapping._Running.__init__",
 }
