@@ -22,6 +22,7 @@ def beyond_the_others(scores: list[int], alpha: Fraction) -> int:
     return sum(score > line(sorted(scores[:at] + scores[at + 1 :]), alpha) for at, score in enumerate(scores))
 
 
+@more_examples(5)
 @given(data=st.data(), alpha=alphas)
 def test_at_most_the_share_is_beyond(data: st.DataObject, alpha: Fraction) -> None:
     """Each of n + 1 scores is as likely to be the new one: with ties and without, at most alpha of them are beyond."""
@@ -30,6 +31,7 @@ def test_at_most_the_share_is_beyond(data: st.DataObject, alpha: Fraction) -> No
     assert beyond_the_others(scores, alpha) <= alpha * len(scores)
 
 
+@more_examples(5)
 @given(data=st.data(), alpha=alphas)
 def test_different_scores_use_up_the_share(data: st.DataObject, alpha: Fraction) -> None:
     """Without ties the share beyond is (n + 1 - k) / (n + 1) exactly, k = ceil((n + 1)(1 - alpha))."""
@@ -40,6 +42,7 @@ def test_different_scores_use_up_the_share(data: st.DataObject, alpha: Fraction)
     assert line(range(1, count + 1), alpha) == k
 
 
+@more_examples(5)
 @given(alpha=alphas)
 def test_the_number_of_scores_needed(alpha: Fraction) -> None:
     """With one fewer there is no line."""

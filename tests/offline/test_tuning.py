@@ -20,8 +20,10 @@ from callfuse.offline.runs import Run
 from callfuse.offline.tuning import ALWAYS, TWICE, CannotTuneError, Scale, Score, Source, Tuned, Tuning, tune
 from callfuse.policy.settings import LoopSettings
 from tests.offline.tuning import run_of
+from tests.support.examples import more_examples
 
 pytestmark = pytest.mark.slow
+
 TRAJECTORIES = Path(os.environ.get("CALLFUSE_TRAJECTORIES", "../shared/trajectories"))
 
 BASES: dict[str, dict[str, Any]] = {
@@ -70,6 +72,7 @@ def first_beyond(scale: Scale, run: Run, line: Score, *, warned: bool) -> int | 
 
 
 @pytest.mark.parametrize("name", BASES)
+@more_examples(5)
 @given(run=runs, line=lines, warned=st.booleans())
 @example(run=run_of(["a"] * 2 + ["b"] * 12), line=Score(TWICE, 1), warned=True)
 @example(run=run_of(["wait=x"] * 24), line=Score(11), warned=True)
@@ -94,6 +97,7 @@ def test_recorded_runs() -> None:
                 assert first_beyond(scale, run, line, warned=True) == found
 
 
+@more_examples(5)
 @given(run=runs)
 def test_scores_go_up(run: Run) -> None:
     """Each higher than the one before, from the first call on; a run without calls has none."""

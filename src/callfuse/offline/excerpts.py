@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from callfuse.model import Finding
+from callfuse.model import Finding, PastCall
 from callfuse.observe.printable import printable
 from callfuse.offline.judging import Judged
 from callfuse.offline.runs import Run
