@@ -14,7 +14,7 @@ from tests.support.model import Quirks
 
 ROOT = Path(__file__).parents[2]
 LAWS = "tests/laws/"
-RESPONSES = "tests/dialects/openai_responses/test_answers.py::"
+RESPONSES = "tests/dialects/openai_responses/test_answer.py::"
 GEMINI = "tests/dialects/gemini/"
 OLLAMA = "tests/dialects/test_ollama.py::"
 OF_VENDORS = ("advisor", "bash_code_execution", "code_execution", "text_editor_code_execution", "tool_search",
@@ -55,7 +55,7 @@ HOMES = {
     "gemini": {
         "arguments_object": "kit: always",
         "crlf": "kit: newline",
-        "empty_function_call_terminator": f"{GEMINI}test_read.py::test_a_call_in_pieces",
+        "empty_function_call_terminator": f"{GEMINI}test_answer.py::test_a_call_in_pieces",
         "executable_code": "body: code that Google has run",
         "function_call_id": "kit: always",
         "json_array_stream": "tests/sdk/test_gemini_arrays.py::test_block",
@@ -67,7 +67,7 @@ HOMES = {
         "several_calls_in_one_chunk": f"{GEMINI}test_through.py::test_survivors_in_one_chunk",
         "thought_part": "body: a thought, and a signature at the call",
         "thought_signature": f"{GEMINI}test_through.py::test_the_stand_in_for_a_signature",
-        "finishReason=1": f"{GEMINI}test_read.py::test_several_calls_in_one_chunk_without_ids",
+        "finishReason=1": f"{GEMINI}test_answer.py::test_several_calls_in_one_chunk_without_ids",
     },
     "ollama": {
         "arguments_object": "kit: always",
