@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from callfuse.asgi.body import RequestBody, UnreadableBodyError, decoded
+from callfuse.asgi.body import RequestBody, UnreadableBodyError, decode
 from callfuse.asgi.types import Message, Receive
 
 
@@ -149,17 +149,17 @@ ENCODERS: dict[str, Callable[[bytes], bytes]] = {
 def test_an_encoded_body_is_read(name: str) -> None:
     """At exactly its length; a limit one byte lower is told."""
     packed, encoding = ENCODERS[name](TEXT), name.removeprefix("raw ")
-    assert decoded(packed, encoding, len(TEXT)) == TEXT
-    assert decoded(packed, encoding.upper(), len(TEXT)) == TEXT
+    assert decode(packed, encoding, len(TEXT)) == TEXT
+    assert decode(packed, encoding.upper(), len(TEXT)) == TEXT
     with pytest.raises(UnreadableBodyError, match="limit"):
-        decoded(packed, encoding, len(TEXT) - 1)
+        decode(packed, encoding, len(TEXT) - 1)
 
 
 def test_stacked_encodings_come_off_in_reverse() -> None:
     """The last one named was put on last."""
-    assert decoded(gzip.compress(zstd(TEXT)), "zstd , gzip", 10_000) == TEXT
+    assert decode(gzip.compress(zstd(TEXT)), "zstd , gzip", 10_000) == TEXT
     with pytest.raises(UnreadableBodyError):
-        decoded(gzip.compress(zstd(TEXT)), "gzip, zstd", 10_000)
+        decode(gzip.compress(zstd(TEXT)), "gzip, zstd", 10_000)
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "identity"])
@@ -168,16 +168,16 @@ def test_a_broken_body_is_told(name: str) -> None:
     packed, encoding = ENCODERS[name](TEXT), name.removeprefix("raw ")
     for at in range(1, len(packed), 3):
         with pytest.raises(UnreadableBodyError):
-            decoded(packed[:at], encoding, 10_000)
+            decode(packed[:at], encoding, 10_000)
     with pytest.raises(UnreadableBodyError):
-        decoded(b"\xff" + packed[1:], encoding, 10_000)
+        decode(b"\xff" + packed[1:], encoding, 10_000)
 
 
 @pytest.mark.parametrize("encoding", ["br", "compress", "gzip, br", "nonsense", ""])
 def test_an_unknown_encoding_is_told(encoding: str) -> None:
     """By its name."""
     with pytest.raises(UnreadableBodyError, match="content-encoding"):
-        decoded(gzip.compress(TEXT), encoding, 10_000)
+        decode(gzip.compress(TEXT), encoding, 10_000)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "raw deflate", "zstd"])
@@ -185,11 +185,11 @@ def test_a_bomb_does_not_go_off(name: str) -> None:
     """A hundred megabytes behind a few bytes stop at the limit."""
     packed = ENCODERS[name](b"\0" * 100_000_000)
     with pytest.raises(UnreadableBodyError, match="limit"):
-        decoded(packed, name.removeprefix("raw "), 1000)
+        decode(packed, name.removeprefix("raw "), 1000)
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_a_body_in_several_members_is_one(name: str) -> None:
     """Both formats allow it; half a body would be worse than none."""
     packed = ENCODERS[name](TEXT[:100]) + ENCODERS[name](TEXT[100:])
-    assert decoded(packed, name, 10_000) == TEXT
+    assert decode(packed, name, 10_000) == TEXT

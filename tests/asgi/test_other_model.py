@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.address import addressed
+from callfuse.asgi.headers import route_to_model
 from tests.support.asgi import Request, drive
 from tests.support.config import OTHER_MODEL, settings
 from tests.support.kits import KITS, DialectKit
@@ -92,5 +92,5 @@ def test_both_spellings_of_a_path(
 ) -> None:
     """The raw path, which proxies send on, is quoted as paths are."""
     scope = {"path": path, "raw_path": raw}
-    assert addressed(scope, model, in_body=True)
+    assert route_to_model(scope, model, in_body=True)
     assert scope == {"path": there, "raw_path": raw_there}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware, ConfigError
-from callfuse.asgi.overrides import KEYS, given
+from callfuse.asgi.overrides import KEYS, read_overrides
 from callfuse.policy.sections import TierSettings
 from callfuse.policy.settings import MODES, Rung
 from tests.guard.written import OPENAI
@@ -62,7 +62,9 @@ def test_every_plain_key_of_a_tier_has_a_header() -> None:
 )
 def test_a_value_is_read(name: bytes, text: bytes, value: object) -> None:
     """As in the file and the environment."""
-    overrides, wrong = given({b"x-callfuse-" + name: text, b"x-callfuse-session-id": b"s"}, has_other_model=False)
+    overrides, wrong = read_overrides(
+        {b"x-callfuse-" + name: text, b"x-callfuse-session-id": b"s"}, has_other_model=False
+    )
     assert (dict(overrides.values), wrong) == ({name.decode().replace("-", "_"): value}, {})
 
 
@@ -80,7 +82,7 @@ def test_a_value_is_read(name: bytes, text: bytes, value: object) -> None:
 def test_a_wrong_value_sets_nothing(name: str, text: bytes, problem: str) -> None:
     """And is named, beside those that do."""
     found = {f"x-callfuse-{name}".encode(): text, b"x-callfuse-max-calls": b"9"}
-    overrides, wrong = given(found, has_other_model=False)
+    overrides, wrong = read_overrides(found, has_other_model=False)
     assert dict(overrides.values) == {"max_calls": 9}
     assert list(wrong) == [f"x-callfuse-{name}"]
     assert wrong[f"x-callfuse-{name}"].startswith(problem)
@@ -91,7 +93,9 @@ def test_a_wrong_value_sets_nothing(name: str, text: bytes, problem: str) -> Non
 )
 def test_another_model_to_escalate_to(headers: dict[bytes, bytes], has_other_model: bool) -> None:
     """It may be the settings' or the caller's own."""
-    overrides, wrong = given({b"x-callfuse-mode": b"escalate,block", **headers}, has_other_model=has_other_model)
+    overrides, wrong = read_overrides(
+        {b"x-callfuse-mode": b"escalate,block", **headers}, has_other_model=has_other_model
+    )
     assert (overrides.values["mode"], wrong) == ((Rung.ESCALATE, Rung.BLOCK), {})
 
 

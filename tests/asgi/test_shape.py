@@ -1,8 +1,10 @@
 """The shape of an answer, by its status and headers."""
 
+from functools import partial
+
 import pytest
 
-from callfuse.asgi.shape import Shape, is_success, shape_of
+from callfuse.asgi.answer import Shape, is_success, shape_of
 from callfuse.wire import EVENTS
 from tests.guard.driving import each_kit, scene
 from tests.support.kits import DialectKit
@@ -34,7 +36,7 @@ def test_how_an_answer_comes(kit: DialectKit, kind: bytes, encoding: bytes, shap
     given += [(b"Content-Encoding", encoding)] if encoding else []
     made = scene(kit)
     start = {"type": "http.response.start", "status": 200, "headers": given}
-    assert shape_of(start, made.dialect, made.request) == shape
+    assert shape_of(start, partial(made.dialect.stream_format, request=made.request)) == shape
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def kept(recording: Recording, chunks: Sequence[bytes]) -> list[list[tuple[str, 
     dialect = dialect_of(recording.kit.name)
     request = dialect.read_request(asked.body, loads(asked.body), asked.path)
     assert request is not None
-    observer = Observer(dialect, request, LoopSettings(), None, FORMATS[recording.form])
+    observer = Observer(dialect, request.choices, LoopSettings(), None, FORMATS[recording.form])
     for chunk in chunks:
         observer.feed(chunk)
     return [[(call.id, call.name, call.call.text) for call in calls] for calls in observer.settle().rounds]

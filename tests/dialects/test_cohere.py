@@ -8,7 +8,7 @@ import pytest
 from callfuse.dialects.base import AskError, What
 from callfuse.dialects.cohere import Cohere
 from tests.support.asgi import Request as Asked
-from tests.support.kits.cohere_reading import check, merged, payloads
+from tests.support.kits.cohere import check, merged, payloads
 from tests.support.meeting import MARK, Meeting, meet
 from tests.support.scripted import Reply, whole
 

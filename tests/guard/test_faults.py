@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from callfuse.guard.guard import Guard
+from callfuse.wire import EVENTS, Format, Framer, Payload
 from tests.guard.driving import Outcome, Scene, each_kit, play, scene
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, streamed_and_whole
@@ -186,3 +188,40 @@ def test_a_malformed_frame_in_a_hold_ends_it(kit: DialectKit) -> None:
                 assert MARK.encode() in out
             elif at <= last:
                 assert out == b"".join(spoiled)
+
+
+class FaultyForm:
+    """A format whose framer and whose payloads share a fuse."""
+
+    def __init__(self, form: Format, fuse: Fuse) -> None:
+        self._form = form
+        self._fuse = fuse
+        self.frame_end = form.frame_end
+        self.ordered = form.ordered
+        self.text = form.text
+        self.with_text = form.with_text
+
+    def framer(self) -> Framer:
+        """One that raises when it is fed."""
+        framer: Framer = Faulty(self._form.framer(), self._fuse)
+        return framer
+
+    def payload(self, frame: bytes) -> Payload | None:
+        """Raises if it is its turn."""
+        self._fuse.tick("payload")
+        return self._form.payload(frame)
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_bug_in_the_format_is_survived(kit: DialectKit, ladder: str) -> None:
+    """All that came leaves, or the call does not."""
+    chunks = pieces(kit, saying("Let me look.", same_call("call_first")), stream=True)
+    for at in range(1, 1000):
+        fuse, made = Fuse(at), scene(kit, ladder=ladder)
+        guard = Guard(made.dialect, made.request, made.judge, FaultyForm(EVENTS, fuse))
+        outcome = play(guard, chunks, pieces(kit, elsewhere(), stream=True))
+        if not fuse.where:
+            return
+        assert outcome.out == b"".join(chunks) or FIRST not in outcome.out, fuse.where
+        assert outcome.out, fuse.where

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callfuse.guard.guard import Guard
 from callfuse.policy.settings import Rung
 from tests.guard.driving import each_kit, play, scene
 from tests.support.kits import DialectKit, stream_of
@@ -185,3 +186,51 @@ def test_the_byte_order_mark_of_a_second_answer(kit: DialectKit, begins: bytes) 
     plain = play(scene(kit, ladder="chance_then_block").guard(), first, [begins, *second])
     marked = play(scene(kit, ladder="chance_then_block").guard(), first, [b"\xef\xbb\xbf" + begins, *second])
     assert marked.out == plain.out
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_the_transcript_of_a_hold(kit: DialectKit, ladder: str) -> None:
+    """A line for each transition, with the bytes that wait; it changes nothing."""
+    made, lines = scene(kit, ladder=ladder), list[str]()
+    chunks = cut(again(), kit)
+    traced = Guard(made.dialect, made.request, made.judge, trace=lines.append)
+    assert play(traced, chunks).out == play(scene(kit, ladder=ladder).guard(), chunks).out
+    held = [line.rpartition(", ")[2] for line in lines]
+    assert [line.rpartition(", ")[0] for line in lines] == [
+        "choice 0: PASSING SUSPECT -> HOLDING, -",
+        "choice 0: HOLDING LOOPING -> CONDEMNED, -",
+        "choice 0: CONDEMNED END -> ENDED, judge",
+    ]
+    assert held[0] == "0 bytes waiting"
+    assert 0 < int(held[1].split()[0]) < int(held[2].split()[0])
+
+
+@each_kit
+def test_the_transcript_of_a_limit(kit: DialectKit) -> None:
+    """The line says what was waiting before it left."""
+    made, lines = scene(kit, max_held_bytes=100), list[str]()
+    guard = Guard(made.dialect, made.request, made.judge, trace=lines.append)
+    play(guard, cut(again(), kit))
+    assert any(line.startswith("choice 0: HOLDING LIMIT -> OPEN, release, ") for line in lines)
+
+
+@each_kit
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_malformed_frame_behind_the_end(kit: DialectKit, ladder: str) -> None:
+    """It does not undo the verdict that is due, whichever chunk it comes in."""
+    whole, broken = stream_of(kit, again()), b"data: {broken\n\n"
+    answers = [play(scene(kit, ladder=ladder).guard(), one, cut(elsewhere(), kit)).out
+               for one in ([whole + broken], [whole, broken])]  # fmt: skip
+    assert answers[0] == answers[1]
+    assert FIRST not in answers[0]
+
+
+@each_kit
+def test_text_over_the_limit_under_fail_closed(kit: DialectKit) -> None:
+    """The block ends the stream: the text that went over the limit does not stand behind its end."""
+    guard = scene(kit, max_response_bytes=2000, fail_closed=True).guard()
+    out = play(guard, cut(saying(*["Let me look. "] * 50), kit)).out
+    assert guard.record.fail_open == ["max_response_bytes"]
+    assert kit.faults(out) == []
+    assert MARK.encode() in out

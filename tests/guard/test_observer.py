@@ -16,7 +16,7 @@ from tests.support.wire import bytewise, frames
 def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> Record:
     """What an observer has found in a streamed answer."""
     made = scene(kit, request, ladder)
-    observer = Observer(made.dialect, made.request, made.judge.settings, made.judge)
+    observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
     for one in chunks:
         observer.feed(one)
     return observer.settle()
@@ -38,7 +38,7 @@ def test_the_calls_of_a_stream_are_kept(kit: DialectKit) -> None:
 def test_text_is_not_even_read(kit: DialectKit) -> None:
     """A whole frame without a call leaves the observer idle; a frame cut in two does not, until it is complete."""
     made = scene(kit, ladder="warn")
-    observer = Observer(made.dialect, made.request, made.judge.settings, made.judge)
+    observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
     chunks = frames(stream_of(kit, saying("Much", " text.")))
     for one in chunks:
         observer.feed(one)
@@ -122,7 +122,7 @@ def test_whole_answers(kit: DialectKit) -> None:
         ([kit.whole(saying("Done."))], 0),
         ([kit.whole(elsewhere())], 1),
     ):
-        observer = Observer(made.dialect, made.request, made.judge.settings, made.judge, WHOLE)
+        observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge, WHOLE)
         for one in chunks:
             observer.feed(one)
         record = observer.settle()

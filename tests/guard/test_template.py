@@ -26,7 +26,7 @@ Told = list[list[tuple[str, str, str]]]
 def kept(kit: DialectKit, chunks: Sequence[bytes], *, halved: bool = False) -> Told:
     """Id, name and arguments of the calls that a observer keeps; `halved`: no chunk is a whole frame."""
     made = scene(kit, ladder="observe")
-    observer = Observer(made.dialect, made.request, made.judge.settings, None)
+    observer = Observer(made.dialect, made.request.choices, made.judge.settings, None)
     for one in chunks:
         for half in cut(one, [len(one) // 2]) if halved else (one,):
             observer.feed(half)

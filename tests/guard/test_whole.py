@@ -106,6 +106,20 @@ def test_a_second_answer_that_is_broken(kit: DialectKit) -> None:
         assert [verdict.rung for verdict in guard.record.verdicts] == [Rung.STEER, Rung.BLOCK]
 
 
+@each_kit
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_second_answer_over_the_limit(kit: DialectKit, closed: bool) -> None:
+    """It is dropped, and the next rung taken: the first answer cannot be had without its call any more."""
+    first = kit.whole(again())
+    second = kit.whole(saying("x" * len(first)))
+    made = scene(kit, ladder="chance_then_block", stream=False, max_response_bytes=len(first), fail_closed=closed)
+    guard = made.guard(stream=False)
+    (view,) = kit.sdk(play(guard, [first], list(bytewise(second))).out, stream=False)
+    assert MARK in view.text
+    assert view.calls == ()
+    assert [verdict.rung for verdict in guard.record.verdicts] == [Rung.STEER, Rung.BLOCK]
+
+
 def completion(message: dict[str, Any], finish: str, **usage: Any) -> bytes:
     """A chat completion with one choice."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}

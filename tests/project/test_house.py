@@ -27,11 +27,7 @@ SHELL = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
 """What is not the core: complexity with conditions has no limit in there."""
 
 MANY_ATTRIBUTES = {
-    "asgi.exchange.Exchange",
-    "asgi.guarded.GuardedExchange",
     "conversations.conversation.Conversation",
-    "dialects.openai_responses.request.ResponsesRequest",
-    "dialects.openai_responses.write.ResponsesWriter",
     "guard.answer.Answer",
     "guard.tap.StreamTap",
     "guard.whole.WholeGuard",
@@ -43,10 +39,6 @@ MANY_ATTRIBUTES = {
 LONG_FUNCTIONS: set[str] = set()
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS = {
-    "asgi.exchange.Exchange._watched",
-    "asgi.guarded.GuardedExchange._ask_again",
-    "asgi.mending.Mending.__call__",
-    "asgi.middleware.CallFuseMiddleware._read",
     "conversations.conversation.Conversation._known_to_be_new",
     "conversations.conversation.Conversation.after",
     "detect.engine.Engine.judge_round",
@@ -55,9 +47,6 @@ COMPLEX_WITH_CONDITIONS = {
     "detect.similarity._values",
     "dialects.anthropic.read.MessagesReader.read",
     "dialects.anthropic.write.MessagesWriter.thin",
-    "dialects.gemini.read.GeminiReader.read",
-    "dialects.gemini.write.GeminiWriter.splice",
-    "dialects.gemini.write.GeminiWriter.thin",
     "dialects.ollama.write.ChatWriter.splice",
     "dialects.openai_chat.read.ChatReader._grow",
     "dialects.openai_chat.read.ChatReader.read",
@@ -65,7 +54,6 @@ COMPLEX_WITH_CONDITIONS = {
     "dialects.openai_chat.whole.thin_whole",
     "dialects.openai_chat.write.ChatWriter._is_hollow",
     "dialects.openai_chat.write.ChatWriter.thin",
-    "dialects.openai_responses.read.ResponsesReader.read",
     "guard.guard.StreamGuard._act",
     "guard.whole.WholeGuard._act",
     "policy.settings.LoopSettings._loosest",
@@ -81,10 +69,9 @@ UNDOCUMENTED = {
     "policy.ladder.Found.threshold",
     "policy.ladder.Found.tool",
 }
-MOST_CATCHES = 35
+MOST_CATCHES = 27
 """Broad excepts; wanted: 5."""
 WITHOUT_REASON = {
-    "asgi.mending.Mending.__call__",
     "inprocess.detector.LoopDetector._safely",
     "inprocess.wrapping._Running.__init__",
 }

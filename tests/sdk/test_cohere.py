@@ -11,7 +11,7 @@ import pytest
 from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
 from tests.sdk.talks import MODEL, TOOLS, Said, agent
 from tests.sdk.wiring import wired
-from tests.support.kits.cohere_reading import merged, read_message
+from tests.support.kits.cohere import merged, read_message
 
 MARK = "[callfuse]"
 Way = Literal["whole", "stream"]

@@ -13,7 +13,7 @@ from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, VendorR
 from callfuse.testing.script import FaultKind
 from tests.sdk.talks import MODEL, QUESTION, TOOLS, AgentRun, Said, agent
 from tests.sdk.wiring import wired
-from tests.support.kits.gemini_reading import check, merged
+from tests.support.kits.gemini import check, merged
 from tests.support.serving import serve
 
 MARK = "[callfuse]"

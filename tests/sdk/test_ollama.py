@@ -14,7 +14,7 @@ import pytest
 from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
 from tests.sdk.talks import MODEL, QUESTION, TOOLS, Said, agent
 from tests.sdk.wiring import wired
-from tests.support.kits.ollama_reading import merged
+from tests.support.kits.ollama import merged
 
 MARK = "[callfuse]"
 Way = Literal["whole", "stream"]

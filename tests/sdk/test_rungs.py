@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest
-from callfuse.testing.signatures import read_signature
+from callfuse.testing.turn import read_signature
 from tests.sdk import test_gemini as gemini
 from tests.sdk.responses import KEEPS, Keeps, ResponsesAgent, calls_of
 from tests.sdk.talks import MODEL, TALKS, WAYS, AnthropicTalk, Talk, Way, agent

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from callfuse.testing import violations
 from callfuse.testing.gemini import Gemini, signed_text
-from callfuse.testing.signatures import signature_for
+from callfuse.testing.turn import signature_for
 from tests.support.examples import more_examples
 
 STAND_IN = "skip_thought_signature_validator"

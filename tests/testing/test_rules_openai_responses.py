@@ -17,8 +17,8 @@ from callfuse.testing import (
     signature_for,
     violations,
 )
-from callfuse.testing.memory import Memory
 from callfuse.testing.openai_responses import OpenAIResponses
+from callfuse.testing.vendor import Memory
 from tests.support.examples import more_examples
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "search", "arguments": "{}"}

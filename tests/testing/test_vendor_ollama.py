@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage
-from tests.support.kits.ollama_reading import merged
+from tests.support.kits.ollama import merged
 
 pytestmark = pytest.mark.slow
 

@@ -33,13 +33,13 @@ class RequestBody:
             if message["type"] != "http.request":
                 self.gone = message["type"] == "http.disconnect"
                 return
-            part = message.get("body", b"")
+            part = message.get("body") or b""
             size += len(part)
             if size > limit:
                 return
             if not message.get("more_body"):
                 whole = len(part) == size
-                self.content = part if whole else b"".join([one.get("body", b"") for one in self._messages])
+                self.content = part if whole else b"".join([one.get("body") or b"" for one in self._messages])
                 return
 
     def replay(self, content: bytes | None = None) -> Receive:
@@ -48,6 +48,11 @@ class RequestBody:
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
         return _Replay(self, messages).receive
+
+    def release(self) -> None:
+        """Keep nothing of the body: what a `receive` that was made before has still to give, it has itself."""
+        self.content = None
+        self._messages = []
 
     async def next(self) -> Message:
         """What the client does after its request."""
@@ -78,14 +83,14 @@ class UnreadableBodyError(ValueError):
     """The body's encoding is not known, is broken, or hides more than the limit."""
 
 
-def decoded(content: bytes, encoding: str, limit: int) -> bytes:
-    """A body without its content encoding, of at most `limit` bytes."""
+def decode(content: bytes, encoding: str, limit: int) -> bytes:
+    """Take the content encoding off a body; what is left has at most `limit` bytes. Raises UnreadableBodyError."""
     for name in reversed([part.strip().lower() for part in encoding.split(",")]):
-        decode = _DECODERS.get(name)
-        if decode is None:
+        decoder = _DECODERS.get(name)
+        if decoder is None:
             raise UnreadableBodyError(f"content-encoding {name}")
         try:
-            content = decode(content, limit)
+            content = decoder(content, limit)
         except (zlib.error, ValueError) as error:
             raise UnreadableBodyError(f"content-encoding {name}: {error}") from None
         if len(content) > limit:

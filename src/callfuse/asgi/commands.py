@@ -58,16 +58,16 @@ class ChatCommands:
     def find(self, request: Request, headers_: Headers) -> Found:
         """The commands of a request, and the edits without which a vendor would see them. What a sub-agent is asked
         has been written by a model."""
-        body, follower = request.body, request.continuing
+        body, chain = request.body, request.continuing
         found = NOTHING
         if self._enabled and self._mark.stands_in(body) and not is_sub_agent(headers_):
             found = find(request, self._prefix)
-        if follower is not None and (edits := follower.from_aside()):
+        if chain is not None and (edits := chain.from_aside()):
             found = found._replace(edits=(*found.edits, *edits))
         return found
 
-    def holding(self, kept: SessionState) -> SessionState:
-        """What of a session's settings holds: nothing that operators have pinned since."""
+    def without_pinned(self, kept: SessionState) -> SessionState:
+        """A session's settings without those that operators have pinned since."""
         if not self._pinned:
             return kept
         return replace(kept, overrides=kept.overrides.without(self._pinned))
@@ -98,8 +98,8 @@ class ChatCommands:
 
     async def _keep_place(self, request: Request, session: Session) -> None:
         """Have a chain that begins with callfuse's own answer find its session."""
-        follower = request.continuing
-        if follower is not None and follower.begins_chain and (opening := follower.after_aside()):
+        chain = request.continuing
+        if chain is not None and chain.begins_chain and (opening := chain.after_aside()):
             state = LaneState(session=session.name)
             await self._ledger.write({lane_at(session.lane, opening): state}, session.now)
 
@@ -115,7 +115,7 @@ class Status:
 
     def __call__(self, session: Overrides) -> list[tuple[str, str, str]]:
         """With what the session has set."""
-        both = merged(self._own, session)
+        both = merge_overrides(self._own, session)
         settings = self._server.for_exchange(self._model, both)
         tiers = self._server.tiers(self._model, both)
         told = []
@@ -123,18 +123,18 @@ class Status:
             tier = origin(key, tiers) or ("server" if key in self._server.model_fields_set else "default")
             if key in self._own.values and key not in session.values:
                 tier = "header"
-            told.append((name, _shown(getattr(settings, key)), tier))
+            told.append((name, _show(getattr(settings, key)), tier))
         return told
 
 
-def merged(headers_: Overrides, session: Overrides) -> Overrides:
+def merge_overrides(headers_: Overrides, session: Overrides) -> Overrides:
     """What the headers of a request and its session set; what users have typed counts more."""
     if not headers_:
         return session
     return Overrides({**headers_.values, **session.values}, {**headers_.tools, **session.tools})
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """A value as users type it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -144,8 +144,8 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class Aside:
-    """An exchange that callfuse answers itself; the app is not called."""
+class SyntheticReply:
+    """The answer of an exchange that callfuse gives by itself; the app is not called."""
 
     def __init__(self, answer: OwnAnswer) -> None:
         self._answer = answer
@@ -163,7 +163,7 @@ class Aside:
 
 
 class Unjudged:
-    """An exchange whose answer nobody looks at; its request has lost its commands."""
+    """An exchange whose answer is not looked at; its request has lost its commands."""
 
     def __init__(self, app: ASGIApp, content: bytes) -> None:
         self._app = app

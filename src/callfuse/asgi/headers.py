@@ -1,13 +1,18 @@
-"""Headers: what callfuse reads of a request and an answer, and the few that it changes."""
+"""Headers and paths: what callfuse reads of a request, and the few things that it changes for a call of the app."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import quote
 
 from callfuse.asgi.types import Headers, Message, Scope
+from callfuse.dialects.addresses import path_to
 
-SIGNATURES = frozenset({b"content-digest", b"digest", b"signature", b"x-amz-content-sha256"})
-BODY_BOUND = frozenset({b"content-length", b"etag", b"content-md5", b"digest", b"content-digest", b"repr-digest"})
+SIGNATURES: Final = frozenset({b"content-digest", b"digest", b"signature", b"x-amz-content-sha256"})
+BODY_BOUND: Final = frozenset(
+    {b"content-length", b"etag", b"content-md5", b"digest", b"content-digest", b"repr-digest"}
+)
 """Headers of an answer that bind its bytes."""
-NOT_AGAIN = frozenset({b"idempotency-key", b"content-length", b"content-encoding", b"transfer-encoding"})
+NOT_AGAIN: Final = frozenset({b"idempotency-key", b"content-length", b"content-encoding", b"transfer-encoding"})
 """Headers of a request that do not hold for another one."""
 
 
@@ -45,3 +50,19 @@ def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity:
     copy = dict(scope)
     copy["headers"] = headers
     return copy
+
+
+def route_to_model(scope: Scope, model: str, *, in_body: bool) -> bool:
+    """Rewrite the path of a scope, a copy, for another model, where paths name models.
+
+    False where neither the path nor the body (`in_body`) names one: then nobody else can be asked there.
+    """
+    path = path_to(scope["path"], model)
+    if path is None or (path == scope["path"] and not in_body):
+        return False
+    scope["path"] = path
+    if raw := scope.get("raw_path"):
+        came, mark, query = raw.decode("latin-1").partition("?")
+        there = path_to(came, quote(model, safe=":@"))
+        scope["raw_path"] = f"{came if there is None else there}{mark}{query}".encode("latin-1")
+    return True

@@ -5,39 +5,66 @@ POST of a known dialect passes untouched, and so does every request that callfus
 """
 
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
+from typing import Protocol
 
 from callfuse.asgi import headers, overrides
-from callfuse.asgi.body import RequestBody, UnreadableBodyError, decoded
-from callfuse.asgi.commands import NOTHING, Aside, ChatCommands, Session, Status, Unjudged, merged
-from callfuse.asgi.exchange import Exchange, Host, OnLoop
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.commands import ChatCommands
+from callfuse.asgi.exchange import Exchange
+from callfuse.asgi.prepare import Host, Prepared, prepare
+from callfuse.asgi.review import OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
-from callfuse.conversations.identity import are_ordinary, lane_of
 from callfuse.conversations.ledger import Connected, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
-from callfuse.dialects.base import Request
-from callfuse.observe import log
 from callfuse.observe.counts import Counts
-from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
-from callfuse.policy.tiers import Overrides
 from callfuse.stores import open_ledger
-from callfuse.wire.jsontext import NotJSON, apply, loads
 
-MOST_DIGITS = 19
-"""Of a content length; Python reads no number of thousands."""
 TIMES_KEPT = 10
 """Times of rounds are kept for this many times `ttl_seconds`."""
 
 
-class CallFuseMiddleware:
-    """The fuse around `app`.
+class Way(Protocol):
+    """What is done about a request that callfuse has read."""
 
-    `config` is a mapping in the shape of the configuration file, the path of one, or None: then the environment and
-    `CALLFUSE_CONFIG` decide. `store` keeps what the requests do not say: a `Ledger`, or the URL of one, which wins over
-    the configuration's (default: this process's memory, bounded). `on_loop`, sync or async, sees each `Verdict` before
-    it is carried out: None keeps it, a rung or `allow` changes it.
-    Raises ConfigError for a setting that is wrong. Does no IO before the first request.
+    def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
+        """Answer it, or have the app do so."""
+        ...
+
+
+class CallFuseMiddleware:
+    """The fuse around an ASGI app: it ends tool-call loops in the app's LLM answers, and changes nothing else.
+
+        from callfuse import CallFuseMiddleware
+
+        app = CallFuseMiddleware(app)  # or, in FastAPI and Starlette: app.add_middleware(CallFuseMiddleware)
+
+        app = CallFuseMiddleware(
+            app,
+            {"tool_call_loop": {"mode": "warn", "max_repeats": 4, "ttl_seconds": 600}},
+            store="redis://localhost:6379/0",
+            on_loop=lambda event: "block" if event.call.name == "pay" else None,
+        )
+
+    `app`: any ASGI 3 app. A POST to a path that a dialect serves (`/v1/chat/completions`, `/v1/messages`, ...) is read,
+    up to `max_request_bytes` bytes; everything else goes straight to the app.
+
+    `config`: a mapping in the shape of the configuration file, or the path of such a file (str or Path). None, the
+    default: the environment (`CALLFUSE_...`) and the file that `CALLFUSE_CONFIG` names; the built-in defaults without
+    these. Settings ending in `_s` or `_seconds` are in seconds, those ending in `_bytes` in bytes.
+
+    `store`: where is kept what requests do not say: a `Ledger`, or the URL of one, which wins over the configuration's.
+    None, the default: the configuration's store, or else the memory of this process, for at most `max_sessions` lanes
+    and ten times `ttl_seconds`. A store that the middleware has opened is closed when the host's lifespan ends.
+
+    `on_loop`: a function, sync or async, that sees each `LoopEvent` before it is carried out. It answers None (keep the
+    action), `"allow"`, or the name of a rung (`"observe"`, `"warn"`, `"steer"`, `"force_text"`, `"escalate"`,
+    `"block"`). One that raises, or takes longer than `callback_timeout_s`, is logged and changes nothing.
+
+    Raises `ConfigError` for a wrong setting, here and in `configure`; never while it serves. Does no IO before the
+    first request.
     """
 
     def __init__(
@@ -63,7 +90,8 @@ class CallFuseMiddleware:
                 counts=self.counts,
             )
         self.ledger: Ledger = store
-        self._host = Host(app, settings, self.ledger, self.counts, on_loop, time.time)
+        commands = ChatCommands(settings.commands, store, self.counts)
+        self._host = Host(app, settings, store, self.counts, on_loop, time.time, commands)
         self.configure(resolved)
 
     def configure(self, config: Source | None = None) -> None:
@@ -71,11 +99,14 @@ class CallFuseMiddleware:
         which stay as they were. Raises ConfigError for a wrong one; then the old one stays."""
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
-        self._may_judge = self.settings.may_judge
         serve = self.resolved.config.serve
-        self._backend_of = serve.backend_of if serve.routes else None
-        self._host = replace(self._host, settings=self.settings)
-        self._commands = ChatCommands(self.settings.commands, self.ledger, self.counts)
+        self._may_judge = self.settings.may_judge
+        self._host = replace(
+            self._host,
+            settings=self.settings,
+            commands=ChatCommands(self.settings.commands, self.ledger, self.counts),
+            backend_of=serve.backend_of if serve.routes else None,
+        )
 
     def _resolve(self, config: Source | None) -> Resolved:
         resolved = resolve(config)
@@ -83,28 +114,12 @@ class CallFuseMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
-        dialect = None
-        found: dict[bytes, bytes] = {}
-        if scope["type"] == "http":
-            if scope["method"] == "POST" and self._may_judge:
-                dialect = dialect_of(scope["path"])
-                if dialect is None and (api := unread_api(scope["path"])):
-                    self._host.unguarded(api)
-            found = headers.read(scope)
-            scope = overrides.stripped(scope, found)
-        elif scope["type"] == "lifespan" and self._owns_store:
+        if scope["type"] == "lifespan" and self._owns_store:
             await self._live(scope, receive, send)
-            return
-        if dialect is None:
-            await self.app(scope, receive, send)
-            return
-        body = RequestBody(receive)
-        exchange = await self._read(scope, found, body, dialect)
-        del found  # an answer may come for long, and there may be thousands
-        if exchange is None:
-            await self.app(scope, body.replay(), send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
         else:
-            await exchange.run(scope, body, send)
+            await self.app(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The app's life in its host; at its end the store's connections are closed."""
@@ -114,80 +129,37 @@ class CallFuseMiddleware:
             if isinstance(self.ledger, Connected):
                 await self.ledger.aclose()
 
-    async def _read(
-        self, scope: Scope, found: dict[bytes, bytes], body: RequestBody, dialect: Dialect
-    ) -> Exchange | Aside | Unjudged | None:
-        """The exchange, if its request is one that callfuse can read and that counts."""
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One HTTP exchange."""
         host = self._host
-        limit = host.settings.max_request_bytes
-        length = found.get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > MOST_DIGITS or int(length) > limit:
-            self._host.unguarded("max_request_bytes")
+        dialect: Dialect | None = None
+        found: dict[bytes, bytes] = {}
+        stage = host.fail_open.stage("in a request")
+        with stage:
+            if not isinstance(scope.get("headers") or (), list | tuple):  # ASGI allows what can be read once only
+                scope = {**scope, "headers": list(scope["headers"])}
+            found = headers.read(scope)
+            dialect = self._dialect_of(scope)
+            scope = overrides.without_overrides(scope, found)
+        if stage.failed or dialect is None:
+            await self.app(scope, receive, send)
+            return
+        body = RequestBody(receive)
+        prepared = await prepare(host, scope, found, body, dialect)
+        way: Way | None = None
+        with stage:
+            way = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
+        del found, prepared  # an answer may come for long, and there may be thousands
+        if way is None:
+            await self.app(scope, body.replay(), send)
+        else:
+            await way.run(scope, body, send)
+
+    def _dialect_of(self, scope: Scope) -> Dialect | None:
+        """The dialect of a request that may count."""
+        if scope["method"] != "POST" or not self._may_judge:
             return None
-        await body.read(limit)
-        if body.content is None:
-            self._host.unguarded("disconnect" if body.gone else "max_request_bytes")
-            return None
-        try:
-            content = body.content
-            if encoding := found.get(b"content-encoding"):
-                content = decoded(content, encoding.decode("latin-1"), limit)
-            query = scope.get("query_string", b"")
-            target = f"{scope['path']}?{query.decode('latin-1')}" if query else scope["path"]
-            payload = loads(content)
-            request = dialect.read_request(content, payload, target)
-            typed = self._commands.find(request, found) if request is not None else NOTHING
-            if request is None or (request.probe and not typed.any):
-                return None
-            ordinary = are_ordinary(found)
-            own = NO_OVERRIDES if ordinary else self._from_headers(host.settings, found)
-            lane = lane_of(found, request, query, payload, ordinary=ordinary)
-            now = host.clock()
-            state, kept = await self.ledger.read(lane, now)
-            kept = self._commands.holding(kept)
-            signed = not ordinary and headers.is_signed(found)
-            backend = (self._backend_of and self._backend_of(scope["path"])) or ""
-            if signed and typed.any:
-                host.unguarded("signed command")
-            elif typed.any:
-                session = Session(lane, state.session or lane.session, now)
-                status = Status(host.settings, _model(backend, dialect, request), own)
-                kept, answer = await self._commands.carry_out(typed, request, session, kept, status)
-                if answer is not None:
-                    return Aside(answer)
-                body_left = apply(content, typed.edits)
-                request = dialect.read_request(body_left, loads(body_left), target)
-                if request is None:  # no edit changes what a body is
-                    return None
-            follows = False
-            set_ = kept.overrides if ordinary else merged(own, kept.overrides)
-            if set_ or backend or host.settings.models:
-                settings = host.settings.for_exchange(_model(backend, dialect, request), set_)
-                host = replace(host, settings=settings, backend=backend)
-                follows = bool(kept.overrides) and request.continuing is not None
-            if request.probe or not (host.settings.enabled or follows):
-                return Unjudged(host.app, request.body) if request.body != content else None
-            return Exchange(host, dialect, request, lane, state, now, signed=signed, came=content, keeps_place=follows)
-        except (NotJSON, UnreadableBodyError) as error:
-            self._host.unguarded("request encoding" if isinstance(error, UnreadableBodyError) else "request not JSON")
-        except Exception as error:  # noqa: BLE001 - a request that trips callfuse must still reach the app
-            self._host.failed_open(f"{type(error).__name__} in a request: {error}", "-")
-        return None
-
-    def _from_headers(self, settings: LoopSettings, found: dict[bytes, bytes]) -> Overrides:
-        """What the headers of a request set."""
-        for name, problem in overrides.unknown(found).items():
-            if self.counts.add("ignored_headers", "unknown") == 1:  # any name may come from outside
-                log.header(name, problem)
-        if not settings.header_overrides:
-            return NO_OVERRIDES
-        own, wrong = overrides.given(found, has_other_model=settings.has_other_model)
-        for name, problem in wrong.items():
-            if self.counts.add("ignored_headers", name) == 1:
-                log.header(name, problem)
-        return own
-
-
-def _model(backend: str, dialect: Dialect, request: Request) -> str:
-    """Backend and model as one text, as settings know models."""
-    return f"{backend or dialect.backend}:{request.model}"
+        dialect = dialect_of(scope["path"])
+        if dialect is None and (api := unread_api(scope["path"])):
+            self._host.unguarded(api)
+        return dialect

@@ -31,7 +31,7 @@ _OURS: Final = b"x-callfuse-"
 _KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 
-def given(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overrides, dict[str, str]]:
+def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overrides, dict[str, str]]:
     """What the headers of a request set; and, by header, what is wrong with those that set nothing. Settings may have
     another model to escalate to."""
     values: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def given(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overr
     return Overrides(values), wrong
 
 
-def unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
+def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
     """The headers that begin as callfuse's own and are none, each with the one that was meant."""
     if _OURS not in b" ".join(found):
         return {}
@@ -67,7 +67,7 @@ def _meant(name: str, bare: Mapping[str, str]) -> str:
     return f"did you mean {bare[near]}?" if near else f"use {', '.join(bare.values())}"
 
 
-def stripped(scope: Scope, found: Mapping[bytes, bytes]) -> Scope:
+def without_overrides(scope: Scope, found: Mapping[bytes, bytes]) -> Scope:
     """The scope without these headers; the same one where none of them was `found`."""
     if NAMES.isdisjoint(found):
         return scope

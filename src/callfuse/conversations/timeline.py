@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 from callfuse.conversations.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
-from callfuse.model import Delivery, PastCall, Round, Timeline
+from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
@@ -135,13 +135,13 @@ def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
 
 class _Match(NamedTuple):
     """The kept rounds that belong to a history, oldest first. `at`: which of them is the request's newest round (None:
-    none is). `shift`: how many messages the client has left out before that. `dropped`: kept rounds that the request
-    does not hold were dropped by the client."""
+    none is). `shift`: how many messages the client has left out before that. `dropped_to`: kept rounds that the request
+    does not hold were dropped by the client where they would stand in it up to here."""
 
     kept: Sequence[KeptRound] = ()
     at: int | None = None
     shift: int = 0
-    dropped: bool = False
+    dropped_to: int = NOWHERE - 1
 
 
 _NOTHING: Final = _Match()
@@ -171,7 +171,7 @@ def _match(
             return _NOTHING
     shift = kept[at].position - newest.position
     later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < length]
-    return _Match([*kept[: at + 1], *later], at, shift, chained or shift != 0)
+    return _Match([*kept[: at + 1], *later], at, shift, length if chained or shift else turn_at)
 
 
 def _match_rewritten(newest: Round, state: LaneState, length: int, turn: bytes) -> tuple[list[KeptRound], int | None]:
@@ -194,7 +194,7 @@ def _match_compacted(
         kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
     elif not is_shorter or turn_at == length - 1:
         return _Match([one for one in kept if turn_at < one.position < length])
-    return _Match(kept, dropped=True)
+    return _Match(kept, dropped_to=state.length)
 
 
 def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
@@ -225,7 +225,7 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
         at = None
     for one in reversed(left):
         kept.append(one)
-        if match.dropped or not one.delivered:
+        if one.position - match.shift <= match.dropped_to or not one.delivered:
             rounds.append(one.past())
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]

@@ -30,7 +30,7 @@ ReadWhole = Callable[[Payload], list[WholeChoice]]
 
 
 class Codec:
-    """Reads and writes the streamed answers to one request.
+    """Reads and writes streamed answers of one dialect.
 
     `form` splits them into frames; `whole` says that there is but one frame, the body; `remembers`, that the vendor
     remembers its answers, by `answer_id`.
@@ -38,11 +38,10 @@ class Codec:
 
     whole = False
 
-    def __init__(self, dialect: Dialect, request: Request, form: Format) -> None:
+    def __init__(self, dialect: Dialect, form: Format) -> None:
         self.form = form
         self.call_mark = dialect.call_mark
         self._dialect = dialect
-        self._request = request
         self._remembering = remembering(dialect)
         self.remembers = self._remembering is not None
 
@@ -85,13 +84,13 @@ class Codec:
         """Whether a server-side tool still waits for its result where this much of the answer has come."""
         return self._dialect.is_unfinished(self.payloads(raw))
 
-    def writer(self, *, usage: str) -> Writer:
-        """A writer that continues the client's answer; `usage` is the setting."""
-        return self._request.writer(usage=usage)
+    def writer(self, request: Request, *, usage: str) -> Writer:
+        """A writer that continues the client's answer to this request; `usage` is the setting."""
+        return request.writer(usage=usage)
 
 
 class WholeCodec(Codec):
-    """Reads and writes the whole answers to one request, as streams of one frame.
+    """Reads and writes whole answers of one dialect, as streams of one frame.
 
     Choices are numbered by their places in the body.
     """
@@ -119,14 +118,14 @@ class WholeCodec(Codec):
         body = b"".join(raw)
         return self._dialect.turn_of_whole(body, self.form.payload(body) or {})
 
-    def writer(self, *, usage: str) -> Writer:
+    def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer of the client's body."""
-        return WholeWriter(self._request, self._dialect.read_whole, usage)
+        return WholeWriter(request, self._dialect.read_whole, usage)
 
 
-def codec_of(dialect: Dialect, request: Request, form: Format) -> Codec:
+def codec_of(dialect: Dialect, form: Format) -> Codec:
     """The codec for answers that come in this form."""
-    return (WholeCodec if form is WHOLE else Codec)(dialect, request, form)
+    return (WholeCodec if form is WHOLE else Codec)(dialect, form)
 
 
 class WholeCall(OpenCall):

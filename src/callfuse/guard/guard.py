@@ -44,9 +44,10 @@ class Guard:
     def __init__(
         self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS, *, trace: Trace | None = None
     ) -> None:
-        self._codec = codec_of(dialect, request, form)
+        self._codec = codec_of(dialect, form)
         self._loop = SteerLoop(dialect, request, judge)
         self.record = self._loop.record
+        self._request = request
         self._judge = judge
         self._trace = trace
         self._writer: Writer | None = None
@@ -60,7 +61,7 @@ class Guard:
         self._framer = form.framer()
         self._queue = HoldQueue(ordered=form.ordered, tell=tell, trace=self._trace)
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
-        self._kept = KeptBytes(self._judge.settings.max_response_bytes)
+        self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=writer is not None)
         self._recorded = False
         self._unjudged = False
 
@@ -423,7 +424,7 @@ class Guard:
 
     def _keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Keep a round, and the answer as one that its vendor may remember."""
-        self._loop.keep(calls, verdicts, partial(self._codec.payloads, self._kept.chunks))
+        self._loop.keep(calls, verdicts, lambda: self._codec.payloads(self._kept.chunks))
 
     def _last_words(
         self, choices: set[int], verdicts: Sequence[Verdict]
@@ -457,7 +458,7 @@ class Guard:
     def _writing(self) -> Writer:
         """The writer, told of everything that the client has."""
         if self._writer is None:
-            self._writer = self._codec.writer(usage=self._judge.settings.usage)
+            self._writer = self._codec.writer(self._request, usage=self._judge.settings.usage)
             for payload in self._codec.payloads(self._kept.without(self._queue)):
                 self._writer.sent(payload)
         return self._writer

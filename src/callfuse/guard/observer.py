@@ -6,7 +6,7 @@ It assembles the calls for the ledger, and gives the verdicts of rungs that leav
 
 from collections.abc import Iterable, Sequence
 
-from callfuse.dialects.base import Dialect, Remembered, Request
+from callfuse.dialects.base import Dialect, Remembered
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import Ending
 from callfuse.guard.judge import Judge
@@ -20,7 +20,7 @@ from callfuse.wire.jsontext import NotJSON
 
 
 class Observer:
-    """Watches one answer, up to `max_response_bytes`; without a judge it gives no verdicts.
+    """Watches one answer, of so many choices, up to `max_response_bytes`; without a judge it gives no verdicts.
 
     While it is `idle` (no call has come, no frame is cut in two) chunks that end in `frame_end` and do not contain the
     dialect's `call_mark` need not be fed.
@@ -44,12 +44,12 @@ class Observer:
     )
 
     def __init__(
-        self, dialect: Dialect, request: Request, settings: LoopSettings, judge: Judge | None, form: Format = EVENTS
+        self, dialect: Dialect, choices: int, settings: LoopSettings, judge: Judge | None, form: Format = EVENTS
     ) -> None:
-        self._choices = request.choices
+        self._choices = choices
         self._settings = settings
         self._judge = judge
-        self._codec = codec_of(dialect, request, form)
+        self._codec = codec_of(dialect, form)
         self._framer = form.framer()
         self._reader = self._codec.reader()
         self._calls = self._reader.calls

@@ -187,14 +187,23 @@ class HoldQueue:
 
 class KeptBytes:
     """The raw bytes of one answer, as far as its limit allows: the model's turn is made of them, and from those that
-    have left the writer learns what the client has."""
+    have left the writer learns what the client has.
 
-    __slots__ = ("_limit", "chunks", "size")
+    `spliced`: what waits are other bytes than these, so they are kept in one piece, not each beside its frame.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("_chunks", "_joined", "_limit", "size")
+
+    def __init__(self, limit: int, *, spliced: bool) -> None:
         self._limit = limit
-        self.chunks: list[bytes] = []
+        self._joined = bytearray() if spliced else None
+        self._chunks: list[bytes] = []
         self.size = 0
+
+    @property
+    def chunks(self) -> list[bytes]:
+        """The bytes, in order."""
+        return self._chunks if self._joined is None else [bytes(self._joined)]
 
     @property
     def is_all(self) -> bool:
@@ -208,12 +217,16 @@ class KeptBytes:
     def add(self, chunk: bytes) -> None:
         """Keep what came next."""
         self.size += len(chunk)
-        if self.size <= self._limit:
-            self.chunks.append(chunk)
+        if self.size > self._limit:
+            return
+        if self._joined is None:
+            self._chunks.append(chunk)
+        else:
+            self._joined += chunk
 
     def drop(self, chunk: bytes) -> None:
         """Forget this very chunk: the client does not get it."""
-        self.chunks = [kept for kept in self.chunks if kept is not chunk]
+        self._chunks = [kept for kept in self._chunks if kept is not chunk]
 
     def without(self, held: HoldQueue) -> list[bytes]:
         """The chunks of which no frame waits in the queue; a frame there is the very chunk that was kept."""

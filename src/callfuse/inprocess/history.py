@@ -74,6 +74,9 @@ class History:
         """A call's result has come."""
         del self._waiting[call]
         call.result = Result(plain(content), is_error)
+        for round_ in self._rounds:
+            if call in round_.calls:
+                round_.forget()
         self._results.pop(call.signature, None)
         if len(shown(content)) <= RESULT_KEPT:
             self._results[call.signature] = call, content

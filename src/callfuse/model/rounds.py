@@ -58,8 +58,8 @@ class Round:
             return one if one.signature == signature else None
         return self._one_each().get(signature)
 
-    def forget_signatures(self) -> None:
-        """Work them out anew: the calls are told apart by other arguments now."""
+    def forget(self) -> None:
+        """Work out anew what follows from the calls: one of them has changed."""
         self._signatures = self._by_signature = None
 
     def named(self) -> "Round | None":

@@ -1,10 +1,12 @@
 """Log lines: one structured line for each finding, one for each cause of failing open. Never a credential.
 
-A finding is a WARNING the first time its streak takes a rung, then INFO; full signatures and arguments are at DEBUG
-only.
+A finding is a WARNING the first time its streak takes a rung, then INFO. DEBUG makes a transcript: each verdict with
+its evidence, full signature and arguments, and what the guard of an answer does frame by frame.
 """
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from callfuse.policy.ladder import ALLOW, OnLoopError, Verdict
@@ -13,10 +15,16 @@ logger: Final = logging.getLogger("callfuse")
 
 SHORT_SIGNATURE: Final = 50
 """Characters of a call's signature in a line."""
+MAX_CALLS_TEXT: Final = 2000
+"""Characters of the ids in a DEBUG line of the calls that a finding rests on."""
 
 _LINE: Final = (
     "Tool call loop detected in session %(session_id)s: tool=%(tool)s, repeats=%(count)d/%(max_repeats)d, "
     "window=%(ttl)ss, model=%(model)s, backend=%(backend)s, action=%(action)s, signature=%(signature)s..."
+)
+_VERDICT: Final = (
+    "Verdict in session %(session_id)s: kind=%(kinds)s, tool=%(tool)s, count=%(count)d/%(max_repeats)d, hard=%(hard)s, "
+    "calls=[%(calls)s], rung=%(action)s, confidence=%(confidence)g, signature=%(digest)s of %(call)s"
 )
 
 
@@ -47,7 +55,13 @@ def finding(
     level = logging.WARNING if verdict.first else logging.INFO
     logger.log(level, _LINE, fields, extra=fields)
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("Signature %s of %s", found.signature.hex(), _plain(text, len(text)), extra=fields)
+        evidence = {
+            "kinds": "+".join(map(str, found.kinds or (found.kind,))),
+            "calls": _plain(", ".join(found.calls), MAX_CALLS_TEXT),
+            "digest": found.signature.hex(),
+            "call": _plain(text, len(text)),
+        }
+        logger.debug(_VERDICT, fields | evidence, extra=fields)
 
 
 def action(verdict: Verdict) -> str:
@@ -71,6 +85,23 @@ def callback(error: Exception) -> None:
     why = str(error) if isinstance(error, OnLoopError) else type(error).__name__
     logger.warning("on_loop failed, the policy's action stands: %s", why)
     logger.debug("on_loop failed", exc_info=error)
+
+
+def unanswered(cause: str) -> None:
+    """A model was asked again in vain; the next rung is taken."""
+    logger.warning("The model could not be asked again: %s", cause)
+
+
+def no_heartbeat(error: Exception) -> None:
+    """A sign of life did not reach the client."""
+    logger.debug("No heartbeat: %s", type(error).__name__)
+
+
+def tracer(session: str) -> Callable[[str], None] | None:
+    """Logs the lines in which a guard tells what it does; None where nobody reads them."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        return None
+    return partial(logger.debug, "Guard in session %s: %s", session)
 
 
 def unguarded(cause: str) -> None:

@@ -22,4 +22,4 @@ def ignore_in_rounds(rounds: Iterable[Round], settings: LoopSettings) -> None:
         for round_ in rounds:
             for past in round_.calls:
                 past.call = past.call.ignoring(settings.for_tool(past.full_name).ignore)
-            round_.forget_signatures()
+            round_.forget()

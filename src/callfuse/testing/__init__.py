@@ -12,7 +12,6 @@ OpenAI (chat completions and Responses), Anthropic, Gemini, Ollama and Cohere, r
 keeps every request in `vendor.requests`.
 """
 
-from callfuse.testing.rules import violations
 from callfuse.testing.script import (
     Answer,
     Call,
@@ -26,8 +25,8 @@ from callfuse.testing.script import (
     looping_model,
 )
 from callfuse.testing.serving import served
-from callfuse.testing.signatures import signature_for
-from callfuse.testing.vendor import ScriptedVendor
+from callfuse.testing.turn import signature_for
+from callfuse.testing.vendor import ScriptedVendor, violations
 
 __all__ = [
     "Answer",

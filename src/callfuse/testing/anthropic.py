@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
+from callfuse.testing.anthropic_rules import broken_rules
 from callfuse.testing.script import Answer, Call, Usage
-from callfuse.testing.signatures import signature_for
-from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, texts
+from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, signature_for, texts
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -55,6 +55,10 @@ class Anthropic:
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """Anthropic gives one answer."""
         return 1
+
+    def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """The vendor's rules that a request breaks."""
+        return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """Server-sent events from `message_start` to `message_stop`, with a ping as the vendor sends one."""

@@ -1,14 +1,18 @@
-"""The scripted vendor's Cohere chats: reads requests, writes answers as event streams and as bodies.
+"""The scripted vendor's Cohere chats: reads requests, judges them, writes answers as event streams and as bodies.
 
-A `Turn` enters, frames or a body leave. Text beside calls is the plan, as Cohere writes it; other text is content.
+A `Turn` enters, frames or a body leave. Text beside calls is the plan, as Cohere writes it; other text is content. The
+rules for a history are those of OpenAI chat completions, the settings Cohere's own.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from callfuse.testing.openai_chat import OpenAIChat
+from callfuse.testing import openai_chat
 from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.turn import EVENT_STREAM, Turn, dumps
+
+ROLES = ("system", "user", "assistant", "tool")
+CHOICES = ("REQUIRED", "NONE")
 
 
 class Cohere:
@@ -23,11 +27,15 @@ class Cohere:
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
         """The calls and results that end the conversation, which is written as OpenAI's."""
-        return OpenAIChat().last_round(body)
+        return openai_chat.OpenAIChat().last_round(body)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """There is one."""
         return 1
+
+    def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """The vendor's rules that a request breaks."""
+        return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """Typed events, and `[DONE]`."""
@@ -114,3 +122,22 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 def _event(kind: str, **more: Any) -> bytes:
     return b"event: " + kind.encode() + b"\ndata: " + dumps({"type": kind, **more}) + b"\n\n"
+
+
+def broken_rules(body: Mapping[str, Any]) -> Iterator[str]:
+    """Every rule that `body` breaks."""
+    if not (isinstance(body.get("model"), str) and body["model"]):
+        yield "model: a non-empty string is required"
+    if body.get("tool_choice") not in (None, *CHOICES):
+        yield f"tool_choice: {body['tool_choice']!r} is not one of {', '.join(CHOICES)}"
+    elif body.get("tool_choice") is not None and not body.get("tools"):
+        yield "tool_choice: only allowed where 'tools' are given"
+    yield from openai_chat.broken_rules({"messages": body.get("messages")})
+    messages = body.get("messages")
+    for at, message in enumerate(messages if isinstance(messages, list) else ()):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role in openai_chat.ROLES and role not in ROLES:
+            yield f"messages[{at}].role: {role!r} is not one of {', '.join(ROLES)}"
+        plan = message.get("tool_plan") if isinstance(message, dict) else None
+        if not isinstance(plan, str | None):
+            yield f"messages[{at}].tool_plan: a string is required"

@@ -7,7 +7,7 @@ get the same bytes.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,13 +17,11 @@ import orjson
 from callfuse.testing.anthropic import Anthropic
 from callfuse.testing.cohere import Cohere
 from callfuse.testing.gemini import Gemini, GeminiArray, wants_array
-from callfuse.testing.memory import Memory
 from callfuse.testing.ollama import Ollama
 from callfuse.testing.openai_chat import OpenAIChat
 from callfuse.testing.openai_responses import OpenAIResponses
-from callfuse.testing.rules import violations
 from callfuse.testing.script import Answer, Choices, Fault, FaultKind, Reply, Script, Usage, VendorRequest
-from callfuse.testing.turn import Turn, VendorDialect, dumps
+from callfuse.testing.turn import Turn, VendorDialect, dumps, objects
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,6 +34,18 @@ UNKNOWN_RESPONSE = "previous_response_id: Previous response not found."
 
 _JSON = [(b"content-type", b"application/json")]
 _UNCACHED = (b"cache-control", b"no-cache")
+
+
+def violations(dialect: str, body: Mapping[str, Any]) -> list[str]:
+    """The rules of a vendor that a parsed request breaks, in the order of the body; none if the vendor would take it.
+
+    `dialect` is a name of `DIALECTS`, such as `anthropic`. Each rule is one sentence that begins with the place in the
+    body. The sentences are our own; real vendors answer HTTP 400 at the first broken rule.
+    """
+    known = {one.name: one for one in DIALECTS}
+    if dialect not in known:
+        raise ValueError(f"no rules for the dialect {dialect!r}; use one of {', '.join(known)}")
+    return list(known[dialect].broken_rules(body))
 
 
 class ScriptedVendor:
@@ -213,3 +223,53 @@ async def _lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+_Items = list[dict[str, Any]]
+
+
+class Memory:
+    """What a vendor that stores responses remembers: items by their ids, and the conversation up to each response.
+
+    A request's body enters and leaves with all that went before it in front, as the model would read it.
+    """
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[str, Any]] = {}
+        self._upto: dict[str, _Items] = {}
+
+    def recalled(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The body with the conversation that it goes on from; None where nobody knows that."""
+        place = _place(body)
+        if place and place not in self._upto and "previous_response_id" in body:
+            return None
+        said = body.get("input")
+        new = [{"role": "user", "content": said}] if isinstance(said, str) else objects(said)
+        items = [self._items.get(str(item.get("id")), item) if _is_reference(item) else item for item in new]
+        left = {key: value for key, value in body.items() if key not in ("previous_response_id", "conversation")}
+        if not place and items == said:
+            return dict(body)
+        return left | {"input": self._upto.get(place, []) + items} if items or place else left
+
+    def keep(self, body: Mapping[str, Any], response: Mapping[str, Any]) -> None:
+        """Remember an answer to this body, unless it is not to be stored."""
+        if body.get("store") is False:
+            return
+        recalled = self.recalled(body) or {}
+        output = objects(response.get("output"))
+        self._items |= {str(item.get("id")): item for item in output}
+        upto = objects(recalled.get("input")) + output
+        self._upto[str(response.get("id"))] = upto
+        if body.get("conversation"):
+            self._upto[_place(body)] = upto
+
+
+def _place(body: Mapping[str, Any]) -> str:
+    """The id of what a request goes on from."""
+    conversation = body.get("conversation")
+    name = conversation.get("id") if isinstance(conversation, dict) else conversation
+    return str(body.get("previous_response_id") or name or "")
+
+
+def _is_reference(item: Mapping[str, Any]) -> bool:
+    return item.get("type") == "item_reference"

@@ -10,8 +10,7 @@ from tests.dialects.gemini.test_read import chunk, piece
 from tests.dialects.gemini.test_request import call, model, response, user
 from tests.support.asgi import Request
 from tests.support.kits import STREAMS
-from tests.support.kits.gemini import GeminiArrayKit, GeminiKit
-from tests.support.kits.gemini_reading import payloads
+from tests.support.kits.gemini import GeminiArrayKit, GeminiKit, payloads
 from tests.support.meeting import MARK, Meeting, Session, in_session, meet
 from tests.support.model import View
 from tests.support.scripted import Reply, whole

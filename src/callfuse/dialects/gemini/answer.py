@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
 from callfuse.dialects.gemini.channel import Channel, encode
 from callfuse.dialects.gemini.parts import (
     FUNCTION_CALL,
@@ -29,7 +30,7 @@ from callfuse.dialects.gemini.parts import (
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 STOPS: Final = frozenset({"STOP", 1})
 """Finish reasons of an answer that is complete; by name, or by number where the client asked for numbers."""
@@ -82,11 +83,11 @@ class GeminiReader(Reader):
             if content and (parts := content.get("parts")):
                 for at, part in enumerate(parts):
                     if (function := part.get(FUNCTION_CALL)) is not None:
-                        call = self._take(events, candidate.get("index") or 0, function, part)
+                        call = self._take(events, _number(candidate), function, part)
                         if call and self._trace:
                             self.entries.append(Entry((*_path(place), at), call))
-            if (reason := candidate.get("finishReason")) and reason != _NO_REASON:
-                self._finish(events, candidate.get("index") or 0, reason)
+            if reason := candidate.get("finishReason"):
+                self._finish(events, _number(candidate), reason)
         return events or _QUIET
 
     def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
@@ -133,9 +134,9 @@ class GeminiReader(Reader):
         if reason in STOPS:
             self._close(events, choice)
             events.append(Event(What.FINISHED, choice))
-            return
-        cut = self._growing.pop(choice, None)
-        events.append(Event(What.CUT, choice, cut[0] if cut else None))
+        elif reason != _NO_REASON:
+            cut = self._growing.pop(choice, None)
+            events.append(Event(What.CUT, choice, cut[0] if cut else None))
 
 
 def _calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[OpenCall]]:
@@ -200,10 +201,9 @@ def _add(parts: list[Payload], part: Payload) -> None:
 
 def turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """The model's turn of a whole answer: its content, byte for byte; raises AskError where it has none."""
-    place = span(body, ("candidates", 0, "content"))
-    if place is None:
+    content = raw_at(body, ("candidates", 0, "content"))
+    if not content:
         raise AskError("content")
-    content = body[place[0] : place[1]]
     return content if "role" in payload["candidates"][0]["content"] else apply(content, [Edit(("role",), b'"model"')])
 
 
@@ -240,11 +240,6 @@ def _sum(one: Any, other: Any, either: Any) -> Any:
             totals[item.get("modality")] = totals.get(item.get("modality"), 0) + (item.get("tokenCount") or 0)
         return [{"modality": modality, "tokenCount": count} for modality, count in totals.items()]
     return either
-
-
-def _put_blank_line_before(text: bytes) -> bytes:
-    """A JSON string with a blank line at its beginning."""
-    return b'"\\n\\n' + text[1:]
 
 
 class GeminiWriter:
@@ -424,7 +419,7 @@ class GeminiWriter:
             at = next((at for at, part in enumerate(parts) if is_answer_text(part)), None)
             if at is not None:
                 self._break_due.discard(_number(candidate))
-                edits.append(Edit((*_path(place), at, "text"), _put_blank_line_before))
+                edits.append(Edit((*_path(place), at, "text"), break_before))
         return edits, hollow
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
@@ -462,17 +457,11 @@ class GeminiWriter:
         second = apply(second, self._splice(other)[0])
         if not other.get("candidates"):
             return second
-        after = _raw_parts(second)
-        parts = b"[" + b",".join((*_raw_parts(first), *after)) + b"]"
+        after = raw_elements(second, _path(0))
+        parts = raw_list((*raw_elements(first, _path(0)), *after))
         if after:
             return apply(second, [Edit(_path(0), parts)])
         return apply(second, [Edit(("candidates", 0, "content"), b'{"parts":' + parts + b',"role":"model"}')])
-
-
-def _raw_parts(body: bytes) -> list[bytes]:
-    """The raw parts of the first candidate of a whole answer."""
-    place = span(body, _path(0))
-    return [body[part.value : part.end] for part in spans(body, place[0])] if place else []
 
 
 def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> list[int]:

@@ -16,12 +16,10 @@ from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.history import digest_of, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, loads_exact
-
-OWN_KEY: Final = MARKER.strip("[]")
-"""The key of a response object under which callfuse's texts stand."""
 
 _TARGET: Final = re.compile(r"([^/:?]*):(generateContent|streamGenerateContent)(?:\?|\Z)")
 _FORCED: Final = frozenset({"ANY", 2})
@@ -162,7 +160,7 @@ class GeminiRequest:
                 arguments = function.get("args")
                 if arguments is None or "partialArgs" in function:
                     arguments = arguments_of(function)
-                found.append(ToolCall(str(function.get("id") or ""), str(name), arguments, exact=exact))
+                found.append(ToolCall(str(function.get("id") or ""), str(name), arguments, "", "", exact))
         return found
 
     def _responses(self, at: int) -> list[_Response]:

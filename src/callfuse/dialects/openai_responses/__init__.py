@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.base import WholeChoice
+from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.openai_responses.answer import ResponsesReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
-from callfuse.wire import EVENTS, Format, Payload, sse
+from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
 _ITEMS: Final = frozenset({*CALLS, *RESULTS, "reasoning", "item_reference", "compaction"})
 """Types of items by which a history is recognised."""
 
 
-class OpenAIResponses:
+class OpenAIResponses(EventDialect):
     """The dialect `openai-responses`."""
 
     name: Final = "openai-responses"
     backend: Final = "openai"
     call_mark: Final = b"_call"
-    heartbeat: Final = b": keep-alive\n\n"
 
     def serves(self, path: str) -> bool:
         """Any path that ends so; stored responses and the endpoints below them are no exchanges."""
@@ -33,22 +33,6 @@ class OpenAIResponses:
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
         return ResponsesRequest(body, payload) if isinstance(spoken, str | list) else None
-
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """Server-sent events."""
-        return EVENTS if content_type.startswith(b"text/event-stream") else None
-
-    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Comments."""
-        return payload is None and sse.is_comment(frame)
-
-    def is_end(self, frame: bytes) -> bool:
-        """The end has a payload; what some gateways put behind it says nothing."""
-        return False
-
-    def choices_of(self, payload: Payload) -> Sequence[int]:
-        """There is one."""
-        return (0,)
 
     def reader(self, *, trace: bool = False) -> ResponsesReader:
         """The assembly of one streamed answer."""

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -30,7 +31,7 @@ from callfuse.dialects.openai_responses.items import (
 from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, span, spans
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """The events that end an answer; each holds the whole response."""
@@ -41,6 +42,11 @@ _BEGINS: Final = frozenset({"response.created", "response.queued", "response.in_
 _PIECES: Final = frozenset({"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"})
 _TEXTS: Final = {"response.function_call_arguments.done": "arguments", "response.custom_tool_call_input.done": "input"}
 _BROKEN: Final = frozenset({"error", "response.failed", "response.cancelled"})
+_TELLING: Final = frozenset({
+    *_TEXTS, *_BROKEN, "response.created", "response.output_item.added", "response.output_item.done",
+    "response.completed", "response.incomplete",
+})  # fmt: skip
+"""Events, apart from pieces, that may say something of calls."""
 _HEAD: Final = ("id", "created_at", "model", "previous_response_id")
 """What of the first answer's response stays, whichever answer goes on."""
 _INPUTS: Final = frozenset({
@@ -68,22 +74,25 @@ class ResponsesReader(Reader):
         if kind in _PIECES:
             if (call := self._open.get(payload.get("output_index"))) is not None:
                 call.pieces.append(payload.get("delta") or "")
-        elif kind == "response.output_item.added":
-            if is_client_call(item := payload.get("item")):
-                return (self._opened(payload.get("output_index"), item),)
-        elif kind == "response.output_item.done":
-            return self._done(payload.get("output_index"), payload.get("item"))
-        elif kind in _TEXTS:
-            call = self._open.get(payload.get("output_index"))
-            if call is not None and (text := payload.get(_TEXTS[kind])):
-                call.pieces = [text]
-        elif kind == "response.completed":
+        elif kind in _TELLING:
+            return self._read_telling(kind, payload)
+        return _QUIET
+
+    def _read_telling(self, kind: str, payload: Payload) -> Sequence[Event]:
+        index = payload.get("output_index")
+        if kind == "response.output_item.added":
+            return (self._opened(index, item),) if is_client_call(item := payload.get("item")) else _QUIET
+        if kind == "response.output_item.done":
+            return self._done(index, payload.get("item"))
+        if kind == "response.completed":
             return self._completed(payload.get("response") or {})
-        elif kind == "response.incomplete":
+        if kind == "response.incomplete":
             cut = self.calls[-1] if self.calls and not self.calls[-1].closed else None
             return (Event(What.CUT, 0, cut), Event(What.ENDED))
-        elif kind in _BROKEN or (kind == "response.created" and self.calls):
+        if kind in _BROKEN or (kind == "response.created" and self.calls):
             return (Event(What.BROKE),)
+        if (text := payload.get(_TEXTS.get(kind, ""))) and (call := self._open.get(index)) is not None:
+            call.pieces = [text]
         return _QUIET
 
     def _opened(self, index: Any, item: Payload) -> Event:
@@ -157,17 +166,11 @@ def turn(payloads: Sequence[Payload]) -> bytes:
 
 def turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """As `turn`, of a whole answer, whose items keep their bytes."""
-    place = span(body, ("output",))
-    if place is None:
+    output = raw_at(body, ("output",))
+    if not output:
         raise AskError("output")
     _check(payload["output"])
-    return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), body[place[0] : place[1]])
-
-
-def raw_items(body: bytes) -> list[bytes]:
-    """The items of a turn or a whole response, each as it stands."""
-    place = span(body, ("output",))
-    return [body[item.value : item.end] for item in spans(body, place[0])] if place else []
+    return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), output)
 
 
 def _check(output: Sequence[Payload]) -> None:
@@ -370,7 +373,7 @@ class ResponsesWriter:
         elif kind in TERMINAL:
             before = [dumps(self._items[at]) for at in sorted(self._items) if at < splice.first]
             edits += self._response_edits(payload.get("response") or {}, before, "response")
-        return sse.with_data(frame, apply(sse.data(frame) or b"{}", edits))
+        return edit_event(frame, edits)
 
     def _is_muted(self, payload: Payload) -> bool:
         """Whether an event of another model is of its reasoning. With the last one the trail knows what is missing."""
@@ -393,10 +396,10 @@ class ResponsesWriter:
         streamed = [dumps(self._splice.items[index]) for index in sorted(self._splice.items)]
 
         def join(old: bytes) -> bytes:
-            items = [old[item.value : item.end] for item in spans(old)] if old.startswith(b"[") else []
+            items = raw_elements(old, ()) if old.startswith(b"[") else []
             if self._splice.foreign:
                 items = [item for item in items if not is_reasoning(loads(item))]
-            return b"[" + b",".join((*before, *(items or streamed))) + b"]"
+            return raw_list((*before, *(items or streamed)))
 
         return [*edits, Edit((*path, "output"), join)]
 
@@ -437,7 +440,7 @@ class ResponsesWriter:
             edits.append(Edit(("sequence_number",), dumps(self._number)))
             payload = payload | {"sequence_number": self._number}
         self.sent(payload)
-        return sse.with_data(raw, apply(sse.data(raw) or b"{}", edits)) if edits else raw
+        return edit_event(raw, edits)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole response without the calls at (choice, place); a block's message stands at the end of its output."""
@@ -462,4 +465,4 @@ class ResponsesWriter:
         self.next_answer(foreign=foreign)
         if foreign:
             self._lose_reasoning(other["output"])
-        return apply(second, self._response_edits(other, raw_items(first)))
+        return apply(second, self._response_edits(other, raw_elements(first, ("output",))))

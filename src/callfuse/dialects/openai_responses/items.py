@@ -101,13 +101,8 @@ def arguments_of(item: Payload) -> str:
 def call_of(item: Payload) -> ToolCall:
     """The call of an item."""
     namespace = item.get("namespace")
-    return ToolCall(
-        call_id(item),
-        name_of(item),
-        arguments_of(item),
-        namespace=str(namespace) if namespace else "",
-        kind=item["type"],
-    )
+    namespace = str(namespace) if namespace else ""
+    return ToolCall(call_id(item), name_of(item), arguments_of(item), namespace, item["type"])
 
 
 def result_of(item: Payload) -> Result:

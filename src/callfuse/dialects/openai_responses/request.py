@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from callfuse.dialects.base import AskError, Attempt, Block, Continuation, Manner, Note, Remembered
 from callfuse.dialects.declared import entries, is_declared, name_of
+from callfuse.dialects.edits import raw_elements, raw_list
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id, raw_items
+from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -160,7 +161,7 @@ class ResponsesRequest:
                 begun = True
                 continue
             if begun or (results and not is_report):
-                calls += self._recalled(calls, results) if self._known else ()
+                calls += self._recalled(calls, results)
                 if calls:
                     yield position + 1, calls[::-1], results[::-1]
                 calls, results, begun = [], [], False
@@ -171,6 +172,8 @@ class ResponsesRequest:
 
     def _recalled(self, calls: Sequence[ToolCall], results: Sequence[int]) -> list[ToolCall]:
         """The calls of results (both newest first) that do not stand in the input, as far as they are known."""
+        if not self._known:
+            return []
         listed = {call.id for call in calls}
         ids = [call_id(self._items[place]) for place in results]
         loose = [id_ for id_ in ids if id_ in self._known and id_ not in listed]
@@ -220,7 +223,7 @@ class ResponsesRequest:
         if manner.model and self.model:
             edits.append(Edit(("model",), dumps(manner.model)))
         if self.chained:
-            edits.append(Edit(("input",), b"[" + b",".join(_results(attempts[-1])) + b"]"))
+            edits.append(Edit(("input",), raw_list(_results(attempts[-1]))))
             if "previous_response_id" in self._payload:
                 edits.append(Edit(("previous_response_id",), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
             return apply(self.body, edits)
@@ -234,7 +237,7 @@ class ResponsesRequest:
         """The items of a turn as the model that is asked can take them; raises AskError for reasoning that nobody could
         give back."""
         is_foreign = attempt.model != manner.model
-        for raw in raw_items(attempt.turn):
+        for raw in raw_elements(attempt.turn, ("output",)):
             item = loads(raw)
             if not is_reasoning(item):
                 yield apply(raw, [Edit(("id",), None)]) if is_foreign else raw
@@ -388,7 +391,7 @@ def _results(attempt: Attempt) -> list[bytes]:
 
 def _put_last(items: bytes, text: bytes) -> bytes:
     """An input that was a plain text, as a list with items behind it."""
-    return b"[" + user_item(text) + b"," + items + b"]"
+    return raw_list((user_item(text), items))
 
 
 def _role_of(item: Any) -> str:

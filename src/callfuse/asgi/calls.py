@@ -1,0 +1,246 @@
+"""The calls of the wrapped app for one guarded exchange: the client's, and one more each time the model is asked again.
+
+Each is a task of its own, so that the exchange can go on before the app has returned.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.abc
+
+from callfuse.asgi import headers
+from callfuse.asgi.answer import BODY, START
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.guarded import GuardedAnswer
+from callfuse.asgi.hold_timer import HoldTimer
+from callfuse.asgi.types import ASGIApp, Message, Scope, Send
+from callfuse.guard.step import Ask
+
+DISCONNECT = "http.disconnect"
+
+
+class AppCall:
+    """Runs the app once. `over` is set when it has returned or raised, or when it has been left.
+
+    A call that has been left has said all that is wanted of it: what it still sends is dropped, it is told that the
+    client has gone, and it may end in its own time (a framework's background tasks run then).
+    """
+
+    __slots__ = ("_answer", "_app", "_cancel", "_failure", "_left", "_receive", "_scope", "ended", "over")
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        scope: Scope,
+        body: RequestBody,
+        content: bytes | None,
+        answer: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        self.over = anyio.Event()
+        self.ended = False
+        self._failure: BaseException | None = None
+        self._app = app
+        self._scope = scope
+        self._receive = body.replay(content)
+        self._answer = answer
+        self._left = anyio.Event()
+        self._cancel = anyio.CancelScope()
+
+    async def run(self) -> None:
+        """Call the app; what it raises is kept for `take_failure`."""
+        try:
+            with self._cancel:
+                await self._app(self._scope, self.receive, self.send)
+        except anyio.get_cancelled_exc_class() as error:  # an app may raise it by itself, too
+            self._failure = error
+            raise
+        except BaseException as error:  # noqa: BLE001 - the exchange raises it outside its task group
+            self._failure = error
+        finally:
+            self.ended = True
+            self.over.set()
+
+    def take_failure(self) -> BaseException | None:
+        """What the app has raised. Kept here no longer: its frames hold this call."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def leave(self) -> None:
+        """Nothing more is wanted of this call."""
+        self._left.set()
+        self.over.set()
+
+    def cancel(self) -> None:
+        """Leave this call and end it."""
+        self.leave()
+        self._cancel.cancel()
+
+    async def send(self, message: Message) -> None:
+        """The app's `send`."""
+        if not self._left.is_set():
+            await self._answer(message)
+
+    async def receive(self) -> Message:
+        """The app's `receive`: the body, then what the client does, until the call is left."""
+        message: Message = {"type": DISCONNECT}
+        if self._left.is_set():
+            return message
+
+        async def next_message() -> None:
+            nonlocal message
+            message = await self._receive()
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(next_message)
+            await self._left.wait()
+            tasks.cancel_scope.cancel()
+        return message
+
+
+class GuardedExchange:
+    """Runs the app for one request of which a call could be withheld.
+
+    Raises what the app raises, and what the server's `send` does; nothing of callfuse's own.
+    """
+
+    __slots__ = ("_answer", "_app", "_body", "_call", "_scope", "_tasks", "_timer")
+
+    def __init__(self, app: ASGIApp, scope: Scope, body: RequestBody, answer: GuardedAnswer) -> None:
+        self._app = app
+        self._scope = scope
+        self._body = body
+        self._answer = answer
+        self._call: AppCall | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._timer: HoldTimer | None = None
+
+    async def run(self, scope: Scope, content: bytes | None) -> None:
+        """Call the app with this scope and body (None: as it came) and deliver its answer."""
+        failure: BaseException | None = None
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                try:
+                    failure = await self._run(scope, content)
+                except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
+                    failure = error
+                if self._timer is not None:
+                    self._timer.stop()
+                self._answer.report()
+            if failure is not None:
+                raise failure
+        finally:  # nothing is left that holds this object, or that the failure's own frames hold
+            self._call = self._tasks = self._timer = failure = None
+
+    async def _run(self, scope: Scope, content: bytes | None) -> BaseException | None:
+        """The calls of the app, one after the other; what the one raised that the client's answer is from."""
+        answer = self._answer
+        started = self._start(scope, content, self._take_first)
+        await started.over.wait()
+        call: AppCall | None = started
+        while answer.ask is not None and answer.is_wanted:
+            call = await self._ask_again(answer.ask)
+        if call is not None and call.ended and answer.ask is None:
+            await answer.cut()
+            return call.take_failure()
+        return None
+
+    def _start(self, scope: Scope, content: bytes | None, send: Send) -> AppCall:
+        self._call = AppCall(self._app, scope, self._body, content, send)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._call.run)
+        return self._call
+
+    async def _take_first(self, message: Message) -> None:
+        """The `send` of the app's first call."""
+        await self._answer.take_first(message)
+        self.look_after()
+
+    def look_after(self, *, anew: bool = False) -> None:
+        """A message has been dealt with: mind a hold, and let the app's call go where the model is to be asked again.
+        `anew`: another answer has begun, and so has any hold."""
+        answer = self._answer
+        if anew and self._timer is not None:
+            self._timer.held_since = None
+        if answer.guard is not None:
+            if self._timer is None:
+                self._timer = HoldTimer(answer.guard, answer.client, answer.settings, answer.dialect.heartbeat)
+            if self._tasks is not None and self._timer.look():
+                self._tasks.start_soon(self._timer.run, self._cancel_call)
+        if answer.ask is not None and self._call is not None:
+            self._call.leave()
+
+    def _cancel_call(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+    async def _ask_again(self, ask: Ask) -> AppCall | None:
+        """Call the app with an amended request, and take the next rung where its answer is good for nothing, or where
+        the request has no address."""
+        answer = self._answer
+        answer.ask = None
+        scope = self._scope_for(ask)
+        if scope is None:
+            await answer.escalate(f"no path to {ask.model}")
+            return None
+        limit_s = answer.settings.steer_timeout_s
+        with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as first_byte:
+            later = LaterAnswer(self, answer, first_byte)
+            call = self._start(scope, ask.body, later.send)
+            await call.over.wait()
+        cause = later.cause
+        if not call.over.is_set():
+            cause = f"no answer within {limit_s:g} s"
+            call.cancel()
+        if answer.guard is not None and answer.guard.pending and answer.ask is None:
+            failure = call.take_failure()
+            await answer.escalate(type(failure).__name__ if failure else cause)
+        return call
+
+    def _scope_for(self, ask: Ask) -> Scope | None:
+        """The scope of an amended request; None where it has no address."""
+        answer = self._answer
+        with answer.keeper.fail_open.stage("while asking"):
+            scope = headers.for_body(self._scope, ask.body, again=True, identity=True)
+            if not ask.model or headers.route_to_model(scope, ask.model, in_body=answer.names_model):
+                return scope
+            if answer.guard is not None:
+                answer.guard.record.unasked.append("path")
+        return None
+
+
+class LaterAnswer:
+    """The app's answer to an amended request: with its first byte, which `first_byte` waits for, it becomes the
+    client's. `cause`: why it does not."""
+
+    __slots__ = ("_accepted", "_answer", "_begun", "_exchange", "_first_byte", "cause")
+
+    def __init__(self, exchange: GuardedExchange, answer: GuardedAnswer, first_byte: anyio.CancelScope) -> None:
+        self.cause = "it did not answer"
+        self._exchange = exchange
+        self._answer = answer
+        self._first_byte = first_byte
+        self._accepted = self._begun = False
+
+    async def send(self, message: Message) -> None:
+        """The `send` of the app's call."""
+        answer = self._answer
+        guard, kind = answer.guard, message["type"]
+        if guard is None:
+            return
+        if kind == START:
+            refusal = answer.refusal(message)
+            self._accepted = not refusal
+            self.cause = refusal or "its answer broke off"
+        elif kind != BODY:
+            if answer.client.closed:
+                await answer.client.pass_on(message)
+        elif self._accepted:
+            if not self._begun and message.get("body"):
+                self._first_byte.deadline = math.inf
+                self._exchange.look_after(anew=True)
+                self._begun = self._accepted = guard.answered()
+            if self._begun:
+                await answer.take(guard, message)
+                self._exchange.look_after()

@@ -1,0 +1,72 @@
+"""Where callfuse's own errors end: no step of an exchange raises into the host or the app.
+
+    stage = fail_open.stage("while keeping")
+    with stage:
+        await keep(record)
+    if stage.failed:
+        ...
+
+Every step that could fail runs inside a stage: preparing a request, adding texts, watching or guarding an answer,
+asking again, repairing, the callback, reporting and keeping. What the app raises, and what the server's `receive` and
+`send` raise, is not callfuse's: no stage surrounds these calls.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+
+from callfuse.boundary import Boundary
+from callfuse.observe import log
+from callfuse.observe.counts import Counts
+
+
+class Stage(Boundary):
+    """One step of an exchange. What it raises is reported and goes no further; `failed` then stays true.
+
+    May be entered any number of times, and costs next to nothing while all goes well.
+    """
+
+    __slots__ = ("_report", "failed")
+
+    def __init__(self, report: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self.failed = False
+        self._report = report
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None:  # first, for this is on the way of every chunk
+            return False
+        if not super().__exit__(kind, error, traceback) or self.error is None:
+            return False
+        self.failed = True
+        raised, self.error = self.error, None  # kept, its context's frames would keep bodies alive
+        with Boundary():  # a log handler may raise, and so may the error's own `__str__`
+            self._report(raised)
+        return True
+
+
+class FailOpen:
+    """Counts why calls went unjudged, as `fail_open` by cause, and logs each cause once, at ERROR."""
+
+    __slots__ = ("_counts", "_session")
+
+    def __init__(self, counts: Counts, session: str = "-") -> None:
+        self._counts = counts
+        self._session = session
+
+    def stage(self, what: str) -> Stage:
+        """A step whose errors are reported as `KeyError while keeping: ...`; `what` is the part behind the type."""
+        return Stage(partial(self._raised, what))
+
+    def report(self, cause: str) -> None:
+        """Count a cause, by what stands before its first colon, and log it the first time."""
+        if self._counts.add("fail_open", cause.partition(":")[0]) == 1:
+            log.fail_open(cause, session=self._session)
+
+    def _raised(self, what: str, error: Exception) -> None:
+        text = ""
+        with Boundary():
+            text = str(error)
+        self.report(f"{type(error).__name__} {what}: {text}")

@@ -1,0 +1,75 @@
+"""While bytes wait: signs of life for the client, and an end for a hold that lasts too long."""
+
+import math
+from collections.abc import Callable
+
+import anyio
+
+from callfuse.asgi.fail_open import Stage
+from callfuse.asgi.safe_guard import SafeGuard
+from callfuse.asgi.stream import ClientStream
+from callfuse.observe import log
+from callfuse.policy.settings import LoopSettings
+
+_SHORTEST_S = 0.001
+"""The shortest sleep: a clock may be coarser than what is left to wait."""
+
+
+class HoldTimer:
+    """Looks after the holds of one client's answer. `held_since`: when, in the event loop's seconds, one began."""
+
+    __slots__ = ("_client", "_guard", "_heartbeat", "_running", "_scope", "_settings", "held_since")
+
+    def __init__(self, guard: SafeGuard, client: ClientStream, settings: LoopSettings, heartbeat: bytes) -> None:
+        self.held_since: float | None = None
+        self._guard = guard
+        self._client = client
+        self._settings = settings
+        self._heartbeat = heartbeat
+        self._running = False
+        self._scope: anyio.CancelScope | None = None
+
+    def look(self) -> bool:
+        """Note the beginning and the end of a hold; whether `run` is now to be started."""
+        if not self._guard.held_bytes:
+            self.held_since = None
+        elif self.held_since is None:
+            self.held_since = anyio.current_time()
+        if self._running or not self._guard.holding:
+            return False
+        self._running = self._client.shared = True
+        self._client.last_sent = anyio.current_time()
+        return True
+
+    def stop(self) -> None:
+        """End `run`."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self, cancel_call: Callable[[], None]) -> None:
+        """Keep the connection open during a hold, and end a hold that lasts too long. `cancel_call` ends the app's
+        call, where it is another answer that lasts too long."""
+        with Stage(log.no_heartbeat):  # the client is gone; the app will learn it from its own `send`
+            with anyio.CancelScope() as self._scope:
+                while self._guard.holding and not self._client.closed:
+                    await self._step(cancel_call)
+        self._running, self._scope = False, None
+
+    async def _step(self, cancel_call: Callable[[], None]) -> None:
+        """Do what is due, and sleep until something else is."""
+        now = anyio.current_time()
+        deadline = math.inf
+        if self.held_since is not None and not self._guard.due:
+            deadline = self.held_since + self._settings.max_hold_s
+        if now >= deadline:
+            self.held_since = None
+            if self._guard.pending:
+                cancel_call()
+            else:
+                await self._client.write(self._guard.fail("max_hold_s"))
+            return
+        if now >= self._client.last_sent + self._settings.heartbeat_s:
+            self._client.last_sent = now
+            await self._client.write(self._heartbeat)
+        wake = min(deadline, self._client.last_sent + self._settings.heartbeat_s)
+        await anyio.sleep(max(_SHORTEST_S, wake - now))

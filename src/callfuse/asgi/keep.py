@@ -1,0 +1,96 @@
+"""What an exchange leaves behind: log lines, counts, and the lane's new state in the ledger."""
+
+from dataclasses import replace
+
+from callfuse.asgi.evidence import Evidence
+from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.prepare import Host, Prepared
+from callfuse.conversations.identity import Lane, lane_at
+from callfuse.conversations.ledger import LaneState
+from callfuse.dialects.base import Continuation, Continuing
+from callfuse.guard.record import Record
+from callfuse.model import ToolCall
+from callfuse.observe import log
+from callfuse.policy.ladder import Verdict
+
+
+class Keeper:
+    """Logs, counts and keeps what one exchange has brought. Never raises.
+
+    `notes`: texts that later requests carry beside those of the record.
+    """
+
+    __slots__ = ("_evidence", "_host", "_prepared", "fail_open", "notes")
+
+    def __init__(self, host: Host, prepared: Prepared, evidence: Evidence) -> None:
+        self.fail_open = FailOpen(host.counts, prepared.where.session)
+        self.notes: list[tuple[ToolCall, str]] = []
+        self._host = host
+        self._prepared = prepared
+        self._evidence = evidence
+
+    @property
+    def session(self) -> str:
+        """What logs call the session."""
+        return self._prepared.where.session
+
+    def unguarded(self, cause: str) -> None:
+        """Count an answer that passes without being guarded."""
+        self._host.unguarded(cause)
+
+    async def settle(self, record: Record) -> None:
+        """Report and keep what an exchange has brought whose answer is delivered."""
+        if self._evidence.hindsight is not None:
+            with self.fail_open.stage("while reporting"):
+                self._report_verdict(self._evidence.hindsight)
+        self.report(record)
+        with self.fail_open.stage("while keeping"):
+            await self._keep(record)
+
+    def report(self, record: Record) -> None:
+        """Log and count what has been found and done, once."""
+        stage = self.fail_open.stage("while reporting")
+        for verdict in record.verdicts:
+            with stage:
+                self._report_verdict(verdict)
+        for cause in record.fail_open:
+            with stage:
+                self.fail_open.report(cause)
+        with stage:
+            for part in record.unasked:
+                self._host.counts.add("not_asked", part)
+        with stage:
+            record.told()
+
+    def _report_verdict(self, verdict: Verdict) -> None:
+        self._host.counts.add("findings", log.action(verdict))
+        log.finding(verdict, **self._prepared.where._asdict())
+
+    async def _keep(self, record: Record) -> None:
+        """Keep the rounds and notes in the ledger."""
+        prepared, evidence = self._prepared, self._evidence
+        rounds = [calls for calls in record.rounds if calls]
+        goes_on = prepared.keeps_place and bool(record.answers)
+        notes = [*record.notes, *self.notes] if prepared.request.choices == 1 else []
+        now = self._host.clock()
+        if not (rounds or notes or evidence.hindsight or goes_on or evidence.kept.is_new):
+            return
+        state = evidence.after(rounds, notes, now)
+        lanes = {prepared.lane: state}
+        if (chain := prepared.request.get().continuing) is not None:
+            lanes = self._places(chain, state, record)
+        await self._host.ledger.write(lanes, now)
+
+    def _places(self, chain: Continuing, state: LaneState, record: Record) -> dict[Lane, LaneState]:
+        """The state where the next request will look for it: in its lane, or where an answer's id leads."""
+        lane, session = self._prepared.lane, self._prepared.where.session
+        known = chain.continuation(self._prepared.state.continuation, record.answers)
+        opening = chain.after(record.answers[0].id) if record.answers else ()
+        lanes: dict[Lane, LaneState] = {}
+        if opening:
+            there = replace(state, notes={}, continuation=known, session=session)
+            lanes[lane_at(lane, opening)] = there
+        if not (chain.chained and opening):
+            here = known if chain.chained else Continuation(known.items)
+            lanes[lane] = replace(state, continuation=here)
+        return lanes

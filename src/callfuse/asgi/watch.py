@@ -1,0 +1,128 @@
+"""The way of a healthy answer: every message goes on in the turn in which it came, and is only looked at.
+
+No call of it can be withheld. Its calls are put together on the side, for the ledger and for verdicts that leave the
+answer alone.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from callfuse.asgi.answer import BODY, START, Shape, is_success, shape_of
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.evidence import Evidence
+from callfuse.asgi.keep import Keeper
+from callfuse.asgi.types import Message, Send
+from callfuse.guard.observer import Observer
+from callfuse.observe.counts import Counts
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire import WHOLE
+
+
+class Watch:
+    """One answer on its way to the client, watched.
+
+    `send` is what the app is given. It hands back the server's own awaitable, so that a chunk costs no task switch of
+    ours; and a chunk of whole frames that speaks of no call is not even read (`_idle`).
+    """
+
+    __slots__ = (
+        "_body",
+        "_counts",
+        "_evidence",
+        "_frame_end",
+        "_idle",
+        "_keeper",
+        "_mark",
+        "_observer",
+        "_send",
+        "_settings",
+        "_shape",
+        "_stage",
+    )
+
+    def __init__(
+        self, evidence: Evidence, settings: LoopSettings, keeper: Keeper, counts: Counts, body: RequestBody, send: Send
+    ) -> None:
+        self._evidence = evidence
+        self._settings = settings
+        self._keeper = keeper
+        self._counts = counts
+        self._body = body
+        self._send = send
+        self._mark: Final = evidence.request.dialect.call_mark
+        self._stage = keeper.fail_open.stage("while watching")
+        self._shape: Shape | None = None
+        self._observer: Observer | None = None
+        self._idle = False
+        self._frame_end: bytes | tuple[bytes, ...] = b""
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Let a message go, and look at it."""
+        if self._idle:
+            chunk = message.get("body", b"")
+            if type(chunk) is bytes and self._mark not in chunk and (chunk.endswith(self._frame_end) or not chunk):
+                return self._send(message)
+        ended: Observer | None = None
+        with self._stage:
+            ended = self._look(message)
+        if ended is not None:
+            return self._send_last(ended, message)
+        if self._stage.failed:
+            self._stop()
+        return self._send(message)
+
+    def send_to_the_end(self, message: Message) -> Awaitable[None]:
+        """The same where something is to be kept even of an answer that never speaks of a call."""
+        if message["type"] == BODY and not message.get("more_body"):
+            self._idle = False
+        return self.send(message)
+
+    def _look(self, message: Message) -> Observer | None:
+        """Look at a message. With the last one of a watched answer, the observer that has seen it."""
+        observer = self._observer
+        if observer is None:
+            if message["type"] == START:
+                self._begin(message)
+            if message["type"] != BODY or self._shape is None:
+                return None
+            observer = self._observer = self._observer_of(self._shape)
+        if message.get("more_body"):
+            observer.feed(message.get("body", b""))
+            self._idle = observer.idle and self._evidence.hindsight is None
+            return None
+        if message["type"] != BODY:
+            return None
+        self._stop()
+        return observer
+
+    def _begin(self, message: Message) -> None:
+        """Find out how the answer comes that begins like this."""
+        if not is_success(message):
+            return
+        shape = shape_of(message, self._evidence.request.stream_format)
+        if shape.unreadable:
+            self._counts.add("not_watched", shape.unreadable)
+            return
+        self._shape = shape
+        if shape.stream:
+            self._idle, self._frame_end = self._evidence.hindsight is None, shape.stream.frame_end
+
+    def _observer_of(self, shape: Shape) -> Observer:
+        """The observer of an answer that comes so; a stream that never speaks of a call needs none."""
+        evidence = self._evidence
+        request, judge = evidence.request, None if evidence.is_healthy else evidence.judge
+        return Observer(request.dialect, request.choices, self._settings, judge, shape.stream or WHOLE)
+
+    def _stop(self) -> None:
+        """Look at nothing any more."""
+        self._shape, self._observer, self._idle = None, None, False
+
+    async def _send_last(self, observer: Observer, message: Message) -> None:
+        """The last message of an answer: what it has brought is kept before the client can come back."""
+        with self._stage:
+            if last := message.get("body", b""):
+                observer.feed(last)
+            record = observer.settle()
+            if not self._body.gone:
+                await self._keeper.settle(record)
+        await self._send(message)
