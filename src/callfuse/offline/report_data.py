@@ -96,7 +96,7 @@ def as_json(replay: Replay) -> bytes:
             "rules": sorted(replay.rules),
             "characters_a_token": CHARACTERS_A_TOKEN,
             "rows": [asdict(one) for one in rows(replay)],
-            "held": [{"source": source} | _held(figures) for source, figures in replay.figures.items()],
+            "held": [{"source": source} | _held_figures(figures) for source, figures in replay.figures.items()],
             "findings": [asdict(finding) for finding in replay.findings],
             "runs_without_calls": replay.empty,
             "faults": {"count": replay.fault_count, "first": [asdict(fault) for fault in replay.faults]},
@@ -104,7 +104,7 @@ def as_json(replay: Replay) -> bytes:
     )
 
 
-def _held(figures: Figures) -> dict[str, Any]:
+def _held_figures(figures: Figures) -> dict[str, Any]:
     """How many calls of a source were suspect, and how many would have been held."""
     return {
         "calls": figures.calls.total(),
