@@ -135,11 +135,11 @@ BEDROCK = BedrockKit()
 
 @cache
 def entries() -> dict[str, dict[str, Any]]:
-    """What is known of every recording."""
-    found: dict[str, dict[str, Any]] = {}
-    if FOLDER.is_dir():
-        found = json.loads((FOLDER / "expected.json").read_bytes())
-    return found
+    """What is known of every recording; of requests that only stand beside their answers nothing is."""
+    if not FOLDER.is_dir():
+        return {}
+    found: dict[str, dict[str, Any]] = json.loads((FOLDER / "expected.json").read_bytes())
+    return {key: known for key, known in found.items() if "kind" in known}
 
 
 def unread(key: str) -> Unread | None:
