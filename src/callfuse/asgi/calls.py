@@ -240,7 +240,7 @@ class LaterAnswer:
             if not self._begun and message.get("body"):
                 self._first_byte.deadline = math.inf
                 self._exchange.look_after(anew=True)
-                self._begun = self._accepted = guard.answered()
+                self._begun = self._accepted = guard.begin_next_answer()
             if self._begun:
                 await answer.take(guard, message)
                 self._exchange.look_after()

@@ -58,11 +58,11 @@ class ChatCommands:
     def find(self, request: Request, headers_: Headers) -> Found:
         """The commands of a request, and the edits without which a vendor would see them. What a sub-agent is asked
         has been written by a model."""
-        body, chain = request.body, request.continuing
+        body, chain = request.body, request.chain
         found = NOTHING
         if self._enabled and self._mark.stands_in(body) and not is_sub_agent(headers_):
             found = find(request, self._prefix)
-        if chain is not None and (edits := chain.from_aside()):
+        if chain is not None and (edits := chain.detach_from_synthetic_reply()):
             found = found._replace(edits=(*found.edits, *edits))
         return found
 
@@ -79,7 +79,7 @@ class ChatCommands:
         to give one. Agents send the message with each of their requests: it is run once, wherever it then stands."""
         if not found.commands:
             return before, None
-        position, digest = request.turn()
+        position, digest = request.last_user_message()
         turn = digest + digest_of((session.lane.fingerprint, str(position).encode()))
         has_run = turn in before.ran if found.fresh else any(one.startswith(digest) for one in before.ran)
         if has_run and not found.only:
@@ -94,12 +94,12 @@ class ChatCommands:
         if not (found.only or ran.failed):
             return after, None
         await self._keep_place(request, session)
-        return after, request.aside(ran.text)
+        return after, request.synthetic_reply(ran.text)
 
     async def _keep_place(self, request: Request, session: Session) -> None:
         """Have a chain that begins with callfuse's own answer find its session."""
-        chain = request.continuing
-        if chain is not None and chain.begins_chain and (opening := chain.after_aside()):
+        chain = request.chain
+        if chain is not None and chain.begins_chain and (opening := chain.after_synthetic_reply()):
             state = LaneState(session=session.name)
             await self._ledger.write({lane_at(session.lane, opening): state}, session.now)
 

@@ -30,7 +30,7 @@ class Exchange:
         self._host = host
         self._prepared = prepared
         self._reads_all = self._repairs = False
-        chain = prepared.request.get().continuing
+        chain = prepared.request.get().chain
         remembers = False
         if chain is not None:
             self._reads_all = chain.chained or chain.begins_chain
@@ -96,17 +96,17 @@ class Exchange:
         with self._keeper.fail_open.stage("while adding texts"):
             if notes := notes_for(self._evidence.conversation):
                 request.body = request.with_notes(notes)
-            if request.continuing is not None:
-                request.body = request.continuing.resumed(prepared.state.continuation)
+            if request.chain is not None:
+                request.body = request.chain.resume(prepared.state.continuation)
         return request.body if prepared.changed or request.body != prepared.request.body else None
 
     def _repair(self, body: bytes, error: bytes) -> bytes | None:
         """A refused body, repaired; None where it cannot be."""
         with self._keeper.fail_open.stage("while repairing"):
             kept = self._prepared.request
-            chain = kept.get().continuing
+            chain = kept.get().chain
             if not self._evidence.holds:
                 self._evidence.drop()
             if chain is not None:
-                return chain.mended(body, error) or chain.mended(kept.body, error)
+                return chain.repair(body, error) or chain.repair(kept.body, error)
         return None

@@ -116,7 +116,7 @@ class GuardedAnswer:
             return
         final = not message.get("more_body", False)
         out = guard.feed(message.get("body") or b"", final=final)
-        if guard.due:
+        if guard.needs_verdict:
             step = await guard.decide(self._review.review)
             out += step.out
             self.ask = step.ask
@@ -131,7 +131,7 @@ class GuardedAnswer:
             return
         with self.keeper.fail_open.stage("while reporting"):
             log.unanswered(cause)
-        step = self.guard.unanswered()
+        step = self.guard.escalate()
         self.ask = step.ask
         if step.ask is None:
             await self._finish(self.guard, step.out)

@@ -59,7 +59,7 @@ class HoldTimer:
         """Do what is due, and sleep until something else is."""
         now = anyio.current_time()
         deadline = math.inf
-        if self.held_since is not None and not self._guard.due:
+        if self.held_since is not None and not self._guard.needs_verdict:
             deadline = self.held_since + self._settings.max_hold_s
         if now >= deadline:
             self.held_since = None

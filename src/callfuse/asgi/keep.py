@@ -7,8 +7,8 @@ from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.conversations.identity import Lane, lane_at
 from callfuse.conversations.ledger import LaneState
-from callfuse.dialects.base import Continuation, Continuing
-from callfuse.guard.record import Record
+from callfuse.dialects.base import ChainedRequest, Continuation
+from callfuse.guard.record import ExchangeRecord
 from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.policy.ladder import Verdict
@@ -38,7 +38,7 @@ class Keeper:
         """Count an answer that passes without being guarded."""
         self._host.unguarded(cause)
 
-    async def settle(self, record: Record) -> None:
+    async def settle(self, record: ExchangeRecord) -> None:
         """Report and keep what an exchange has brought whose answer is delivered."""
         if self._evidence.hindsight is not None:
             with self.fail_open.stage("while reporting"):
@@ -47,7 +47,7 @@ class Keeper:
         with self.fail_open.stage("while keeping"):
             await self._keep(record)
 
-    def report(self, record: Record) -> None:
+    def report(self, record: ExchangeRecord) -> None:
         """Log and count what has been found and done, once."""
         stage = self.fail_open.stage("while reporting")
         for verdict in record.verdicts:
@@ -60,13 +60,13 @@ class Keeper:
             for part in record.unasked:
                 self._host.counts.add("not_asked", part)
         with stage:
-            record.told()
+            record.clear_reported()
 
     def _report_verdict(self, verdict: Verdict) -> None:
         self._host.counts.add("findings", log.action(verdict))
         log.finding(verdict, **self._prepared.where._asdict())
 
-    async def _keep(self, record: Record) -> None:
+    async def _keep(self, record: ExchangeRecord) -> None:
         """Keep the rounds and notes in the ledger."""
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
@@ -77,11 +77,11 @@ class Keeper:
             return
         state = evidence.after(rounds, notes, now)
         lanes = {prepared.lane: state}
-        if (chain := prepared.request.get().continuing) is not None:
+        if (chain := prepared.request.get().chain) is not None:
             lanes = self._places(chain, state, record)
         await self._host.ledger.write(lanes, now)
 
-    def _places(self, chain: Continuing, state: LaneState, record: Record) -> dict[Lane, LaneState]:
+    def _places(self, chain: ChainedRequest, state: LaneState, record: ExchangeRecord) -> dict[Lane, LaneState]:
         """The state where the next request will look for it: in its lane, or where an answer's id leads."""
         lane, session = self._prepared.lane, self._prepared.where.session
         known = chain.continuation(self._prepared.state.continuation, record.answers)

@@ -179,7 +179,7 @@ class _Preparation:
         chosen = kept.overrides if self._is_ordinary else merge_overrides(self._own, kept.overrides)
         if chosen or self._backend or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
-            keeps_place = bool(kept.overrides) and request.continuing is not None
+            keeps_place = bool(kept.overrides) and request.chain is not None
         changed = request.body != incoming.content
         if request.probe or not (settings.enabled or keeps_place):
             return Unjudged(host.app, request.body) if changed else None

@@ -13,7 +13,7 @@ from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
 from callfuse.guard.queue import Trace
-from callfuse.guard.record import Record
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Step
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
@@ -26,8 +26,8 @@ ReviewAll = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
 class SafeGuard:
     """The guard of one client's answer. No method raises.
 
-    `due`: a verdict is wanted. `holding`: a stream waits that the client has seen begin. `pending`: another answer is
-    awaited, and nothing of it has gone out. `held_bytes`: so many wait. (See `callfuse.guard.guard.Guard`.)
+    `needs_verdict`, `holding`, `pending` and `held_bytes` are those of `callfuse.guard.guard.Guard`, kept as plain
+    attributes because they are read after every chunk.
     """
 
     __slots__ = (
@@ -39,9 +39,9 @@ class SafeGuard:
         "_request",
         "_stage",
         "_waiting",
-        "due",
         "held_bytes",
         "holding",
+        "needs_verdict",
         "pending",
         "record",
     )
@@ -63,14 +63,14 @@ class SafeGuard:
         self._waiting = _Waiting()
         self._broken = False
         self._is_first = True
-        self.record: Record = self._guard.record
-        self.due = self.holding = self.pending = False
+        self.record: ExchangeRecord = self._guard.record
+        self.needs_verdict = self.holding = self.pending = False
         self.held_bytes = 0
 
     def _look(self) -> None:
         """Note how the guard stands after each thing that it is told."""
         guard = self._guard
-        self.due, self.holding, self.pending = guard.due, guard.holding, guard.pending
+        self.needs_verdict, self.holding, self.pending = guard.needs_verdict, guard.holding, guard.pending
         self.held_bytes = guard.held_bytes
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
@@ -100,28 +100,28 @@ class SafeGuard:
             verdicts = await review(verdicts)
         self._waiting.clear()
         with self._stage:
-            step = self._guard.act(verdicts)
+            step = self._guard.apply(verdicts)
             self._look()
             return step
         with self._stage:
             self._look()
             if self.pending:
-                return self.unanswered()
+                return self.escalate()
         return self._end()
 
-    def answered(self) -> bool:
+    def begin_next_answer(self) -> bool:
         """The model has begun to answer again: what is fed now is that answer. False where that cannot go on."""
         with self._stage:
-            self._guard.answered()
+            self._guard.begin_next_answer()
             self._look()
             self._broken = self._is_first = False
             return True
         return False
 
-    def unanswered(self) -> Step:
+    def escalate(self) -> Step:
         """The model's other answer has failed: the next rung; the end of the answer where there is none."""
         with self._stage:
-            step = self._guard.unanswered()
+            step = self._guard.escalate()
             self._look()
             return step
         return self._end()
@@ -174,7 +174,7 @@ class SafeGuard:
 
     def _give_up(self) -> None:
         self._broken = True
-        self.due = self.holding = self.pending = False
+        self.needs_verdict = self.holding = self.pending = False
         self.held_bytes = 0
 
     def _last_words(self) -> bytes:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from callfuse.commands.run import REFUSED
 from callfuse.commands.syntax import Command, read
 from callfuse.dialects.base import Request
-from callfuse.dialects.typed import Typed, TypedText
+from callfuse.dialects.typed import TypedMessage, TypedText
 from callfuse.harness import split_typed
 from callfuse.wire.jsontext import Edit, dumps
 
@@ -91,7 +91,7 @@ def find(request: Request, prefix: str) -> Found:
     fresh = only = False
     edits: list[Edit] = []
     for at in range(request.length):
-        typed = request.typed(at)
+        typed = request.typed_message(at)
         if typed is None:
             continue
         texts = [_read(text, prefix) for text in typed.texts]
@@ -125,12 +125,12 @@ def _read(text: TypedText, prefix: str) -> _Read:
 def _next_speaker(request: Request, at: int) -> int | None:
     """Where the model, or a person, speaks next; a harness's own messages may stand before that."""
     for later in range(at + 1, request.length):
-        if request.own_text(later) is not None or request.typed(later) is not None:
+        if request.own_text(later) is not None or request.typed_message(later) is not None:
             return later
     return None
 
 
-def _edits(typed: Typed, texts: list[_Read], told: str | None, later: int, *, alone: bool) -> Iterator[Edit]:
+def _edits(typed: TypedMessage, texts: list[_Read], told: str | None, later: int, *, alone: bool) -> Iterator[Edit]:
     """The edits that take the commands out of a message, and the answer to them out of the conversation. `told` is what
     callfuse says in the message at `later`, None where the model does not speak there."""
     answered = bool(told) and (alone or str(told).startswith(REFUSED))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from callfuse.conversations.identity import Lane
-from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
@@ -94,7 +94,7 @@ class LaneState:
     """The texts that results carry, by their calls; an empty one says that a result carries no warning."""
     length: int = 0
     """Messages in the last request."""
-    continuation: Continuation = AS_ONE
+    continuation: Continuation = NO_DIFFERENCE
     """What the vendor's memory of this conversation lacks, or has beyond the client's."""
     session: str = ""
     """What logs call the session, where the lane goes by the id of an answer."""

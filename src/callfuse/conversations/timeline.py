@@ -97,7 +97,7 @@ def read_conversation(
 ) -> Conversation:
     """The conversation of a request, as the ledger's `state` of its lane completes it. `named`: the client gave the
     session its id; `now` is in seconds."""
-    follower = request.continuing
+    follower = request.chain
     chained = follower is not None and follower.chained
     if follower is not None and state.rounds:
         calls = {call.id: call.call for round_ in state.rounds for call in round_.delivered}
@@ -106,7 +106,7 @@ def read_conversation(
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
     shown = timelines[0]
-    turn_at, turn = request.turn(shown[-1].position if shown and not chained else None)
+    turn_at, turn = request.last_user_message(shown[-1].position if shown and not chained else None)
     match = _match(shown, state, request.length, turn_at, turn, chained=chained, named=named)
     merged, kept, read_any = _merge(shown, match)
     newest = shown[0] if shown else None

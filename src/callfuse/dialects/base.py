@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from callfuse.dialects.recorded import Recorded
-from callfuse.dialects.typed import OwnAnswer, Typed
+from callfuse.dialects.typed import OwnAnswer, TypedMessage
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit
@@ -182,7 +182,7 @@ class Writer(Protocol):
         ...
 
 
-class AskError(ValueError):
+class CannotReplay(ValueError):
     """The model cannot be asked again: `part` names what cannot be rebuilt."""
 
     def __init__(self, part: str) -> None:
@@ -207,7 +207,7 @@ class Attempt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class AskOptions:
     """How the model is asked again.
 
     `text_only`: it must not call a tool. `model`: another model is asked than the client's, where this is not empty; no
@@ -252,7 +252,7 @@ class Request(Protocol):
     """No tools, or an answer of one token: such an exchange neither counts nor is judged."""
 
     @property
-    def continuing(self) -> "Continuing | None":
+    def chain(self) -> "ChainedRequest | None":
         """The request itself, if it is one to a vendor that remembers."""
         ...
 
@@ -265,7 +265,7 @@ class Request(Protocol):
         """What tells this conversation from others: the system prompt and the first user message."""
         ...
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the last real user message before `end` (None: of all) stands (-1: nowhere) and a digest of it."""
         ...
 
@@ -281,9 +281,9 @@ class Request(Protocol):
         """The body with texts added to results; every other byte stays."""
         ...
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """The body with these turns and the replies to their calls added. A forced tool choice is loosened, or shut
-        where only text is wanted. Raises AskError where the vendor could not take it."""
+        where only text is wanted. Raises CannotReplay where the vendor could not take it."""
         ...
 
     def writer(self, *, usage: str) -> Writer:
@@ -294,11 +294,11 @@ class Request(Protocol):
         """A whole answer that is callfuse's own text and nothing else."""
         ...
 
-    def aside(self, text: str) -> OwnAnswer:
+    def synthetic_reply(self, text: str) -> OwnAnswer:
         """The same for a request that no model sees, whole or as a stream, as the client asks."""
         ...
 
-    def typed(self, at: int) -> Typed | None:
+    def typed_message(self, at: int) -> TypedMessage | None:
         """What a person has typed in the message at this place of the history; None where no person speaks."""
         ...
 
@@ -330,26 +330,26 @@ class Continuation:
     unanswered: tuple[bytes, ...] = ()
 
 
-AS_ONE: Final = Continuation()
+NO_DIFFERENCE: Final = Continuation()
 """They have not."""
 
 
-class Remembered(NamedTuple):
+class StoredAnswer(NamedTuple):
     """An answer that the vendor may remember: its id, and what its withheld calls are answered with."""
 
     id: str
     replies: tuple[Reply, ...] = ()
 
 
-class Remembering(Protocol):
-    """A dialect whose vendor remembers its answers. Its requests are `Continuing`."""
+class StatefulVendor(Protocol):
+    """A dialect whose vendor remembers its answers. Its requests are `ChainedRequest`."""
 
     def answer_id(self, payload: Payload) -> str:
         """The id of the answer, by a frame's payload or a whole body; empty where that does not tell it."""
         ...
 
 
-class Continuing(Protocol):
+class ChainedRequest(Protocol):
     """A request to a vendor that remembers: it may carry only what is new, and name items by their ids."""
 
     @property
@@ -375,23 +375,23 @@ class Continuing(Protocol):
         """Know the calls (by id) whose results may come without them, and the user message that they were made for."""
         ...
 
-    def resumed(self, known: Continuation) -> bytes:
+    def resume(self, known: Continuation) -> bytes:
         """The body as the vendor can take it."""
         ...
 
-    def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
+    def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
         """In what the memories differ once these answers have come."""
         ...
 
-    def after_aside(self) -> tuple[bytes, ...]:
+    def after_synthetic_reply(self) -> tuple[bytes, ...]:
         """As `after`, of the answer that is callfuse's own."""
         ...
 
-    def from_aside(self) -> Sequence[Edit]:
+    def detach_from_synthetic_reply(self) -> Sequence[Edit]:
         """The edits that make a request which goes on from an answer of callfuse's own go on from nowhere."""
         ...
 
-    def mended(self, body: bytes, error: bytes) -> bytes | None:
+    def repair(self, body: bytes, error: bytes) -> bytes | None:
         """A body that the vendor has refused with this error, put right; None where it cannot be."""
         ...
 
@@ -445,12 +445,12 @@ class Dialect(Protocol):
         """The assembly of one streamed answer. `trace` keeps `entries`; without it openings and ends may go untold."""
         ...
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The model's turn as an element of the next request's history; raises AskError."""
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The model's turn as an element of the next request's history; raises CannotReplay."""
         ...
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """As `turn`, of a whole answer."""
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """As `model_turn`, of a whole answer."""
         ...
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
@@ -471,6 +471,6 @@ class Dialect(Protocol):
         ...
 
 
-def remembering(dialect: Dialect) -> Remembering | None:
+def stateful_vendor(dialect: Dialect) -> StatefulVendor | None:
     """The dialect, if its vendor remembers its answers."""
-    return cast(Remembering, dialect) if hasattr(dialect, "answer_id") else None
+    return cast(StatefulVendor, dialect) if hasattr(dialect, "answer_id") else None

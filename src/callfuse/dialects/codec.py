@@ -1,7 +1,7 @@
 """How the answers of one exchange are read and written, for a stream of frames and for a whole body alike.
 
 A whole answer is a stream of one frame: `codec_of` gives its guard and its observer a reader and a writer that work
-on the dialect's functions for whole bodies (`read_whole`, `thin_whole`, `splice_whole`, `turn_of_whole`,
+on the dialect's functions for whole bodies (`read_whole`, `thin_whole`, `splice_whole`, `model_turn_of_whole`,
 `own_answer`), so that neither has to know which of the two it handles.
 """
 
@@ -20,7 +20,7 @@ from callfuse.dialects.base import (
     What,
     WholeChoice,
     Writer,
-    remembering,
+    stateful_vendor,
 )
 from callfuse.model import ToolCall
 from callfuse.wire import WHOLE, Format, Payload
@@ -42,8 +42,8 @@ class Codec:
         self.form = form
         self.call_mark = dialect.call_mark
         self._dialect = dialect
-        self._remembering = remembering(dialect)
-        self.remembers = self._remembering is not None
+        self._stateful = stateful_vendor(dialect)
+        self.is_stateful = self._stateful is not None
 
     def reader(self, *, trace: bool = False) -> Reader:
         """The assembly of one answer; `trace` as in `Dialect.reader`."""
@@ -63,7 +63,7 @@ class Codec:
 
     def answer_id(self, payload: Payload) -> str:
         """The id under which the vendor remembers the answer; empty where the payload does not tell it."""
-        return self._remembering.answer_id(payload) if self._remembering is not None else ""
+        return self._stateful.answer_id(payload) if self._stateful is not None else ""
 
     def payloads(self, raw: Sequence[bytes]) -> list[Payload]:
         """The payloads in the bytes of an answer, in chunks; broken frames have none."""
@@ -75,10 +75,10 @@ class Codec:
                     payloads.append(payload)
         return payloads
 
-    def turn(self, raw: Sequence[bytes]) -> bytes:
+    def model_turn(self, raw: Sequence[bytes]) -> bytes:
         """The model's turn, from the bytes of its answer, as an element of the next request's history. Raises
-        AskError."""
-        return self._dialect.turn(self.payloads(raw))
+        CannotReplay."""
+        return self._dialect.model_turn(self.payloads(raw))
 
     def is_unfinished(self, raw: Sequence[bytes]) -> bool:
         """Whether a server-side tool still waits for its result where this much of the answer has come."""
@@ -113,10 +113,10 @@ class WholeCodec(Codec):
         """A body has a payload."""
         return False
 
-    def turn(self, raw: Sequence[bytes]) -> bytes:
-        """The model's turn, from the body. Raises AskError."""
+    def model_turn(self, raw: Sequence[bytes]) -> bytes:
+        """The model's turn, from the body. Raises CannotReplay."""
         body = b"".join(raw)
-        return self._dialect.turn_of_whole(body, self.form.payload(body) or {})
+        return self._dialect.model_turn_of_whole(body, self.form.payload(body) or {})
 
     def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer of the client's body."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from callfuse.dialects.base import AskError
+from callfuse.dialects.base import CannotReplay
 from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import Edit, apply, dumps, loads, span, spans
 
@@ -65,10 +65,10 @@ def _is_filled_string(raw: bytes) -> bool:
 
 def message_at(body: bytes, path: Path, *, without: Collection[str] = ()) -> bytes:
     """The model's message at `path` of a whole answer, without the keys that say nothing and those of `without`. Raises
-    AskError where there is none."""
+    CannotReplay where there is none."""
     raw = raw_at(body, path)
     if not raw:
-        raise AskError("message")
+        raise CannotReplay("message")
     message: Payload = loads(raw)
     empty = [key for key, value in message.items() if key in without or (value in (None, [], "") and key != "content")]
     return apply(raw, [Edit((key,), None) for key in empty])

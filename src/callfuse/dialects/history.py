@@ -93,7 +93,7 @@ def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[
         yield from (Edit((*path, "content", at), None) for at in gone)
 
 
-def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
+def append_text(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
     """The edit that adds a text to a result's content: to its last text, as a new part, or as an object's key. None
     for a content that has room for neither. `text_part` is the type of parts that are texts; None: they have none."""
     if isinstance(content, list):

@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
+from callfuse.dialects.base import AskOptions, Attempt, Block, Note, Reply, Writer
 from callfuse.dialects.declared import is_declared
-from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
@@ -36,7 +36,7 @@ class MessageList(ABC):
 
     __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
 
-    continuing: Final = None
+    chain: Final = None
 
     _speaking: ClassVar[frozenset[Any]]
     """The roles of messages that hold results or a person's words."""
@@ -104,7 +104,7 @@ class MessageList(ABC):
 
     @abstractmethod
     def _forbid_calls(self) -> Iterable[Edit]:
-        """The edits after which no tool may be called; raises AskError where the vendor has no way to say so."""
+        """The edits after which no tool may be called; raises CannotReplay where the vendor has no way to say so."""
 
     @abstractmethod
     def _loosen_choice(self) -> Iterable[Edit]:
@@ -138,7 +138,7 @@ class MessageList(ABC):
     def opening(self) -> list[bytes]:
         """The system prompt and the first user message, as texts."""
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the last real user message before `end` stands, and its digest."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
@@ -203,7 +203,7 @@ class MessageList(ABC):
                 found[path] = content, f"{found[path][1]}\n\n{note.text}" if path in found else note.text
         edits: list[Edit] = []
         for path, (content, text) in found.items():
-            edits += grown(path, content, text, text_part=self._text_type)
+            edits += append_text(path, content, text, text_part=self._text_type)
         return apply(self.body, edits)
 
     def _results_behind(self, position: int) -> list[ResultPlace]:
@@ -222,37 +222,37 @@ class MessageList(ABC):
                     break
         return places
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """The body with each turn and the replies to its calls at the end of the messages."""
-        reader = manner.model or self.model
-        edits = [*(self._forbid_calls() if manner.text_only else self._loosen_choice())]
+        reader = options.model or self.model
+        edits = [*(self._forbid_calls() if options.text_only else self._loosen_choice())]
         new: list[bytes] = []
         for turn, replies, model in attempts:
-            own = model == manner.model
+            own = model == options.model
             new.append(turn if own else apply(turn, self._without_reasoning(loads(turn), (), reader)))
             new += self._reply_messages(turn, replies)
         edits.append(Edit(("messages", END), b",".join(new)))
-        if manner.model:
+        if options.model:
             if self._payload.get("model"):  # some clouds name it in the path
-                edits.append(Edit(("model",), dumps(manner.model)))
+                edits.append(Edit(("model",), dumps(options.model)))
             edits += self._without_reasoning_setting()
             for at, message in enumerate(self._messages):
                 edits += self._without_reasoning(message, ("messages", at), reader)
         return apply(self.body, edits)
 
-    def aside(self, text: str) -> OwnAnswer:
+    def synthetic_reply(self, text: str) -> OwnAnswer:
         """An answer that no model has made, whole or as a stream."""
         if self.stream:
             return OwnAnswer(self._stream_type, self._own_stream(text))
         return OwnAnswer(JSON, self.own_answer(text))
 
-    def typed(self, at: int) -> Typed | None:
+    def typed_message(self, at: int) -> TypedMessage | None:
         """What a person has typed in a message."""
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "user" or not self._is_real_user(at, message):
             return None
         images = bool(message.get("images"))
-        return typed(("messages", at), message.get("content"), more=images, needs_answer=self._alternates)
+        return read_typed(("messages", at), message.get("content"), more=images, needs_answer=self._alternates)
 
     def own_text(self, at: int) -> str | None:
         """What callfuse says in an assistant message."""

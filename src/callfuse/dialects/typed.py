@@ -27,7 +27,7 @@ class TypedText(NamedTuple):
     part: Path | None = None
 
 
-class Typed(NamedTuple):
+class TypedMessage(NamedTuple):
     """What a person has typed in one message, and what else there is in it.
 
     `reminded`: texts of a harness. `more`: results, images and the like. `needs_answer`: the vendor wants the model's
@@ -48,14 +48,16 @@ class OwnAnswer(NamedTuple):
     body: bytes
 
 
-def typed(path: Path, content: Any, *, key: str = "content", more: bool = False, needs_answer: bool = False) -> Typed:
+def read_typed(
+    path: Path, content: Any, *, key: str = "content", more: bool = False, needs_answer: bool = False
+) -> TypedMessage:
     """What is typed in the message at `path`, whose content (a string, or a list of parts) stands under `key`."""
     texts = list(_texts((*path, key), content))
     spoken = tuple(text for text in texts if not is_automatic(text.text))
     if any(is_tool_report(text.text) for text in texts):
-        return Typed(path, (), more=True, needs_answer=needs_answer)
+        return TypedMessage(path, (), more=True, needs_answer=needs_answer)
     more |= isinstance(content, list) and len(content) > len(texts)
-    return Typed(path, spoken, len(spoken) < len(texts), more, needs_answer)
+    return TypedMessage(path, spoken, len(spoken) < len(texts), more, needs_answer)
 
 
 def own_text(content: Any, *, more: bool = False) -> str:

@@ -1,8 +1,9 @@
 """The guard of one client's answer, streamed or whole: chunks in, the bytes that may leave out, at an answer's end what
 is to be done.
 
-It is driven so: `feed` each chunk, `finish` (or `cut`) at the end; where `due`, `act` on the `verdicts`; where the step
-asks, send the request, then `answered` and feed its answer, or `unanswered`; at last `settle`.
+The driver feeds each chunk (`feed`) and reports the end (`finish` or `cut`). While `needs_verdict`, it applies the
+`verdicts` (`apply`). If the step asks, it sends the request, then calls `begin_next_answer` and feeds that answer, or
+calls `escalate` if it failed. At last it calls `settle`.
 
 Until the verdict any error and any limit releases what is held, unchanged and in order, the frame at fault too; under
 `fail_closed` a block takes the place of calls that could not be judged. From the verdict on the call is gone: a failure
@@ -16,7 +17,7 @@ from functools import partial
 from typing import TypeVar
 
 from callfuse.boundary import Boundary
-from callfuse.dialects.base import AskError, Block, Dialect, Frame, OpenCall, Request, What, Writer
+from callfuse.dialects.base import Block, CannotReplay, Dialect, Frame, OpenCall, Request, What, Writer
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.judge import Judge
@@ -66,9 +67,9 @@ class Guard:
         self._unjudged = False
 
     @property
-    def due(self) -> bool:
-        """Whether the answer is over and a verdict is wanted: `verdicts()`, then `act(verdicts)`."""
-        return bool(self._queue.due)
+    def needs_verdict(self) -> bool:
+        """Whether the answer is over and a verdict is wanted: `verdicts()`, then `apply(verdicts)`."""
+        return bool(self._queue.to_judge)
 
     @property
     def holding(self) -> bool:
@@ -82,7 +83,7 @@ class Guard:
 
     @property
     def pending(self) -> bool:
-        """Whether the model has been asked again and nothing of its answer has gone out: `unanswered()` is possible."""
+        """Whether the model has been asked again and nothing of its answer has gone out: `escalate()` is possible."""
         return bool(self._loop.asked)
 
     @property
@@ -136,34 +137,34 @@ class Guard:
 
     def verdicts(self) -> list[Verdict]:
         """What policy says about the calls that wait; nothing, which lets them go, where that cannot be known."""
-        found = self._attempt(partial(self._verdicts, self._queue.due))
+        found = self._attempt(partial(self._verdicts, self._queue.to_judge))
         self._unjudged = found is None
         return found or []
 
-    def act(self, verdicts: Sequence[Verdict]) -> Step:
+    def apply(self, verdicts: Sequence[Verdict]) -> Step:
         """Carry the verdicts out, as policy gave them or a callback changed them."""
-        choices = set(self._queue.due) or {0}
+        choices = set(self._queue.to_judge) or {0}
         step = self._attempt(partial(self._act, verdicts))
         if step is None:
-            self._loop.settled()
+            self._loop.stop_asking()
             return Step(self._close(*self._last_words(choices, verdicts)))
         return step
 
-    def answered(self) -> None:
+    def begin_next_answer(self) -> None:
         """The model has begun to answer the request of the last step: what is fed now is that answer. Where going on
         fails, it is judged as if it were the first."""
         self._attempt(self._go_on)
         self._silent = False
         self._begin()
 
-    def unanswered(self) -> Step:
+    def escalate(self) -> Step:
         """The request of the last step has failed, or its answer has before any of it went out: the next rung."""
         self._recorded = True
         ask = self._attempt(self._loop.next)
         if ask is not None:
             return Step(b"", ask)
         self._queue.clear()
-        return Step(self._close(*self._last_words({0}, self._loop.settled())))
+        return Step(self._close(*self._last_words({0}, self._loop.stop_asking())))
 
     def settle(self) -> None:
         """The answer has been delivered whole: keep its calls, with the verdicts of rungs that leave it alone, unless
@@ -197,7 +198,7 @@ class Guard:
         cause, limit = self._limit()
         if self._passes:
             self._queue.slip(self._framer.rest())
-        elif self.held_bytes > limit and not (self._silent or self._queue.is_open or self.due):
+        elif self.held_bytes > limit and not (self._silent or self._queue.is_open or self.needs_verdict):
             if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
                 self._silent = True
                 self._framer.rest()
@@ -248,8 +249,8 @@ class Guard:
 
     def _leave(self) -> bytes:
         """Bytes go out: once an answer has spoken, or ended, there is no other way than to go on with it."""
-        if self._queue.spoke or (self._calls.complete and not self.due):
-            self._loop.settled()
+        if self._queue.spoke or (self._calls.complete and not self.needs_verdict):
+            self._loop.stop_asking()
         return self._queue.drain()
 
     def _read(self, raw: bytes) -> None:
@@ -372,7 +373,7 @@ class Guard:
 
     def _act(self, verdicts: Sequence[Verdict]) -> Step:
         queue = self._queue
-        self._loop.settled()
+        self._loop.stop_asking()
         if self._unjudged and self._judge.settings.fail_closed:
             names = {call.choice: call.name for call in queue.held}
             return Step(self._close(partial(_unjudged, names)))
@@ -381,9 +382,9 @@ class Guard:
         }
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
-        lost = [choice for choice in sorted(queue.due) if not self._calls.has_others(choice, withheld)]
+        lost = [choice for choice in sorted(queue.to_judge) if not self._calls.has_others(choice, withheld)]
         if lost:
-            verdicts = self._loop.as_one(verdicts)
+            verdicts = self._loop.apply_hardest_rung(verdicts)
         if lost and not self._may_lose(verdicts):
             verdicts = [replace(verdict, rung=None) for verdict in verdicts]
             withheld = set()
@@ -409,17 +410,17 @@ class Guard:
             out = writer.before_asking(self._frames(behind_end=False), withheld)
             self._silent = True
         else:
-            out = writer.thin(self._frames(), withheld, {0: self._loop.block(self._loop.settled())})
+            out = writer.thin(self._frames(), withheld, {0: self._loop.block(self._loop.stop_asking())})
         self._queue.clear()
         return Step(out, ask)
 
     def _turn(self, writer: Writer) -> bytes:
-        """The model's turn; raises AskError where it cannot be put together, or no other answer can go on from it."""
+        """The model's turn; raises CannotReplay if it cannot be rebuilt or another answer cannot continue it."""
         if not writer.may_continue:
-            raise AskError("structured text")
+            raise CannotReplay("structured text")
         if not self._kept.is_all:
-            raise AskError("length")
-        return self._codec.turn(self._kept.chunks)
+            raise CannotReplay("length")
+        return self._codec.model_turn(self._kept.chunks)
 
     def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether an answer may lose all its calls: not to a block while a server-side tool waits for its result, and
@@ -432,7 +433,7 @@ class Guard:
     def _go_on(self) -> None:
         """Have the writer and the steer loop go on with the next answer."""
         self._writing().next_answer(foreign=self._loop.foreign)
-        self._loop.answered()
+        self._loop.begin_next_answer()
 
     def _keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Keep a round, and the answer as one that its vendor may remember."""

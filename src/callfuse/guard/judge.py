@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from callfuse.detect import Engine
-from callfuse.dialects.base import Manner
+from callfuse.dialects.base import AskOptions
 from callfuse.guard.record import past_round
 from callfuse.model import Finding, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
@@ -116,7 +116,7 @@ class Judge:
         rung = Rung.OBSERVE if self.settings.for_tool(call.full_name).settings.observes else Rung.WARN
         return Verdict(call, finding, self.allowed(rung), 0, first=finding.count == finding.threshold)
 
-    def withheld(self, verdicts: Sequence[Verdict]) -> None:
+    def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
         """Go on to the next answer of the exchange: these verdicts withheld all calls of the last one."""
         calls = [verdict.call for verdict in verdicts]
         self._refused.update([call.signature for call in calls])
@@ -148,14 +148,14 @@ class Judge:
             may_withhold=self._may_withhold,
         )
 
-    def manner(self, rung: Rung) -> Manner:
+    def ask_options(self, rung: Rung) -> AskOptions:
         """How the model is asked again on a rung that asks."""
-        manners = {
-            Rung.STEER: Manner(),
-            Rung.FORCE_TEXT: Manner(text_only=True),
-            Rung.ESCALATE: Manner(model=self.other_model),
+        options = {
+            Rung.STEER: AskOptions(),
+            Rung.FORCE_TEXT: AskOptions(text_only=True),
+            Rung.ESCALATE: AskOptions(model=self.other_model),
         }
-        return manners[rung]
+        return options[rung]
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""
@@ -163,9 +163,9 @@ class Judge:
         for place in range(verdict.place + 1, len(ladder) + 1):
             if ladder[place - 1].withholds:
                 return Verdict(verdict.call, verdict.finding, ladder[place - 1], place)
-        return self.blocked(verdict)
+        return self.to_block(verdict)
 
-    def blocked(self, verdict: Verdict) -> Verdict:
+    def to_block(self, verdict: Verdict) -> Verdict:
         """The verdict with the last word."""
         return replace(verdict, rung=Rung.BLOCK, place=len(self.ladder(verdict.call.full_name)))
 

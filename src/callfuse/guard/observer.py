@@ -6,11 +6,11 @@ It assembles the calls for the ledger, and gives the verdicts of rungs that leav
 
 from collections.abc import Iterable, Sequence
 
-from callfuse.dialects.base import Dialect, Remembered
+from callfuse.dialects.base import Dialect, StoredAnswer
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import Ending
 from callfuse.guard.judge import Judge
-from callfuse.guard.record import Record
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.template import ChunkTemplate, TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import apply_ignored_arguments
@@ -81,7 +81,7 @@ class Observer:
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self._codec
-        return codec.call_mark not in chunk and chunk.endswith(self.frame_end) and not codec.remembers
+        return codec.call_mark not in chunk and chunk.endswith(self.frame_end) and not codec.is_stateful
 
     def _read_growing(self, chunk: bytes, frames: Sequence[bytes]) -> None:
         """Read a chunk behind the beginning of a call; it may be a template of the next one."""
@@ -95,7 +95,7 @@ class Observer:
         """Read the frames that may matter."""
         codec = self._codec
         for frame in frames:
-            if not (self._calls or codec.call_mark in frame or codec.remembers):
+            if not (self._calls or codec.call_mark in frame or codec.is_stateful):
                 continue
             try:
                 payload = codec.form.payload(frame)
@@ -104,27 +104,27 @@ class Observer:
             if payload is None:
                 events = self._reader.end() if codec.is_end(frame) else ()
             else:
-                if codec.remembers:
+                if codec.is_stateful:
                     self._answer_id = self._answer_id or codec.answer_id(payload)
                 events = self._reader.read(payload)
             for event in events:
                 self._ending.note(event)
 
-    def settle(self) -> Record:
+    def settle(self) -> ExchangeRecord:
         """The answer has been delivered whole: what it has brought, judged."""
-        record = Record(self._choices)
+        record = ExchangeRecord(self._choices)
         if rest := self._framer.rest():
             self._read((rest,))
         if not self._ending.finished or self._ending.broke or self._left < 0:
             return record
         if self._answer_id:
-            record.answers.append(Remembered(self._answer_id))
+            record.answers.append(StoredAnswer(self._answer_id))
         whole = [call for call in self._calls if self._ending.is_evidence(call)]
         for choice in sorted({call.choice for call in whole}):
             self._keep(record, [call.complete() for call in whole if call.choice == choice])
         return record
 
-    def _keep(self, record: Record, calls: Sequence[ToolCall]) -> None:
+    def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
         """Keep a delivered round with the verdicts over it, none of which withholds."""
         calls = apply_ignored_arguments(calls, self._settings)
         record.keep(calls, self._judge.verdicts(calls) if self._judge and self._judge.any_finding else ())

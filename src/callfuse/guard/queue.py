@@ -36,7 +36,7 @@ class Run:
 class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and those that may leave.
 
-    `held`: the calls whose frames wait. `due`: the choices whose loop is to be judged. `size`: the bytes that wait.
+    `held`: the calls whose frames wait. `to_judge`: the choices that need a verdict. `size`: the bytes that wait.
     `spoke`: some of the answer has left, keep-alives aside. `is_open`: nothing is held any more.
 
     `ordered` is that of the format. `tell`, if there is one, is told of each frame that leaves; `trace` is given a line
@@ -47,7 +47,7 @@ class HoldQueue:
         self, *, ordered: bool, tell: Callable[[bytes], None] | None = None, trace: Trace | None = None
     ) -> None:
         self.held: set[OpenCall] = set()
-        self.due: set[int] = set()
+        self.to_judge: set[int] = set()
         self.size = 0
         self.spoke = False
         self.is_open = False
@@ -84,7 +84,7 @@ class HoldQueue:
         """Move the machine of a choice, and do what it says."""
         effect = self._move(choice, input_)
         if effect is Effect.JUDGE:
-            self.due.add(choice)
+            self.to_judge.add(choice)
         elif effect is Effect.RELEASE:
             self.held = {call for call in self.held if call.choice != choice}
             self._release()
@@ -139,7 +139,7 @@ class HoldQueue:
 
     def _release(self) -> None:
         """Send what need not wait any more: a frame waits if its choice does, or if one of its choice is before it."""
-        waiting = {choice for choice in self._holds if self.is_holding(choice)} | self.due
+        waiting = {choice for choice in self._holds if self.is_holding(choice)} | self.to_judge
         runs, self._runs = self._runs, []
         leaving: list[bytes] = []
         for run in runs:
@@ -163,7 +163,7 @@ class HoldQueue:
         """Forget what waits."""
         self._runs = []
         self.held.clear()
-        self.due.clear()
+        self.to_judge.clear()
         self._blocked.clear()
         self.size = 0
 

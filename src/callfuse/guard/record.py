@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from callfuse.dialects.base import Remembered
+from callfuse.dialects.base import StoredAnswer
 from callfuse.model import Delivery, PastCall, ToolCall
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
 
 
 @dataclass(slots=True)
-class Record:
+class ExchangeRecord:
     """Filled by a guard as its answer goes on.
 
     `rounds` are the calls of each answer of the exchange with what became of them; `notes` are the texts that surviving
@@ -27,7 +27,7 @@ class Record:
     verdicts: list[Verdict] = field(default_factory=list)
     fail_open: list[str] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
-    answers: list[Remembered] = field(default_factory=list)
+    answers: list[StoredAnswer] = field(default_factory=list)
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Keep a round: which of its calls were found, and which the client never saw."""
@@ -40,7 +40,7 @@ class Record:
         if self.choices == 1:
             self.notes += [(survivor, text) for text in said]
 
-    def told(self) -> None:
+    def clear_reported(self) -> None:
         """What there was to tell has been told."""
         self.verdicts.clear()
         self.fail_open.clear()

@@ -11,9 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from callfuse.dialects.base import AskError, Attempt, Block, Dialect, Manner, Remembered, Reply, Request, remembering
+from callfuse.dialects.base import (
+    AskOptions,
+    Attempt,
+    Block,
+    CannotReplay,
+    Dialect,
+    Reply,
+    Request,
+    StoredAnswer,
+    stateful_vendor,
+)
 from callfuse.guard.judge import Judge
-from callfuse.guard.record import Record
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Ask
 from callfuse.model import ToolCall
 from callfuse.policy.ladder import Verdict
@@ -30,38 +40,38 @@ class SteerLoop:
     """
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
-        self.record = Record(request.choices)
+        self.record = ExchangeRecord(request.choices)
         self.asked: list[Verdict] = []
-        self._remembering = remembering(dialect)
+        self._stateful = stateful_vendor(dialect)
         self._request = request
         self._judge = judge
         self._attempts: list[Attempt] = []
-        self._manner = Manner()
+        self._options = AskOptions()
         self._height = (0, 0)
         self._answered = 0
 
     @property
     def foreign(self) -> bool:
         """Whether the answer that was asked for last is another model's than the client asked."""
-        return bool(self._manner.model)
+        return bool(self._options.model)
 
-    def as_one(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    def apply_hardest_rung(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts over a round that loses all its calls: the hardest of their rungs holds for the whole of it."""
         rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=_HARDNESS.__getitem__)
-        as_one = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
-        if rung.asks and _height(as_one) <= self._height:
+        unified = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
+        if rung.asks and _height(unified) <= self._height:
             return [replace(verdict, rung=Rung.BLOCK) if verdict.withholds else verdict for verdict in verdicts]
-        return as_one
+        return unified
 
     def keep(
         self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict], payloads: Callable[[], Iterable[Payload]]
     ) -> None:
         """Keep a round with the verdicts over it, and the answer (by its payloads) as one that its vendor may
         remember."""
-        if self._remembering is not None:
-            answer_id = next(filter(None, map(self._remembering.answer_id, payloads())), "")
+        if self._stateful is not None:
+            answer_id = next(filter(None, map(self._stateful.answer_id, payloads())), "")
             replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
-            self.record.answers.append(Remembered(answer_id, tuple(replies)))
+            self.record.answers.append(StoredAnswer(answer_id, tuple(replies)))
         if calls:
             self.record.keep(calls, verdicts)
 
@@ -78,12 +88,12 @@ class SteerLoop:
 
     def ask(self, verdicts: Sequence[Verdict], turn: Callable[[], bytes]) -> Ask | None:
         """Ask a model again after an answer, whose turn may not be one that can be sent back. None where nothing is
-        left but to block: `settled` has the verdicts then."""
+        left but to block: `stop_asking` has the verdicts then."""
         self.asked = list(verdicts)
         try:
-            self._attempts.append(Attempt(turn(), (), self._manner.model))
-        except AskError as error:
-            self._unasked(error, [self._judge.blocked(verdict) for verdict in verdicts])
+            self._attempts.append(Attempt(turn(), (), self._options.model))
+        except CannotReplay as error:
+            self._unasked(error, [self._judge.to_block(verdict) for verdict in verdicts])
         return self._asking()
 
     def next(self) -> Ask | None:
@@ -91,13 +101,13 @@ class SteerLoop:
         self._replace(self._next_rungs())
         return self._asking()
 
-    def answered(self) -> None:
+    def begin_next_answer(self) -> None:
         """What is judged from now on is the answer that was asked for; another one may have begun and failed before."""
         if self._answered < len(self._attempts):
             self._answered = len(self._attempts)
-            self._judge.withheld(self.asked)
+            self._judge.begin_next_round(self.asked)
 
-    def settled(self) -> list[Verdict]:
+    def stop_asking(self) -> list[Verdict]:
         """Nothing is being asked for any more: the verdicts for which it was."""
         verdicts, self.asked = self.asked, []
         return verdicts
@@ -105,23 +115,23 @@ class SteerLoop:
     def _asking(self) -> Ask | None:
         """The request for the verdicts as they stand, or else for the first rung after theirs that can be taken."""
         while (rung := self.asked[0].rung) is not None and rung.asks:
-            manner = self._judge.manner(rung)
-            told = [Reply(one.call, self._judge.guidance(one, text_only=manner.text_only)) for one in self.asked]
+            options = self._judge.ask_options(rung)
+            told = [Reply(one.call, self._judge.guidance(one, text_only=options.text_only)) for one in self.asked]
             self._attempts[-1] = self._attempts[-1]._replace(replies=told)
             try:
-                body = self._request.ask_again(self._attempts, manner)
-            except AskError as error:
+                body = self._request.ask_again(self._attempts, options)
+            except CannotReplay as error:
                 self._unasked(error, self._next_rungs())
                 continue
-            self._manner = manner
+            self._options = options
             self._height = _height(self.asked)
-            return Ask(body, manner.model)
+            return Ask(body, options.model)
         return None
 
     def _next_rungs(self) -> list[Verdict]:
-        return self.as_one([self._judge.next_rung(verdict) for verdict in self.asked])
+        return self.apply_hardest_rung([self._judge.next_rung(verdict) for verdict in self.asked])
 
-    def _unasked(self, error: AskError, instead: list[Verdict]) -> None:
+    def _unasked(self, error: CannotReplay, instead: list[Verdict]) -> None:
         """A model cannot be asked in this way."""
         self.record.unasked.append(error.part)
         self._replace(instead)

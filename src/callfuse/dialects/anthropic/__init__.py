@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.anthropic.answer import MessagesReader, is_unfinished, read_whole, turn, turn_of_whole
+from callfuse.dialects.anthropic.answer import (
+    MessagesReader,
+    is_unfinished,
+    model_turn,
+    model_turn_of_whole,
+    read_whole,
+)
 from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
@@ -45,13 +51,13 @@ class Anthropic(EventDialect):
         """The assembly of one streamed answer."""
         return MessagesReader()
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
         """Whether a server tool has been called whose result is not there, or the turn is paused."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
@@ -303,8 +303,8 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
     return apply(second, edits)
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message that the events come to; raises AskError for a delta that cannot be applied."""
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message that the events come to; raises CannotReplay for a delta that cannot be applied."""
     blocks: dict[int, dict[str, Any]] = {}
     inputs: dict[int, list[str]] = {}
     for payload in payloads:
@@ -322,10 +322,10 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return _message([_encode(block) for block in blocks.values() if block.get("text") != ""])
 
 
-def turn_of_whole(body: bytes) -> bytes:
-    """The content of a whole answer as an assistant message; raises AskError where there is none."""
+def model_turn_of_whole(body: bytes) -> bytes:
+    """The content of a whole answer as an assistant message; raises CannotReplay where there is none."""
     if not raw_at(body, ("content",)):
-        raise AskError("content")
+        raise CannotReplay("content")
     return _message(raw_elements(body, ("content",)))
 
 
@@ -340,11 +340,11 @@ def _grow(block: dict[str, Any], delta: Payload) -> None:
     elif kind == "citations_delta":
         block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
     else:
-        raise AskError(f"{kind}")
+        raise CannotReplay(f"{kind}")
 
 
 def _raw_object(text: str) -> Any:
-    """An input as its raw text, so that no digit is lost; raises AskError where it is no object."""
+    """An input as its raw text, so that no digit is lost; raises CannotReplay where it is no object."""
     if not text.strip():
         return {}
     try:
@@ -352,16 +352,16 @@ def _raw_object(text: str) -> Any:
     except NotJSON:
         is_object = False
     if not is_object:
-        raise AskError("input_json_delta")
+        raise CannotReplay("input_json_delta")
     return orjson.Fragment(text)
 
 
 def _encode(block: dict[str, Any]) -> bytes:
-    """A block as JSON; raises AskError for what cannot be written."""
+    """A block as JSON; raises CannotReplay for what cannot be written."""
     try:
         return orjson.dumps(block)
     except orjson.JSONEncodeError:
-        raise AskError(f"{block.get('type')}") from None
+        raise CannotReplay(f"{block.get('type')}") from None
 
 
 def _message(blocks: Sequence[bytes]) -> bytes:

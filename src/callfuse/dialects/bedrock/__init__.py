@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Reader, Request, WholeChoice
-from callfuse.dialects.bedrock.answer import read_whole, turn_of_whole
+from callfuse.dialects.base import CannotReplay, Reader, Request, WholeChoice
+from callfuse.dialects.bedrock.answer import model_turn_of_whole, read_whole
 from callfuse.dialects.bedrock.request import ConverseRequest, UnreadStreamError
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
@@ -43,13 +43,13 @@ class Bedrock(EventDialect):
         """There is none, as no stream is ever taken for readable."""
         raise UnreadStreamError("vnd.amazon.eventstream")
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """Of a stream nothing can be sent back."""
-        raise AskError("vnd.amazon.eventstream")
+        raise CannotReplay("vnd.amazon.eventstream")
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The message of a whole answer, byte for byte."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""

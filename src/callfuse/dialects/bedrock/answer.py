@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, WholeChoice
 from callfuse.dialects.edits import raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
@@ -71,11 +71,11 @@ def _content_of(payload: Any) -> Any:
     return message.get("content") if isinstance(message, dict) else None
 
 
-def turn_of_whole(body: bytes) -> bytes:
-    """The message of a whole answer, byte for byte; raises AskError where there is none."""
+def model_turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, byte for byte; raises CannotReplay where there is none."""
     if message := raw_at(body, CONTENT[:2]):
         return message
-    raise AskError("message")
+    raise CannotReplay("message")
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callfuse.dialects.base import AskError, Block, Reply, Writer
+from callfuse.dialects.base import Block, CannotReplay, Reply, Writer
 from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_message, reasons, splice_whole, thin_whole
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import without_parts
@@ -79,7 +79,7 @@ class ConverseRequest(ResultBlocks):
 
     def _forbid_calls(self) -> list[Edit]:
         """Converse has no tool choice that forbids tools, and refuses a history with calls where no tools are given."""
-        raise AskError("toolChoice")
+        raise CannotReplay("toolChoice")
 
     def _loosen_choice(self) -> list[Edit]:
         """A choice that names one tool becomes `auto`; `any` stays while another tool is open."""

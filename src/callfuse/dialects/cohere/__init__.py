@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
-from callfuse.dialects.cohere.answer import CohereReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.cohere.answer import CohereReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.cohere.request import CohereRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
@@ -32,13 +32,13 @@ class Cohere(EventDialect):
         """The assembly of one streamed answer."""
         return CohereReader()
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""

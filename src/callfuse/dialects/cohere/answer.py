@@ -8,7 +8,7 @@ counting, and its plan begins after a blank line where the first had one. There 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, message_at, prepend_to_string, raw_elements, raw_list, remove_elements
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.usage import Counts, Usage
@@ -351,7 +351,7 @@ def _shift_citation(citation: bytes, blocks: int) -> bytes:
     return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
+def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The assistant message that the events come to. Citations are no part of what the model reads."""
     reader = CohereReader()
     plan = ""
@@ -376,17 +376,17 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return dumps(message | {"tool_calls": calls})
 
 
-def turn_of_whole(body: bytes) -> bytes:
+def model_turn_of_whole(body: bytes) -> bytes:
     """The message of a whole answer, without the keys that say nothing and the citations."""
     empty = () if loads(body)["message"].get("content") else ("content",)
     return message_at(body, ("message",), without=("citations", *empty))
 
 
 def _content(message: Payload) -> Payload:
-    """The content in an event's part of a message; raises AskError where it is none that can be put together."""
+    """The content in an event's part of a message; raises CannotReplay where it is none that can be put together."""
     content = message.get("content")
     if not isinstance(content, dict):
-        raise AskError("content")
+        raise CannotReplay("content")
     return content
 
 
@@ -395,5 +395,5 @@ def _grow(block: Payload, delta: Payload) -> None:
     for key, value in delta.items():
         before: Any = block.get(key, "")
         if not isinstance(value, str) or not isinstance(before, str):
-            raise AskError(f"content.{key}")
+            raise CannotReplay(f"content.{key}")
         block[key] = before + value

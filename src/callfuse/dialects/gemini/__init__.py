@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.gemini.answer import GeminiReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.gemini.answer import GeminiReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
@@ -57,13 +57,13 @@ class Gemini:
         """The assembly of one streamed answer."""
         return GeminiReader(trace=trace)
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The content of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The content of a whole answer."""
-        return turn_of_whole(body, payload)
+        return model_turn_of_whole(body, payload)
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
         """Whether a tool that the vendor runs has been called whose result is not there."""

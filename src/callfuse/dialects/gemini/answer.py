@@ -12,7 +12,7 @@ becomes an empty text, as the vendor itself ends its streams.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
 from callfuse.dialects.gemini.channel import Channel, encode
 from callfuse.dialects.gemini.parts import (
@@ -157,11 +157,11 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     ]
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
+def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The model's turn as the content of a next request, from all chunks of one candidate.
 
     Parts stay as they came, signatures included. Texts that came in pieces are joined, but never with a part that has a
-    signature; so are calls that came in pieces. Raises AskError where a call cannot be put together.
+    signature; so are calls that came in pieces. Raises CannotReplay where a call cannot be put together.
     """
     parts: list[Payload] = []
     calls: list[tuple[Payload, list[Payload]]] = []
@@ -183,7 +183,7 @@ def turn(payloads: Sequence[Payload]) -> bytes:
             try:
                 complete["args"] = join_pieces(complete.get("args"), pieces)
             except UnknownPieceError as error:
-                raise AskError(str(error)) from None
+                raise CannotReplay(str(error)) from None
     return dumps({"role": "model", "parts": parts})
 
 
@@ -199,11 +199,11 @@ def _add(parts: list[Payload], part: Payload) -> None:
             parts.append(part)
 
 
-def turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The model's turn of a whole answer: its content, byte for byte; raises AskError where it has none."""
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """The model's turn of a whole answer: its content, byte for byte; raises CannotReplay where it has none."""
     content = raw_at(body, ("candidates", 0, "content"))
     if not content:
-        raise AskError("content")
+        raise CannotReplay("content")
     return content if "role" in payload["candidates"][0]["content"] else apply(content, [Edit(("role",), b'"model"')])
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Attempt, Block, Manner, Note
+from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Note
 from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.gemini.answer import GeminiWriter
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.history import digest_of, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
@@ -55,7 +55,7 @@ class GeminiRequest:
         "structured",
     )
 
-    continuing: Final = None
+    chain: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         self.body = body
@@ -88,7 +88,7 @@ class GeminiRequest:
                 yield from texts(parts)
                 return
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the last real user message before `end` stands, and its digest."""
         for at in range((self.length if end is None else end) - 1, -1, -1):
             if self._is_real_user(at):
@@ -206,15 +206,15 @@ class GeminiRequest:
             found[path] = f"{found[path]}\n\n{note.text}" if path in found else note.text
         return apply(self.body, [Edit(path, dumps(text)) for path, text in found.items()])
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """The body with each turn and a content of function responses at the end of the contents. What is cached is so
         for one model, with its tool choice."""
-        if (manner.model or manner.text_only) and get(self._payload, "cachedContent"):
-            raise AskError("cachedContent")
-        reader = manner.model or self.model
+        if (options.model or options.text_only) and get(self._payload, "cachedContent"):
+            raise CannotReplay("cachedContent")
+        reader = options.model or self.model
         new: list[bytes] = []
         for turn, replies, model in attempts:
-            own = model == manner.model
+            own = model == options.model
             new.append(turn if own else apply(turn, remove_thoughts(loads(turn)["parts"], (), reader)))
             parts = []
             for reply in replies:
@@ -222,8 +222,8 @@ class GeminiRequest:
                 parts.append({FUNCTION_RESPONSE: id_ | {"name": reply.call.name, "response": {"error": reply.text}}})
             new.append(dumps({"role": "user", "parts": parts}))
         edits = [Edit(("contents", END), b",".join(new))]
-        edits += self._forbid_calls() if manner.text_only else self._loosen_choice()
-        for at in range(self.length if manner.model else 0):
+        edits += self._forbid_calls() if options.text_only else self._loosen_choice()
+        for at in range(self.length if options.model else 0):
             if self._is_model(at):
                 edits += remove_thoughts(self._parts(at), ("contents", at), reader)
         return apply(self.body, edits)
@@ -277,7 +277,7 @@ class GeminiRequest:
         head = {"modelVersion": self.model, "responseId": "callfuse"}
         return {"candidates": [candidate], "usageMetadata": usage} | head
 
-    def aside(self, text: str) -> OwnAnswer:
+    def synthetic_reply(self, text: str) -> OwnAnswer:
         """An answer that no model has made, whole or as the one chunk of a stream."""
         if not self.stream:
             return OwnAnswer(JSON, self.own_answer(text))
@@ -285,9 +285,9 @@ class GeminiRequest:
         content_type = EVENT_STREAM if self._wants_events else JSON
         return OwnAnswer(content_type, channel.chunk(self._own_payload(text)) + channel.end())
 
-    def typed(self, at: int) -> Typed | None:
+    def typed_message(self, at: int) -> TypedMessage | None:
         """What a person has typed in a content."""
-        return typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
+        return read_typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
 
     def own_text(self, at: int) -> str | None:
         """What callfuse says in a content of the model's."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 from callfuse.dialects.base import Request, WholeChoice
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
-from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.ollama.request import OllamaRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import Format, Payload
@@ -52,13 +52,13 @@ class Ollama(EventDialect):
         """The assembly of one streamed answer."""
         return OllamaReader(trace=trace)
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import (
     append_to_string,
     break_before,
@@ -318,7 +318,7 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
     return apply(second, edits)
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
+def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The assistant message that the lines come to."""
     message: Payload = {"role": "assistant", "content": ""}
     for payload in payloads:
@@ -328,7 +328,7 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return dumps(message)
 
 
-def turn_of_whole(body: bytes) -> bytes:
+def model_turn_of_whole(body: bytes) -> bytes:
     """The message of a whole answer, without the keys that say nothing."""
     return message_at(body, ("message",))
 
@@ -340,4 +340,4 @@ def _add(message: Payload, key: str, value: Any) -> None:
     elif key in _LISTS and isinstance(value, list):
         message.setdefault(key, []).extend(value)
     else:
-        raise AskError(f"message.{key}")
+        raise CannotReplay(f"message.{key}")

@@ -6,13 +6,13 @@ appended, empty ones overwrite nothing; arguments may be null; a whole call may 
 reason; finish reasons may be repeated, followed by more deltas, or missing where `[DONE]` ends the answer.
 
 The turn holds everything that vendors want back as it came: reasoning in its three spellings, details with signatures,
-what a vendor added to a call. A part that cannot be put together again raises AskError.
+what a vendor added to a call. A part that cannot be put together again raises CannotReplay.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import message_at
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -204,7 +204,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     ]
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
+def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The assistant message that the chunks of one choice come to."""
     reader = ChatReader()
     message: Payload = {"role": "assistant", "content": None}
@@ -228,7 +228,7 @@ def _part_of(call: OpenCall) -> Payload:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def turn_of_whole(body: bytes) -> bytes:
+def model_turn_of_whole(body: bytes) -> bytes:
     """The message of a whole answer, without the keys that say nothing."""
     return message_at(body, ("choices", 0, "message"))
 
@@ -253,13 +253,13 @@ def _add(message: Payload, key: str, value: Any) -> None:
         for detail in value:
             _add_detail(details, detail)
     else:
-        raise AskError(f"delta.{key}")
+        raise CannotReplay(f"delta.{key}")
 
 
 def _add_detail(details: list[Payload], new: Any) -> None:
     """Grow the reasoning detail of the same index and type, or begin one."""
     if not isinstance(new, dict):
-        raise AskError("delta.reasoning_details")
+        raise CannotReplay("delta.reasoning_details")
     same = ("index", "type", "id") if "index" not in new else ("index", "type")
     last = details[-1] if details else None
     if last is None or any(last.get(key) != new.get(key) for key in same):

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
-from callfuse.dialects.openai_responses.answer import ResponsesReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.openai_responses.answer import ResponsesReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
@@ -38,13 +38,13 @@ class OpenAIResponses(EventDialect):
         """The assembly of one streamed answer."""
         return ResponsesReader()
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The response of a streamed answer: its id and its items."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The same of a whole answer."""
-        return turn_of_whole(body, payload)
+        return model_turn_of_whole(body, payload)
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
         """Whether a program of the vendor's still waits, or the client is asked to approve a call of the vendor's."""

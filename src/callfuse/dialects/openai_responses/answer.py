@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -148,9 +148,9 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(call_of(item) for item in output if is_client_call(item)), cut=cut)]
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
+def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The model's turn: the response's id and items, by the terminal event, or where that has no items by those that
-    were streamed. Items stay as they came; AskError for one that cannot be sent as input, or not be answered."""
+    were streamed. Items stay as they came; CannotReplay for one that cannot be sent as input, or not be answered."""
     response: Payload = {}
     items: dict[Any, Payload] = {}
     for payload in payloads:
@@ -164,11 +164,11 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return dumps({"id": response.get("id"), "output": output})
 
 
-def turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """As `turn`, of a whole answer, whose items keep their bytes."""
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """As `model_turn`, of a whole answer, whose items keep their bytes."""
     output = raw_at(body, ("output",))
     if not output:
-        raise AskError("output")
+        raise CannotReplay("output")
     _check(payload["output"])
     return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), output)
 
@@ -177,7 +177,7 @@ def _check(output: Sequence[Payload]) -> None:
     for item in output:
         kind = str(item.get("type"))
         if kind not in _INPUTS or (is_client_call(item) and CALLS[kind].answer is None):
-            raise AskError(kind)
+            raise CannotReplay(kind)
 
 
 class OwnMessage(NamedTuple):

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Attempt, Block, Continuation, Manner, Note, Remembered
+from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Note, StoredAnswer
 from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
-from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -29,7 +29,7 @@ from callfuse.dialects.openai_responses.items import (
     user_item,
 )
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import MARKER, Round, ToolCall
 from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
@@ -100,7 +100,7 @@ class ResponsesRequest:
         self.trail = Trail(stored=self.stored)
 
     @property
-    def continuing(self) -> "ResponsesRequest":
+    def chain(self) -> "ResponsesRequest":
         """OpenAI remembers."""
         return self
 
@@ -123,7 +123,7 @@ class ResponsesRequest:
             if role == "user":
                 return
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the last real user message before `end` stands, and its digest; in a chain of all that went before."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             if _is_real_user(item := self._items[position]):
@@ -211,40 +211,40 @@ class ResponsesRequest:
         if item["type"] in _NO_ROOM:
             return []
         if item["type"] != "shell_call_output":
-            return grown(path, output, text, text_part="input_text")
+            return append_text(path, output, text, text_part="input_text")
         if not isinstance(output, list) or not output or not isinstance(output[-1], dict):
             return []
         at = len(output) - 1
-        return grown((*path, at, "stderr"), output[at].get("stderr"), text)
+        return append_text((*path, at, "stderr"), output[at].get("stderr"), text)
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """The body with each turn's items and a result for each of its calls; in a chain with the last results only, to
         go on from the answer that the vendor has just stored."""
-        edits = [Edit(("tool_choice",), b'"none"')] if manner.text_only else self._loosen_choice()
-        if manner.model and self.model:
-            edits.append(Edit(("model",), dumps(manner.model)))
+        edits = [Edit(("tool_choice",), b'"none"')] if options.text_only else self._loosen_choice()
+        if options.model and self.model:
+            edits.append(Edit(("model",), dumps(options.model)))
         if self.chained:
             edits.append(Edit(("input",), raw_list(_results(attempts[-1]))))
             if "previous_response_id" in self._payload:
                 edits.append(Edit(("previous_response_id",), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
             return apply(self.body, edits)
-        new = b",".join(raw for one in attempts for raw in (*self._said(one, manner), *_results(one)))
+        new = b",".join(raw for one in attempts for raw in (*self._said(one, options), *_results(one)))
         if not isinstance(self._payload.get("input"), list):
             return apply(self.body, [*edits, Edit(("input",), partial(_put_last, new))])
         edits.append(Edit(("input", END), new))
-        return apply(self.body, [*edits, *(without_reasoning(self._items) if manner.model else ())])
+        return apply(self.body, [*edits, *(without_reasoning(self._items) if options.model else ())])
 
-    def _said(self, attempt: Attempt, manner: Manner) -> Iterator[bytes]:
-        """The items of a turn as the model that is asked can take them; raises AskError for reasoning that nobody could
-        give back."""
-        is_foreign = attempt.model != manner.model
+    def _said(self, attempt: Attempt, options: AskOptions) -> Iterator[bytes]:
+        """The items of a turn in a form that the asked model accepts. Raises CannotReplay for reasoning that cannot be
+        sent back."""
+        is_foreign = attempt.model != options.model
         for raw in raw_elements(attempt.turn, ("output",)):
             item = loads(raw)
             if not is_reasoning(item):
                 yield apply(raw, [Edit(("id",), None)]) if is_foreign else raw
             elif not is_foreign:
                 if not (self.stored or item.get("encrypted_content") or item.get("content")):
-                    raise AskError("reasoning")
+                    raise CannotReplay("reasoning")
                 yield raw
 
     def writer(self, *, usage: str) -> ResponsesWriter:
@@ -275,10 +275,10 @@ class ResponsesRequest:
             "usage": None,
         }
 
-    def aside(self, text: str) -> OwnAnswer:
+    def synthetic_reply(self, text: str) -> OwnAnswer:
         """A response that no model has made, whole or as events. In a chain it has the id of the response before it,
         so that the next request goes on from there."""
-        response = self._response(self._aside_id())
+        response = self._response(self._synthetic_id())
         response["previous_response_id"] = self._payload.get("previous_response_id")
         if not self.stream:
             message = OwnMessage(own_id(response["id"], 0), text, refuses=self.structured).item()
@@ -291,21 +291,21 @@ class ResponsesRequest:
             begun += sse.event(dumps(event), kind)
         return OwnAnswer(EVENT_STREAM, begun + writer.close({0: Block(text)}))
 
-    def _aside_id(self) -> str:
+    def _synthetic_id(self) -> str:
         return self._payload.get("previous_response_id") or OWN_RESPONSE + digest_of((self.body,)).hex()
 
-    def after_aside(self) -> tuple[bytes, ...]:
+    def after_synthetic_reply(self) -> tuple[bytes, ...]:
         """What a next request opens with that goes on from such a response."""
-        return self.after(self._aside_id())
+        return self.after(self._synthetic_id())
 
-    def typed(self, at: int) -> Typed | None:
+    def typed_message(self, at: int) -> TypedMessage | None:
         """What a person has typed in an item; an input may be one text."""
         item = self._items[at]
         if not _is_real_user(item):
             return None
         if not isinstance(self._payload.get("input"), list):
-            return typed((), item["content"], key="input")
-        return typed(("input", at), item.get("content"))
+            return read_typed((), item["content"], key="input")
+        return read_typed(("input", at), item.get("content"))
 
     def own_text(self, at: int) -> str | None:
         """What callfuse says in an assistant's message, which may stand there by its id only."""
@@ -318,7 +318,7 @@ class ResponsesRequest:
         refusals = [part.get("refusal") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         return own_text(refusals if any(refusals) else parts)
 
-    def from_aside(self) -> list[Edit]:
+    def detach_from_synthetic_reply(self) -> list[Edit]:
         """The edit without which the vendor looks for a response of callfuse's own."""
         own = str(self._payload.get("previous_response_id")).startswith(OWN_RESPONSE)
         return [Edit(("previous_response_id",), None)] if own else []
@@ -343,11 +343,11 @@ class ResponsesRequest:
         if self.chained:
             self._known_turn = turn
 
-    def resumed(self, known: Continuation) -> bytes:
+    def resume(self, known: Continuation) -> bytes:
         """The body without what the vendor does not know, going on from where the vendor is."""
         return resume(self.body, self._payload, known)
 
-    def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
+    def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
         """What later requests need: the items to be changed, the last answer, and results for its open calls."""
         items = dict(known.items) | self.trail.items
         items = dict(list(items.items())[-MAX_ITEMS:])
@@ -358,7 +358,7 @@ class ResponsesRequest:
         unanswered = tuple(dumps(result) for result in results if result is not None)
         return Continuation(items, last.id if last.id != answers[0].id else "", unanswered)
 
-    def mended(self, body: bytes, error: bytes) -> bytes | None:
+    def repair(self, body: bytes, error: bytes) -> bytes | None:
         """A refused body, put right where the error names a call without result or an item without its company."""
         return repair(body, error)
 

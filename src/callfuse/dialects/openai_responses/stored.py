@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Continuation
+from callfuse.dialects.base import CannotReplay, Continuation
 from callfuse.dialects.openai_responses.items import CALLS, OWN_ID, is_reasoning, user_item
 from callfuse.model import MARKER
 from callfuse.wire import Payload
@@ -65,14 +65,14 @@ def _without_id(item: Payload) -> bytes:
 
 
 def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
-    """Edits that take the reasoning out of an input, for another model; AskError where an item is a reference."""
+    """Edits that take the reasoning out of an input, for another model; CannotReplay where an item is a reference."""
     parted = False
     for at, item in enumerate(items):
         if is_reasoning(item):
             parted = True
             yield Edit(("input", at), None)
         elif isinstance(item, dict) and item.get("type") == "item_reference":
-            raise AskError("item_reference")
+            raise CannotReplay("item_reference")
         elif parted and isinstance(item, dict) and "id" in item:
             yield Edit(("input", at, "id"), None)
 
