@@ -155,9 +155,9 @@ class GuardedExchange:
     async def _take_first(self, message: Message) -> None:
         """The `send` of the app's first call."""
         await self._answer.take_first(message)
-        self.look_after()
+        self.after_message()
 
-    def look_after(self, *, anew: bool = False) -> None:
+    def after_message(self, *, anew: bool = False) -> None:
         """A message has been dealt with: mind a hold, and let the app's call go where the model is to be asked again.
         `anew`: another answer has begun, and so has any hold."""
         answer = self._answer
@@ -166,7 +166,7 @@ class GuardedExchange:
         if answer.guard is not None:
             if self._timer is None:
                 self._timer = HoldTimer(answer.guard, answer.client, answer.settings, answer.dialect.heartbeat)
-            if self._tasks is not None and self._timer.look():
+            if self._tasks is not None and self._timer.update():
                 self._tasks.start_soon(self._timer.run, self._cancel_call)
         if answer.ask is not None and self._call is not None:
             self._call.leave()
@@ -239,8 +239,8 @@ class LaterAnswer:
         elif self._accepted:
             if not self._begun and message.get("body"):
                 self._first_byte.deadline = math.inf
-                self._exchange.look_after(anew=True)
+                self._exchange.after_message(anew=True)
                 self._begun = self._accepted = guard.begin_next_answer()
             if self._begun:
                 await answer.take(guard, message)
-                self._exchange.look_after()
+                self._exchange.after_message()

@@ -118,13 +118,13 @@ class Status:
         both = merge_overrides(self._own, session)
         settings = self._server.for_exchange(self._model, both)
         tiers = self._server.tiers(self._model, both)
-        told = []
+        rows = []
         for name, key in KEYS.items():
             tier = origin(key, tiers) or ("server" if key in self._server.model_fields_set else "default")
             if key in self._own.values and key not in session.values:
                 tier = "header"
-            told.append((name, _show(getattr(settings, key)), tier))
-        return told
+            rows.append((name, _show(getattr(settings, key)), tier))
+        return rows
 
 
 def merge_overrides(headers_: Overrides, session: Overrides) -> Overrides:

@@ -58,14 +58,14 @@ class FailOpen:
 
     def stage(self, what: str) -> Stage:
         """A step whose errors are reported as `KeyError while keeping: ...`; `what` is the part behind the type."""
-        return Stage(partial(self._raised, what))
+        return Stage(partial(self._report_error, what))
 
     def report(self, cause: str) -> None:
         """Count a cause, by what stands before its first colon, and log it the first time."""
         if self._counts.add("fail_open", cause.partition(":")[0]) == 1:
             log.fail_open(cause, session=self._session)
 
-    def _raised(self, what: str, error: Exception) -> None:
+    def _report_error(self, what: str, error: Exception) -> None:
         text = ""
         with Boundary():
             text = str(error)

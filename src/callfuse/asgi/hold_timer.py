@@ -29,7 +29,7 @@ class HoldTimer:
         self._running = False
         self._scope: anyio.CancelScope | None = None
 
-    def look(self) -> bool:
+    def update(self) -> bool:
         """Note the beginning and the end of a hold; whether `run` is now to be started."""
         if not self._guard.held_bytes:
             self.held_since = None

@@ -26,7 +26,7 @@ TIMES_KEPT = 10
 """Times of rounds are kept for this many times `ttl_seconds`."""
 
 
-class Way(Protocol):
+class Handler(Protocol):
     """What is done about a request that callfuse has read."""
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
@@ -146,14 +146,14 @@ class CallFuseMiddleware:
             return
         body = RequestBody(receive)
         prepared = await prepare(host, scope, found, body, dialect)
-        way: Way | None = None
+        handler: Handler | None = None
         with stage:
-            way = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
+            handler = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
         del found, prepared  # an answer may come for long, and there may be thousands
-        if way is None:
+        if handler is None:
             await self.app(scope, body.replay(), send)
         else:
-            await way.run(scope, body, send)
+            await handler.run(scope, body, send)
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
         """The dialect of a request that may count."""

@@ -139,8 +139,8 @@ class _Preparation:
         request, payload = incoming.read(incoming.content)
         if request is None:
             return None
-        typed = host.commands.find(request, incoming.headers)
-        if request.probe and not typed.any:
+        commands = host.commands.find(request, incoming.headers)
+        if request.probe and not commands.any:
             return None
         if not self._is_ordinary:
             self._own = read_overrides(host, incoming.headers)
@@ -149,28 +149,28 @@ class _Preparation:
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
         kept = host.commands.without_pinned(kept)
-        if typed.any and self._is_signed:
+        if commands.any and self._is_signed:
             host.unguarded("signed command")
-        elif typed.any:
+        elif commands.any:
             session = Session(lane, state.session or lane.session, now)
-            done = await self._carry_out(typed, request, session, kept)
+            done = await self._carry_out(commands, request, session, kept)
             if not isinstance(done, tuple):
                 return done
             request, kept = done
-        return self._prepared(request, lane, state, kept, now)
+        return self._build(request, lane, state, kept, now)
 
     async def _carry_out(
-        self, typed: Found, request: Request, session: Session, kept: SessionState
+        self, commands: Found, request: Request, session: Session, kept: SessionState
     ) -> tuple[Request, SessionState] | SyntheticReply | None:
         """Run commands: the request without them, and what its session has set then; or callfuse's own answer."""
         status = Status(self._host.settings, self._model(request), self._own)
-        kept, answer = await self._host.commands.carry_out(typed, request, session, kept, status)
+        kept, answer = await self._host.commands.carry_out(commands, request, session, kept, status)
         if answer is not None:
             return SyntheticReply(answer)
-        stripped, _ = self._incoming.read(apply(self._incoming.content, typed.edits))
+        stripped, _ = self._incoming.read(apply(self._incoming.content, commands.edits))
         return None if stripped is None else (stripped, kept)  # no edit changes what a body is
 
-    def _prepared(
+    def _build(
         self, request: Request, lane: Lane, state: LaneState, kept: SessionState, now: float
     ) -> Prepared | Unjudged | None:
         """The request with the settings that hold for it; it is not judged where these say so."""

@@ -67,7 +67,7 @@ class SafeGuard:
         self.needs_verdict = self.holding = self.pending = False
         self.held_bytes = 0
 
-    def _look(self) -> None:
+    def _copy_state(self) -> None:
         """Note how the guard stands after each thing that it is told."""
         guard = self._guard
         self.needs_verdict, self.holding, self.pending = guard.needs_verdict, guard.holding, guard.pending
@@ -83,11 +83,11 @@ class SafeGuard:
                 return out
             if final:
                 out += self._guard.finish()
-            self._look()
+            self._copy_state()
             self._waiting.note(chunk, out, some_wait=self.held_bytes > 0)
             return out
         self._waiting.note(chunk, b"", some_wait=True)
-        return self._do_without()
+        return self._give_up_unjudged()
 
     async def decide(self, review: ReviewAll) -> Step:
         """Get the verdicts that are due, show them to the callback, and carry them out."""
@@ -95,16 +95,16 @@ class SafeGuard:
         with self._stage:
             verdicts = self._guard.verdicts()
         if verdicts is None:
-            return Step(self._do_without())
+            return Step(self._give_up_unjudged())
         with self._stage:
             verdicts = await review(verdicts)
         self._waiting.clear()
         with self._stage:
             step = self._guard.apply(verdicts)
-            self._look()
+            self._copy_state()
             return step
         with self._stage:
-            self._look()
+            self._copy_state()
             if self.pending:
                 return self.escalate()
         return self._end()
@@ -113,7 +113,7 @@ class SafeGuard:
         """The model has begun to answer again: what is fed now is that answer. False where that cannot go on."""
         with self._stage:
             self._guard.begin_next_answer()
-            self._look()
+            self._copy_state()
             self._broken = self._is_first = False
             return True
         return False
@@ -122,7 +122,7 @@ class SafeGuard:
         """The model's other answer has failed: the next rung; the end of the answer where there is none."""
         with self._stage:
             step = self._guard.escalate()
-            self._look()
+            self._copy_state()
             return step
         return self._end()
 
@@ -130,10 +130,10 @@ class SafeGuard:
         """A limit before the verdict: what is held leaves, and everything passes from now on."""
         with self._stage:
             out = self._guard.fail(cause)
-            self._look()
+            self._copy_state()
             self._waiting.clear()
             return out
-        return self._do_without()
+        return self._give_up_unjudged()
 
     def cut(self) -> bytes:
         """The upstream has broken off: what is held, and not yet judged, leaves as it came."""
@@ -152,7 +152,7 @@ class SafeGuard:
             return texts.header(self.record.verdicts)
         return ""
 
-    def _do_without(self) -> bytes:
+    def _give_up_unjudged(self) -> bytes:
         """The guard broke before its verdict. What the client gets of the bytes that wait."""
         pending = self.pending
         self._give_up()

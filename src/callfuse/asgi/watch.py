@@ -64,7 +64,7 @@ class Watch:
                 return self._send(message)
         ended: Observer | None = None
         with self._stage:
-            ended = self._look(message)
+            ended = self._observe(message)
         if ended is not None:
             return self._send_last(ended, message)
         if self._stage.failed:
@@ -77,7 +77,7 @@ class Watch:
             self._idle = False
         return self.send(message)
 
-    def _look(self, message: Message) -> Observer | None:
+    def _observe(self, message: Message) -> Observer | None:
         """Look at a message. With the last one of a watched answer, the observer that has seen it."""
         observer = self._observer
         if observer is None:

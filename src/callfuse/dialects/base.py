@@ -154,7 +154,7 @@ class Writer(Protocol):
         """Whether another answer can go on from what the client has."""
         ...
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note a payload that the client has been given unchanged."""
         ...
 

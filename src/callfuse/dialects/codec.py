@@ -190,7 +190,7 @@ class WholeWriter(Writer):
         """Two bodies can always be one: nothing has gone out."""
         return True
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Nothing goes out before the body does."""
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:

@@ -31,24 +31,24 @@ BILLING: Final = b"x-anthropic-billing-header:"
 _BILLING_LINE: Final = re.compile(rb"(\A|\x00)" + BILLING + rb"[^\n\x00]*")
 
 
-def own(payload: Payload) -> Source:
+def callfuse_id(payload: Payload) -> Source:
     """The id that is meant for callfuse."""
     return "metadata.callfuse_session_id", _metadata(payload).get("callfuse_session_id")
 
 
-def given(payload: Payload) -> Iterator[Source]:
+def known_ids(payload: Payload) -> Iterator[Source]:
     """The ids by which clients, gateways and vendors know the session, the surest first."""
     metadata = _metadata(payload)
     yield "metadata.session_id", metadata.get("session_id")
     yield "litellm_session_id", payload.get("litellm_session_id")
     yield "session_id", payload.get("session_id")
-    yield "metadata.user_id", _of_claude_code(metadata.get("user_id"))
+    yield "metadata.user_id", _claude_code_session(metadata.get("user_id"))
     conversation = payload.get("conversation")
     yield "conversation", conversation.get("id") if isinstance(conversation, dict) else conversation
     yield CHAIN, payload.get(CHAIN)
 
 
-def weak(payload: Payload) -> Source:
+def cache_key(payload: Payload) -> Source:
     """What may tell conversations apart but need not: some clients send one for all of them."""
     return CACHE_KEY, payload.get(CACHE_KEY)
 
@@ -64,7 +64,7 @@ def _metadata(payload: Payload) -> Payload:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _of_claude_code(user_id: object) -> object:
+def _claude_code_session(user_id: object) -> object:
     """The session in Claude Code's user id, which is a JSON object or a text with the session at its end."""
     if not isinstance(user_id, str) or len(user_id) > MAX_USER_ID:
         return None

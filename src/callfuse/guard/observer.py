@@ -1,7 +1,6 @@
-"""The observer of an answer, streamed or whole, of which no call needs holding: it reads beside bytes that pass
-whatever it sees.
+"""Observes an answer of which no call needs to be held. The bytes pass unchanged whatever is found in them.
 
-It assembles the calls for the ledger, and gives the verdicts of rungs that leave the answer alone.
+The observer assembles the calls for the ledger and gives the verdicts of rungs that leave the answer alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,10 +19,10 @@ from callfuse.wire.jsontext import NotJSON
 
 
 class Observer:
-    """Watches one answer, of so many choices, up to `max_response_bytes`; without a judge it gives no verdicts.
+    """Reads one answer of `choices` choices, up to `max_response_bytes` bytes. Without a judge it gives no verdicts.
 
-    While it is `idle` (no call has come, no frame is cut in two) chunks that end in `frame_end` and do not contain the
-    dialect's `call_mark` need not be fed.
+    While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
+    `call_mark` need not be fed.
     """
 
     __slots__ = (
@@ -62,8 +61,8 @@ class Observer:
         self.idle = self._framer.empty
 
     def feed(self, chunk: bytes) -> None:
-        """Look at a chunk."""
-        if self.idle and self._is_quiet(chunk):  # an answer in one chunk, say: see `idle`
+        """Read a chunk of the answer."""
+        if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
             return
         self._left -= len(chunk)
         if self._left < 0:
@@ -84,7 +83,7 @@ class Observer:
         return codec.call_mark not in chunk and chunk.endswith(self.frame_end) and not codec.is_stateful
 
     def _read_growing(self, chunk: bytes, frames: Sequence[bytes]) -> None:
-        """Read a chunk behind the beginning of a call; it may be a template of the next one."""
+        """Read a chunk after a call has begun; it may serve as the template of the next one."""
         last, self._template = self._template, None
         before = self._finder.begin(last) if frames and frames[0] is chunk else None
         self._read(frames)
@@ -92,7 +91,7 @@ class Observer:
             self._template = self._finder.find(chunk, before)
 
     def _read(self, frames: Iterable[bytes]) -> None:
-        """Read the frames that may matter."""
+        """Read the frames that may say something about calls."""
         codec = self._codec
         for frame in frames:
             if not (self._calls or codec.call_mark in frame or codec.is_stateful):
@@ -111,7 +110,8 @@ class Observer:
                 self._ending.note(event)
 
     def settle(self) -> ExchangeRecord:
-        """The answer has been delivered whole: what it has brought, judged."""
+        """The record of the delivered answer: its calls and their verdicts. Empty if it broke, or was too long to
+        read."""
         record = ExchangeRecord(self._choices)
         if rest := self._framer.rest():
             self._read((rest,))
@@ -125,6 +125,6 @@ class Observer:
         return record
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
-        """Keep a delivered round with the verdicts over it, none of which withholds."""
+        """Record a delivered round with its verdicts, none of which withholds."""
         calls = apply_ignored_arguments(calls, self._settings)
         record.keep(calls, self._judge.verdicts(calls) if self._judge and self._judge.any_finding else ())

@@ -111,7 +111,7 @@ class LoopDetector:
             self.stats.calls += len(own)
             now = self._clock()
             nothing: list[tuple[Verdict, LoopDetection]] = []
-            pairs = self._safely(lambda: self._detect(own, now), nothing)
+            pairs = self._fail_open(lambda: self._detect(own, now), nothing)
             found = {verdict.call: detection for verdict, detection in pairs}
             if self._has_told and not found:
                 self.stats.mitigations += 1
@@ -164,7 +164,7 @@ class LoopDetector:
         # What has run cannot be withheld any more.
         return replace(verdict, rung=Rung.WARN if late and rung is not None and rung.withholds else rung)
 
-    def _safely(self, work: Callable[[], T], otherwise: T) -> T:
+    def _fail_open(self, work: Callable[[], T], otherwise: T) -> T:
         """Do some work of callfuse's; if it fails, log that once a cause, and return `otherwise`."""
         with Boundary(keep_traceback=True) as boundary:  # an error of callfuse's must not stop the agent
             return work()
@@ -203,13 +203,13 @@ class LoopDetector:
                 raise ValueError("no call awaits this result: check each call once, and record its result once")
             if isinstance(result, BaseException):
                 result, is_error = f"{type(result).__name__}: {result}", True if is_error is None else is_error
-            return self._safely(lambda: self._take_result(waiting, result, is_error), None)
+            return self._fail_open(lambda: self._take_result(waiting, result, is_error), None)
 
     def _take_result(self, call: PastCall, result: object, is_error: bool | None) -> LoopDetection | None:
         self._history.take(call, result, is_error=is_error)
-        return self._in_hindsight(call)
+        return self._hindsight(call)
 
-    def _in_hindsight(self, last: PastCall) -> LoopDetection | None:
+    def _hindsight(self, last: PastCall) -> LoopDetection | None:
         """Judge the newest round by its results, once all are there, unless its last call was found before it ran."""
         newest = self._history.newest
         if self._history.waiting() is not None or last not in newest or newest[-1].step:

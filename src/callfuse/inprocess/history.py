@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from callfuse.inprocess.detection import PreviousResult
-from callfuse.inprocess.values import plain, shown
+from callfuse.inprocess.values import as_text, plain
 from callfuse.model import NOWHERE, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
@@ -49,7 +49,7 @@ class History:
     def add(self, calls: Sequence[PastCall], now: float) -> None:
         """Add a round: its calls with what becomes of them."""
         for past in calls:
-            past.call = _shortened(past.call)
+            past.call = _shorten(past.call)
         self._rounds.append(Round(tuple(calls), NOWHERE, now))
         older = list(self._waiting)[-UNRECORDED_KEPT:]
         self._waiting = dict.fromkeys([*older, *(call for call in calls if not call.withheld)])
@@ -78,7 +78,7 @@ class History:
             if call in round_.calls:
                 round_.forget()
         self._results.pop(call.signature, None)
-        if len(shown(content)) <= RESULT_KEPT:
+        if len(as_text(content)) <= RESULT_KEPT:
             self._results[call.signature] = call, content
         else:
             _ = call.outcome  # read now, and the result let go
@@ -93,7 +93,7 @@ class History:
         return PreviousResult(content, before.outcome.kind if before.outcome else None)
 
 
-def _shortened(call: ToolCall) -> ToolCall:
+def _shorten(call: ToolCall) -> ToolCall:
     """A call to keep: of long arguments the beginning, under the signature of all of them."""
     if len(call.arguments) <= ARGUMENTS_KEPT:
         return call

@@ -17,7 +17,7 @@ from callfuse.boundary import Boundary
 from callfuse.errors import CallFuseError
 from callfuse.inprocess.detection import LoopDetection
 from callfuse.inprocess.detector import LoopDetector
-from callfuse.inprocess.values import append_text, arguments_text, shown
+from callfuse.inprocess.values import append_text, arguments_text, as_text
 from callfuse.model import MARKER, ToolCall
 from callfuse.policy.settings import Rung
 from callfuse.wire.jsontext import NotJSON, loads
@@ -78,7 +78,7 @@ class ToolResult:
     @property
     def text(self) -> str:
         """The content for a message: text as it is, anything else as JSON."""
-        return shown(self.content)
+        return as_text(self.content)
 
 
 class GuardedTools(Mapping[str, Tool]):
@@ -140,7 +140,7 @@ class GuardedTools(Mapping[str, Tool]):
         """
         checked = self._guard.check(calls)
         return [
-            self._withheld(call, found) if found and found.withholds else self._answered(call, found, self._run(call))
+            self._withhold(call, found) if found and found.withholds else self._deliver(call, found, self._run(call))
             for call, found in zip(calls, checked, strict=True)
         ]
 
@@ -160,7 +160,7 @@ class GuardedTools(Mapping[str, Tool]):
                 if not (found and found.withholds):
                     tasks.start_soon(run, at)
         return [
-            self._withheld(call, found) if found and found.withholds else self._answered(call, found, ran[at])
+            self._withhold(call, found) if found and found.withholds else self._deliver(call, found, ran[at])
             for at, (call, found) in enumerate(zip(calls, checked, strict=True))
         ]
 
@@ -193,10 +193,10 @@ class GuardedTools(Mapping[str, Tool]):
             raise _UnusableCallError(f"The arguments of {call.name} are no JSON object.")
         return self._tools[call.name], dict(arguments)
 
-    def _withheld(self, call: ToolCall, found: LoopDetection) -> ToolResult:
+    def _withhold(self, call: ToolCall, found: LoopDetection) -> ToolResult:
         return ToolResult(call, self._guard.substitute(found), detection=found)
 
-    def _answered(self, call: ToolCall, found: LoopDetection | None, ran: "_Ran") -> ToolResult:
+    def _deliver(self, call: ToolCall, found: LoopDetection | None, ran: "_Ran") -> ToolResult:
         text, detection = self._guard.record(call, found, ran.result, is_error=ran.is_error or None)
         content = f"{MARKER} {ran.result}" if ran.is_error and ran.error is None else ran.result
         return ToolResult(call, self._guard.with_text(content, text), ran.is_error, ran.error, detection)

@@ -90,7 +90,7 @@ class Gemini:
         for round_of_candidates in zip_longest(*streams):
             for candidate in filter(None, round_of_candidates):
                 usage = _usage(turn.usage) if "finishReason" in candidate else _usage_so_far(turn.usage)
-                yield self._framed({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
+                yield self._frame({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
 
     def whole(self, turn: Turn) -> dict[str, Any]:
         """A `GenerateContentResponse`."""
@@ -107,13 +107,13 @@ class Gemini:
 
     def error_frame(self, message: str) -> bytes:
         """An error in place of a chunk."""
-        return self._framed(self.error(503, message))
+        return self._frame(self.error(503, message))
 
     def malformed_frame(self) -> bytes:
         """A chunk that breaks off in the middle of its JSON."""
         return b'data: {"candidates": [{"content": {"parts": [{"text": "bro\r\n\r\n'
 
-    def _framed(self, payload: dict[str, Any]) -> bytes:
+    def _frame(self, payload: dict[str, Any]) -> bytes:
         return b"data: " + dumps(payload) + b"\r\n\r\n"
 
 
@@ -138,7 +138,7 @@ class GeminiArray(Gemini):
         """An element that breaks off in the middle of its JSON."""
         return self._next() + b'{\n  "candidates": [\n    {\n      "content": {\n        "par'
 
-    def _framed(self, payload: dict[str, Any]) -> bytes:
+    def _frame(self, payload: dict[str, Any]) -> bytes:
         return self._next() + orjson.dumps(payload, option=orjson.OPT_INDENT_2)
 
     def _next(self) -> bytes:

@@ -196,7 +196,7 @@ def _check_calls_answered(messages: Sequence[Json]) -> Iterator[str]:
     """Calls and the tool messages right behind them belong to each other: as many, for the same tools."""
     at = 0
     while at < len(messages):
-        calls = _called(messages[at])
+        calls = _call_keys(messages[at])
         end = at + 1
         while end < len(messages) and messages[end].get("role") == "tool":
             end += 1
@@ -213,7 +213,7 @@ def _check_calls_answered(messages: Sequence[Json]) -> Iterator[str]:
         at = end
 
 
-def _called(message: Json) -> list[tuple[Any, Any]]:
+def _call_keys(message: Json) -> list[tuple[Any, Any]]:
     """The ids and names of a message's calls."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or message.get("role") == "tool":

@@ -59,7 +59,7 @@ class OpenAIChat:
             chunk = _envelope(turn, "chat.completion.chunk") | {"choices": choices}
             return b"data: " + dumps(chunk | {"usage": usage} if counts else chunk) + b"\n\n"
 
-        for round_of_choices in zip_longest(*(_streamed(turn, *choice) for choice in enumerate(turn.choices))):
+        for round_of_choices in zip_longest(*(_chunks(turn, *choice) for choice in enumerate(turn.choices))):
             yield from (event([choice]) for choice in round_of_choices if choice is not None)
         if counts:
             yield event([], _usage(turn.usage))
@@ -113,7 +113,7 @@ def _finish(answer: Answer) -> str:
     return answer.finish or ("tool_calls" if answer.calls else "stop")
 
 
-def _streamed(turn: Turn, index: int, answer: Answer) -> Iterator[dict[str, Any]]:
+def _chunks(turn: Turn, index: int, answer: Answer) -> Iterator[dict[str, Any]]:
     for delta in _deltas(turn, index, answer):
         yield _choice(index, None) | {"delta": delta}
     yield _choice(index, _finish(answer)) | {"delta": {}}

@@ -166,7 +166,7 @@ class MessagesWriter:
         """A message takes any number of blocks."""
         return True
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note what an event has given to the client."""
         kind = payload.get("type")
         if kind == "content_block_start":

@@ -159,7 +159,7 @@ class CohereWriter:
         """A text that must fit a schema takes no second one."""
         return not (self._structured and self._counts["content-start"])
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note what an event has given to the client."""
         kind = str(payload.get("type"))
         if kind in self._counts:
@@ -187,7 +187,7 @@ class CohereWriter:
                 pieces.append(self._text(block.text))
                 if delta_of(payload).get("finish_reason") in OWN_REASONS:
                     edits.append(Edit(("delta", "finish_reason"), dumps(finish_of(block))))
-            self.sent(payload)
+            self.note_sent(payload)
             pieces.append(edit_event(frame.raw, edits))
         return b"".join(pieces)
 

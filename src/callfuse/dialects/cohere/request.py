@@ -30,7 +30,7 @@ class CohereRequest(ChatRequest):
         start = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         begun = event({"id": "callfuse", "type": "message-start", "delta": {"message": start}})
         writer = self.writer(usage="last")
-        writer.sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
+        writer.note_sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
         return begun + writer.close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

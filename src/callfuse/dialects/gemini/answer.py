@@ -267,9 +267,9 @@ class GeminiWriter:
         """A text that must fit a schema takes no second one."""
         return not (self._structured and self._texts)
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note a chunk that the client has been given."""
-        self._channel.began()
+        self._channel.note_chunk()
         self._note(payload)
 
     def _note(self, payload: Payload, *, seen: bool = True) -> None:

@@ -28,7 +28,7 @@ class Channel:
         self._has_spliced = False
         """Whether an element of another answer may go out before those that wait."""
 
-    def began(self) -> None:
+    def note_chunk(self) -> None:
         """Note that the client has a chunk."""
         self._has_element = True
 

@@ -143,7 +143,7 @@ class OllamaWriter:
         """A text that must fit a schema takes no second one."""
         return not (self._structured and "content" in self._said)
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note what a line has given to the client."""
         for key in ("model", "created_at"):
             if key in payload and (key == "created_at" or key not in self._head):
@@ -171,7 +171,7 @@ class OllamaWriter:
                 if payload.get("done_reason", "stop") in OWN_REASONS:
                     edits.append(Edit(("done_reason",), encode_line(block.finish or "stop")))
             if not (edits and _is_empty(payload, edits)):
-                self.sent(payload)
+                self.note_sent(payload)
                 pieces.append(_edit_line(frame.raw, edits))
         return b"".join(pieces)
 
@@ -188,7 +188,7 @@ class OllamaWriter:
                 edits += _reopen_edits(payload)
             if not (edits and _is_empty(payload, edits)):
                 pieces.append(_edit_line(frame.raw, edits).rstrip(b"\r\n") + b"\n")
-            self.sent(payload)
+            self.note_sent(payload)
         self._usage.next_answer()
         return b"".join(pieces)
 

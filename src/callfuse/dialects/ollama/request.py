@@ -84,7 +84,7 @@ class OllamaRequest(ResultMessages):
 
     def _own_stream(self, text: str) -> bytes:
         writer = self.writer(usage="last")
-        writer.sent({"model": self.model, "created_at": NO_TIME})
+        writer.note_sent({"model": self.model, "created_at": NO_TIME})
         return writer.close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

@@ -60,7 +60,7 @@ class ChatWriter:
         """A text that must fit a schema takes no second one."""
         return not (self._structured and self._texts)
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note what a chunk has given to the client."""
         self._see_head(payload)
         self._usage.see(payload.get("usage"))
@@ -199,7 +199,7 @@ class ChatWriter:
 
     def _write(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
         if frame.payload:
-            self.sent(frame.payload)
+            self.note_sent(frame.payload)
         return edit_event(frame.raw, edits)
 
     def _is_empty(self, payload: Payload, edits: Sequence[Edit]) -> bool:

@@ -81,11 +81,11 @@ class ResponsesReader(Reader):
     def _read_telling(self, kind: str, payload: Payload) -> Sequence[Event]:
         index = payload.get("output_index")
         if kind == "response.output_item.added":
-            return (self._opened(index, item),) if is_client_call(item := payload.get("item")) else _QUIET
+            return (self._open_call(index, item),) if is_client_call(item := payload.get("item")) else _QUIET
         if kind == "response.output_item.done":
-            return self._done(index, payload.get("item"))
+            return self._finish_item(index, payload.get("item"))
         if kind == "response.completed":
-            return self._completed(payload.get("response") or {})
+            return self._finish_answer(payload.get("response") or {})
         if kind == "response.incomplete":
             cut = self.calls[-1] if self.calls and not self.calls[-1].closed else None
             return (Event(What.CUT, 0, cut), Event(What.ENDED))
@@ -95,7 +95,7 @@ class ResponsesReader(Reader):
             call.pieces = [text]
         return _QUIET
 
-    def _opened(self, index: Any, item: Payload) -> Event:
+    def _open_call(self, index: Any, item: Payload) -> Event:
         place = index if isinstance(index, int) else UNSTREAMED
         call = OpenCall(0, place, call_id(item), name_of(item), kind=item["type"])
         call.namespace = str(item.get("namespace") or "")
@@ -103,26 +103,26 @@ class ResponsesReader(Reader):
         self._open[index] = call
         return Event(What.OPENED, 0, call)
 
-    def _done(self, index: Any, item: Any) -> Sequence[Event]:
+    def _finish_item(self, index: Any, item: Any) -> Sequence[Event]:
         """An item is complete, unless it was cut off; it may be the first that is heard of it."""
         if not is_client_call(item):
             return _QUIET
-        events = [] if index in self._open else [self._opened(index, item)]
+        events = [] if index in self._open else [self._open_call(index, item)]
         call = self._open[index]
         call.id = call_id(item) or call.id
         call.name = name_of(item) or call.name
         if text := arguments_of(item):
             call.pieces = [text]
         if item.get("status") != "incomplete":
-            events.append(self._closed(index))
+            events.append(self._close_call(index))
         return events
 
-    def _closed(self, index: Any) -> Event:
+    def _close_call(self, index: Any) -> Event:
         call = self._open.pop(index)
         call.closed = True
         return Event(What.CLOSED, 0, call)
 
-    def _completed(self, response: Payload) -> Sequence[Event]:
+    def _finish_answer(self, response: Payload) -> Sequence[Event]:
         """The answer is over: so are its calls, and those come that it alone has."""
         output = response.get("output")
         seen = Counter((call.kind, call.id) for call in self.calls)
@@ -134,8 +134,8 @@ class ResponsesReader(Reader):
             if seen[key]:
                 seen[key] -= 1
             else:
-                events += self._done(("completed", index), item | {"status": "completed"})
-        events += [self._closed(index) for index in list(self._open)]
+                events += self._finish_item(("completed", index), item | {"status": "completed"})
+        events += [self._close_call(index) for index in list(self._open)]
         return (*events, Event(What.FINISHED), Event(What.ENDED))
 
 
@@ -264,7 +264,7 @@ class ResponsesWriter:
         """A text that must fit a schema takes no second one."""
         return not (self._structured and self._spoke)
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note an event that the client has been given."""
         kind = payload.get("type")
         number = payload.get("sequence_number")
@@ -317,7 +317,9 @@ class ResponsesWriter:
             if payload is not None and payload.get("type") == "response.output_item.done":
                 known[payload.get("output_index", 0)] = payload.get("item") or {}
         order = sorted(known)
-        self._trail.lost([known[index] for index in order], {order.index(index) for index in gone if index in known})
+        self._trail.note_withheld(
+            [known[index] for index in order], {order.index(index) for index in gone if index in known}
+        )
 
     def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
         """The edits that make a terminal event's output what was streamed."""
@@ -385,7 +387,7 @@ class ResponsesWriter:
         return isinstance(index, int) and is_reasoning(own.get(index))
 
     def _lose_reasoning(self, items: Sequence[Payload]) -> None:
-        self._trail.lost(items, [at for at, item in enumerate(items) if is_reasoning(item)])
+        self._trail.note_withheld(items, [at for at, item in enumerate(items) if is_reasoning(item)])
 
     def _response_edits(self, response: Payload, before: Sequence[bytes], *path: str) -> list[Edit]:
         """The edits that make the next answer's response, at `path`, the client's: with the first one's identity, the
@@ -424,13 +426,13 @@ class ResponsesWriter:
         """A message of callfuse's own and its output index."""
         id_ = own_id(str(self._head.get("id") or ""), self._next)
         message = OwnMessage(id_, text, refuses=self._structured, phase=self._phase)
-        self._trail.wrote(message.item())
+        self._trail.note_own(message.item())
         return message, self._next
 
     def _write(self, event: Payload) -> bytes:
         """An event of callfuse's own."""
         payload = event | {"sequence_number": self._number}
-        self.sent(payload)
+        self.note_sent(payload)
         return sse.event(dumps(payload), str(event["type"]))
 
     def _edit(self, raw: bytes, payload: Payload, edits: list[Edit]) -> bytes:
@@ -439,7 +441,7 @@ class ResponsesWriter:
         if isinstance(number, int) and number != self._number:
             edits.append(Edit(("sequence_number",), dumps(self._number)))
             payload = payload | {"sequence_number": self._number}
-        self.sent(payload)
+        self.note_sent(payload)
         return edit_event(raw, edits)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
@@ -448,7 +450,7 @@ class ResponsesWriter:
         output = payload["output"]
         calls = [at for at, item in enumerate(output) if is_client_call(item)]
         gone = {calls[place] for _, place in withheld}
-        self._trail.lost(output, gone)
+        self._trail.note_withheld(output, gone)
         edits = [Edit(("output", at), None) for at in gone]
         if block := blocks.get(0):
             self._head = {"id": payload.get("id")}
@@ -460,7 +462,7 @@ class ResponsesWriter:
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
         """The second whole response with the first one's identity, its items in front, and the usage of both."""
         one, other = loads(first), loads(second)
-        self.sent({"type": "response.completed", "response": one})
+        self.note_sent({"type": "response.completed", "response": one})
         self._usage.next_answer()
         self.next_answer(foreign=foreign)
         if foreign:

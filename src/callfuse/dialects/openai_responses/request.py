@@ -91,7 +91,7 @@ class ResponsesRequest:
         self.structured = isinstance(form, dict) and form.get("type") in _SCHEMAS
         self.stored = payload.get("store") is not False
         self._place = _place(payload)
-        may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_loaded(self._items))
+        may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_tool_lists(self._items))
         self.probe = not may_call  # what the vendor remembers may hold tools
         models_turn = any(_role_of(item) in ("", "assistant") for item in self._items)
         self.begins_chain = self.stored and not self.chained and not models_turn
@@ -162,7 +162,7 @@ class ResponsesRequest:
                 begun = True
                 continue
             if begun or (results and not is_report):
-                calls += self._recalled(calls, results)
+                calls += self._missing_calls(calls, results)
                 if calls:
                     yield position + 1, calls[::-1], results[::-1]
                 calls, results, begun = [], [], False
@@ -171,7 +171,7 @@ class ResponsesRequest:
             elif _is_real_user(item):
                 yield None
 
-    def _recalled(self, calls: Sequence[ToolCall], results: Sequence[int]) -> list[ToolCall]:
+    def _missing_calls(self, calls: Sequence[ToolCall], results: Sequence[int]) -> list[ToolCall]:
         """The calls of results (both newest first) that do not stand in the input, as far as they are known."""
         if not self._known:
             return []
@@ -190,7 +190,7 @@ class ResponsesRequest:
         return is_declared(name, self._tool_names())
 
     def _tool_names(self) -> Iterator[Any]:
-        for tools in (self._payload.get("tools"), *_loaded(self._items)):
+        for tools in (self._payload.get("tools"), *_tool_lists(self._items)):
             yield from _tool_names(tools)
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
@@ -202,9 +202,9 @@ class ResponsesRequest:
             at = result_at(calls, [call_id(self._items[place]) for place in places], note.call)
             if at is not None:
                 found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
-        return apply(self.body, [edit for place, text in found.items() for edit in self._grown(place, text)])
+        return apply(self.body, [edit for place, text in found.items() for edit in self._append_text(place, text)])
 
-    def _grown(self, place: int, text: str) -> list[Edit]:
+    def _append_text(self, place: int, text: str) -> list[Edit]:
         """The edits that add a text to a result; none where it has no room for one."""
         item = self._items[place]
         path, output = ("input", place, "output"), item.get("output")
@@ -228,13 +228,13 @@ class ResponsesRequest:
             if "previous_response_id" in self._payload:
                 edits.append(Edit(("previous_response_id",), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
             return apply(self.body, edits)
-        new = b",".join(raw for one in attempts for raw in (*self._said(one, options), *_results(one)))
+        new = b",".join(raw for one in attempts for raw in (*self._turn_items(one, options), *_results(one)))
         if not isinstance(self._payload.get("input"), list):
             return apply(self.body, [*edits, Edit(("input",), partial(_put_last, new))])
         edits.append(Edit(("input", END), new))
         return apply(self.body, [*edits, *(without_reasoning(self._items) if options.model else ())])
 
-    def _said(self, attempt: Attempt, options: AskOptions) -> Iterator[bytes]:
+    def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterator[bytes]:
         """The items of a turn in a form that the asked model accepts. Raises CannotReplay for reasoning that cannot be
         sent back."""
         is_foreign = attempt.model != options.model
@@ -254,7 +254,7 @@ class ResponsesRequest:
     def own_answer(self, text: str) -> bytes:
         """A response that says this text."""
         message = OwnMessage(own_id("", 0), text, refuses=self.structured).item()
-        self.trail.wrote(message)
+        self.trail.note_own(message)
         return dumps(self._response("resp_callfuse") | {"output": [message]})
 
     def _response(self, id_: str) -> Payload:
@@ -287,7 +287,7 @@ class ResponsesRequest:
         begun = b""
         for number, kind in enumerate(("response.created", "response.in_progress")):
             event = {"type": kind, "sequence_number": number, "response": response | {"status": "in_progress"}}
-            writer.sent(event)
+            writer.note_sent(event)
             begun += sse.event(dumps(event), kind)
         return OwnAnswer(EVENT_STREAM, begun + writer.close({0: Block(text)}))
 
@@ -365,7 +365,7 @@ class ResponsesRequest:
     def _loosen_choice(self) -> list[Edit]:
         """A choice that names one tool becomes `auto`; `required` stays while another tool is open."""
         choice = self._payload.get("tool_choice")
-        few = sum(len(tools or ()) for tools in (self._payload.get("tools"), *_loaded(self._items))) < 2
+        few = sum(len(tools or ()) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
             narrow = len(choice.get("tools") or ()) < 2 and choice.get("mode") == "required"
             return [Edit(("tool_choice", "mode"), b'"auto"')] if narrow else []
@@ -419,6 +419,6 @@ def _tool_names(tools: Any) -> Iterator[Any]:
             yield None
 
 
-def _loaded(items: Sequence[Any]) -> Iterable[Any]:
+def _tool_lists(items: Sequence[Any]) -> Iterable[Any]:
     """The lists of tools that stand in an input."""
     return (item.get("tools") for item in items if isinstance(item, dict) and item.get("type") in _WITH_TOOLS)

@@ -39,11 +39,11 @@ class Trail:
         self.items: dict[str, bytes] = {}
         self._stored = stored
 
-    def wrote(self, item: Payload) -> None:
+    def note_own(self, item: Payload) -> None:
         """Note a message of callfuse's own: no vendor knows its id."""
         self.items[item["id"]] = _without_id(item)
 
-    def lost(self, items: Sequence[Payload], withheld: Collection[int]) -> None:
+    def note_withheld(self, items: Sequence[Payload], withheld: Collection[int]) -> None:
         """Note the items of one answer in their order, and the indexes of those that the client has not been given."""
         if not self._stored:
             return
