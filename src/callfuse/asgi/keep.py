@@ -1,4 +1,4 @@
-"""What an exchange leaves behind: log lines, counts, and the lane's new state in the ledger."""
+"""Records what an exchange brought: log lines, counts, and the lane's new state in the ledger."""
 
 from dataclasses import replace
 
@@ -15,9 +15,9 @@ from callfuse.policy.ladder import Verdict
 
 
 class Keeper:
-    """Logs, counts and keeps what one exchange has brought. Never raises.
+    """Logs, counts and keeps the results of one exchange. Never raises.
 
-    `notes`: texts that later requests carry beside those of the record.
+    `notes`: texts for results in later requests, in addition to those of the record.
     """
 
     __slots__ = ("_evidence", "_host", "_prepared", "fail_open", "notes")
@@ -31,15 +31,15 @@ class Keeper:
 
     @property
     def session(self) -> str:
-        """What logs call the session."""
+        """The session's name in logs."""
         return self._prepared.where.session
 
     def unguarded(self, cause: str) -> None:
-        """Count an answer that passes without being guarded."""
+        """Count an answer that passes unguarded, by cause."""
         self._host.unguarded(cause)
 
     async def settle(self, record: ExchangeRecord) -> None:
-        """Report and keep what an exchange has brought whose answer is delivered."""
+        """Report and keep the record of a delivered answer."""
         if self._evidence.hindsight is not None:
             with self.fail_open.stage("while reporting"):
                 self._report_verdict(self._evidence.hindsight)
@@ -48,7 +48,7 @@ class Keeper:
             await self._keep(record)
 
     def report(self, record: ExchangeRecord) -> None:
-        """Log and count what has been found and done, once."""
+        """Log and count a record; each entry once, however often this is called."""
         stage = self.fail_open.stage("while reporting")
         for verdict in record.verdicts:
             with stage:
@@ -67,7 +67,7 @@ class Keeper:
         log.finding(verdict, **self._prepared.where._asdict())
 
     async def _keep(self, record: ExchangeRecord) -> None:
-        """Keep the rounds and notes in the ledger."""
+        """Write the rounds and notes to the ledger, if there is anything new."""
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
         goes_on = prepared.keeps_place and bool(record.answers)
@@ -82,7 +82,8 @@ class Keeper:
         await self._host.ledger.write(lanes, now)
 
     def _places(self, chain: ChainedRequest, state: LaneState, record: ExchangeRecord) -> dict[Lane, LaneState]:
-        """The state where the next request will look for it: in its lane, or where an answer's id leads."""
+        """The state under each lane where the next request may look: the request's own, or the one of the answer's
+        id."""
         lane, session = self._prepared.lane, self._prepared.where.session
         known = chain.continuation(self._prepared.state.continuation, record.answers)
         opening = chain.after(record.answers[0].id) if record.answers else ()
