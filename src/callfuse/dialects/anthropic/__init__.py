@@ -48,7 +48,7 @@ class Anthropic(EventDialect):
         return payload.get("type") == "ping" if payload else sse.is_comment(frame)
 
     def reader(self, *, trace: bool = False) -> MessagesReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return MessagesReader()
 
     def model_turn(self, payloads: Sequence[Payload]) -> bytes:

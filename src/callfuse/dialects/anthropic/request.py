@@ -108,7 +108,7 @@ class MessagesRequest(ResultBlocks):
         return []
 
     def writer(self, *, usage: str) -> MessagesWriter:
-        """A writer for the stream that answers this request."""
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
         return MessagesWriter(summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
@@ -136,7 +136,7 @@ class MessagesRequest(ResultBlocks):
         return thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
 
 

@@ -1,4 +1,4 @@
-"""Cohere's chats, `/v2/chat`: typed server-sent events, and whole answers."""
+"""Cohere's chat API, `/v2/chat`: typed server-sent events, and whole answers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,14 +14,14 @@ from callfuse.wire.jsontext import dumps
 
 
 class Cohere(EventDialect):
-    """The dialect `cohere-v2`. The `[DONE]` behind the end of a stream says nothing more."""
+    """The dialect `cohere-v2`. `message-end` ends an answer; the `[DONE]` behind it is not needed."""
 
     name: Final = "cohere-v2"
     backend: Final = "cohere"
     call_mark: Final = b"tool_calls"
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends as Cohere's does."""
+        """Whether the path ends in `/v2/chat`."""
         return path.rstrip("/").endswith("/v2/chat")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> CohereRequest | None:
@@ -29,7 +29,7 @@ class Cohere(EventDialect):
         return CohereRequest(body, payload) if has_messages(payload) else None
 
     def reader(self, *, trace: bool = False) -> CohereReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return CohereReader()
 
     def model_turn(self, payloads: Sequence[Payload]) -> bytes:
@@ -49,5 +49,5 @@ class Cohere(EventDialect):
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Nothing: its messages are those of OpenAI chat completions."""
+        """None: recorded messages look like those of OpenAI chat completions."""
         return None

@@ -23,17 +23,17 @@ class Gemini:
     heartbeat: Final = b"\r\n\r\n"
 
     def serves(self, path: str) -> bool:
-        """Paths that end in one of the two methods; counting tokens and batches are no exchange."""
+        """Whether the path ends in one of the two methods. Counting tokens and batches are not exchanges."""
         return path.endswith((":generateContent", ":streamGenerateContent"))
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> GeminiRequest | None:
-        """The request, if it has contents."""
+        """The request, if the body has contents."""
         if not isinstance(payload, dict) or not isinstance(payload.get("contents"), list):
             return None
         return GeminiRequest(body, payload, target)
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """Server-sent events, or one JSON array in pieces; the request notes which."""
+        """Server-sent events, or a JSON array in pieces, which is also noted in the request; None for a whole body."""
         if content_type.startswith(b"text/event-stream"):
             return CRLF_EVENTS
         if not (request.stream and isinstance(request, GeminiRequest) and content_type.startswith(b"application/json")):
@@ -42,19 +42,19 @@ class Gemini:
         return JSON_ARRAY
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Blank lines and comments."""
+        """Whether the frame is a blank line or a comment."""
         return payload is None and (frame in _BLANKS or sse.is_comment(frame))
 
     def is_end(self, frame: bytes) -> bool:
-        """The body's end is that of the answer."""
+        """False: an answer ends with its body."""
         return False
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The indexes of its candidates."""
+        """The indexes of the candidates in a payload."""
         return [candidate.get("index") or 0 for candidate in payload.get("candidates") or ()]
 
     def reader(self, *, trace: bool = False) -> GeminiReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return GeminiReader(trace=trace)
 
     def model_turn(self, payloads: Sequence[Payload]) -> bytes:
@@ -66,7 +66,7 @@ class Gemini:
         return model_turn_of_whole(body, payload)
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
-        """Whether a tool that the vendor runs has been called whose result is not there."""
+        """Whether the result of a tool that the vendor runs is missing."""
         parts = [
             part
             for payload in payloads
@@ -87,6 +87,6 @@ class Gemini:
         return dumps({"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """By `contents` and their `parts`, or by `candidates`."""
+        """A request by `contents` with `parts`; an answer by `candidates`."""
         body = body_in(value, "contents", lambda content: isinstance(content.get("parts"), list), by_key=True)
         return body or answer_in(value, "candidates", list)
