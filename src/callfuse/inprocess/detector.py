@@ -77,7 +77,7 @@ class LoopDetector:
 
     def _new_history(self) -> None:
         self._history = History(self.settings.max_rounds)
-        self._has_told = False
+        self._has_message = False
 
     @property
     def enabled(self) -> bool:
@@ -113,9 +113,9 @@ class LoopDetector:
             nothing: list[tuple[Verdict, LoopDetection]] = []
             pairs = self._fail_open(lambda: self._detect(own, now), nothing)
             found = {verdict.call: detection for verdict, detection in pairs}
-            if self._has_told and not found:
+            if self._has_message and not found:
                 self.stats.mitigations += 1
-            self._has_told = any(detection.message for detection in found.values())
+            self._has_message = any(detection.message for detection in found.values())
             self._history.add(past_round(own, [verdict for verdict, _ in pairs]), now)
             return [found.get(call) for call in own]
 
@@ -214,11 +214,11 @@ class LoopDetector:
         newest = self._history.newest
         if self._history.waiting() is not None or last not in newest or newest[-1].step:
             return None
-        told = self._judge(self._clock()).hindsight()
-        if told is None:
+        hindsight = self._judge(self._clock()).hindsight()
+        if hindsight is None:
             return None
-        verdict, found = self._detection(replace(told, call=last.call, place=1), late=True)
-        self._has_told |= bool(verdict.rung is Rung.WARN)
+        verdict, found = self._detection(replace(hindsight, call=last.call, place=1), late=True)
+        self._has_message |= bool(verdict.rung is Rung.WARN)
         return found
 
     def repeats(self, call: ToolCall) -> int:
@@ -235,7 +235,7 @@ class LoopDetector:
     def new_turn(self) -> None:
         """Start again after a real user message: every streak is 0, and what was blocked is free."""
         with self._lock:
-            self.stats.mitigations += self._has_told
+            self.stats.mitigations += self._has_message
             self._new_history()
 
     def clear(self) -> None:

@@ -40,7 +40,7 @@ class Judged(NamedTuple):
         return any(kind in rules for kind in self.kinds())
 
 
-def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
+def judge_run(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
     for turn, rounds in enumerate(run.turns):
         ignore_in_rounds(rounds, settings)
@@ -51,9 +51,9 @@ def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
                 found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
             else:
                 found = [Judged(turn, at, past) for past in round_.calls]
-            told = late[at] if late else None
-            if told and found[-1].finding is None:
-                found[-1] = found[-1]._replace(finding=told.finding, verdict=told)
+            hindsight = late[at] if late else None
+            if hindsight and found[-1].finding is None:
+                found[-1] = found[-1]._replace(finding=hindsight.finding, verdict=hindsight)
             yield from found
 
 

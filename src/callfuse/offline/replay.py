@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from callfuse.offline.excerpts import FindingExcerpt, Picture, draw_run, first_findings
-from callfuse.offline.judging import Judged, judged
+from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.runs import Fault, Run, estimate_tokens
 from callfuse.policy.settings import LoopSettings
 
@@ -159,7 +159,7 @@ class Replay:
             self.faults += [one] if len(self.faults) < MAX_FAULTS else []
             return
         costs = costs_of(one) if costs is None else costs
-        calls = list(judged(one, self.settings))
+        calls = list(judge_run(one, self.settings))
         if not calls:
             self.empty += 1
             return
