@@ -1,6 +1,6 @@
-"""`GuardedTools`: the tool functions of an agent, each call judged before it runs and its result recorded after.
+"""`GuardedTools` wraps an agent's tool functions: each call is judged before it runs, and its result recorded after.
 
-Also `with_loop_hint`, a hint against loops in a tool's description.
+`with_loop_hint` adds a hint against loops to a tool's description.
 """
 
 import functools
@@ -165,7 +165,7 @@ class GuardedTools(Mapping[str, Tool]):
         ]
 
     def _run(self, call: ToolCall) -> "_Ran":
-        with Boundary(keep_traceback=True) as boundary:  # the model reads what the tool raised, and so may people
+        with Boundary(keep_traceback=True) as boundary:  # what the tool raised becomes its result
             tool, arguments = self._prepare(call)
             result = tool(**arguments)
         if boundary.error is not None:
@@ -240,7 +240,7 @@ class _Guard:
         return found
 
     def substitute(self, found: LoopDetection) -> Any:
-        """What the model gets in place of the result of a withheld call."""
+        """The result that the model gets for a withheld call: the previous one, if kept, with callfuse's text."""
         if found.previous is None:
             return found.message
         return self._attach(found.previous.content, found.message)
@@ -257,7 +257,7 @@ class _Guard:
         return self._attach(result, text) if text else result
 
     def begin(self, call: ToolCall) -> bool:
-        """Note that a call begins. False if an equal one is running: the two came together, and count as one."""
+        """Note that a call begins. False if an equal one is running: the two count as one."""
         with self._lock:
             self._running[call.name, call.text] += 1
             return self._running[call.name, call.text] == 1

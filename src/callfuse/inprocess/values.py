@@ -1,4 +1,4 @@
-"""Python values as the JSON that detectors read: arguments, results of any type, and results with a text appended."""
+"""Converts Python values to the JSON that detectors read, and appends texts to results."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def json_text(value: object) -> str:
     """Write any value as JSON text; what JSON does not know is written as its `repr`."""
     try:
         return orjson.dumps(value, default=repr).decode()
-    except TypeError:  # wide integers, lone surrogates, keys that are no text, values that hold themselves
+    except TypeError:  # wide integers, lone surrogates, keys that are not text, cyclic values
         pass
     try:
         return json.dumps(value, default=repr, separators=(",", ":"))
