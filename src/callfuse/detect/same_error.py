@@ -9,6 +9,7 @@ another way in between is no way out: such a round does not count, and it ends n
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from callfuse.detect.detector import NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
@@ -33,10 +34,20 @@ def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence
 def may_have_failed(rounds: Sequence[Round], settings: LoopSettings) -> bool:
     """Whether a streak may be among these rounds of one timeline: False is sure.
 
-    One round in `same_error` is looked at; no streak is so short that it fits between two of them.
+    A streak is of one tool. Of the rounds in a row of one tool, one in `same_error` is looked at: no streak is so short
+    that it fits between two of them.
     """
     shortest = settings.shortest_streak
-    return shortest > 0 and any(map(_failed, rounds[shortest - 1 :: shortest]))
+    tools = [round_.calls[0].call.name for round_ in rounds] if shortest else []
+    if "" in tools:  # such calls are no evidence, and may stand within a streak
+        return True
+    begin = 0
+    for _, run in groupby(tools):
+        end = begin + len([*run])
+        if any(map(_failed, rounds[begin + shortest - 1 : end : shortest])):
+            return True
+        begin = end
+    return False
 
 
 @dataclass(slots=True)
@@ -97,7 +108,9 @@ def _calls_only(tool: str, round_: Round) -> bool:
 
 def _failed(round_: Round) -> bool:
     """Whether no call of a round is known to have succeeded."""
-    return all(one.withheld or one.failed is not False for one in round_.calls)
+    if len(round_.calls) == 1:
+        return round_.calls[0].withheld or round_.calls[0].failed is not False
+    return all(one.withheld or not one.call.name or one.failed is not False for one in round_.calls)
 
 
 def _failures(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> list[tuple[PastCall, Outcome]] | None:
