@@ -21,6 +21,10 @@ class Result(NamedTuple):
     is_error: bool | None = None
 
 
+PlainResult = tuple[Any, bool | None]
+"""A `Result`, or the same as a plain tuple, which costs a tenth of one."""
+
+
 class _Fields:
     """The attributes of a `ToolCall`, while they can still be set."""
 
@@ -164,7 +168,7 @@ class PastCall:
     def __init__(
         self,
         call: ToolCall,
-        result: Result | None = None,
+        result: PlainResult | None = None,
         outcome: Outcome | None = None,
         delivery: Delivery = _DELIVERED,
         step: int = 0,
@@ -210,7 +214,7 @@ class PastCall:
         """What came back; None where that is unknown, or the call was withheld."""
         known = self._outcome
         if known is None and self.result is not None:
-            known = self._outcome = outcome_of(self.result.content, self.result.is_error)
+            known = self._outcome = outcome_of(*self.result)
             self.result = None
         return known
 

@@ -150,10 +150,9 @@ def _is_complete(arguments: str) -> bool:
 
 def calls_of(message: Payload) -> list[ToolCall]:
     """The calls of a whole assistant message, of an answer or of a history."""
-    parts = message.get("tool_calls") or ()
     calls = [
         _custom_call(part) if part.get("custom") else _call(part.get("id"), part.get("function"))
-        for part in parts
+        for part in message.get("tool_calls") or ()
         if type(part) is dict
     ]
     if type(part := message.get("function_call")) is dict and any(part.values()):  # Snowflake sends an empty one
