@@ -163,7 +163,7 @@ class PastCall:
     Changed only while a conversation is put together; nothing changes it afterwards.
     """
 
-    __slots__ = ("_failed", "_outcome", "call", "delivery", "result", "step", "withheld")
+    __slots__ = ("_failed", "_outcome", "_recalled", "call", "delivery", "result", "step", "withheld")
 
     def __init__(
         self,
@@ -179,6 +179,7 @@ class PastCall:
         self.withheld = delivery is not _DELIVERED and not delivery.reached_client
         self.step = step
         self._outcome = outcome
+        self._recalled: Outcome | None = None
         self._failed: bool | None = None
 
     def __repr__(self) -> str:
@@ -213,9 +214,11 @@ class PastCall:
     def outcome(self) -> Outcome | None:
         """What came back; None where that is unknown, or the call was withheld."""
         known = self._outcome
-        if known is None and self.result is not None:
-            known = self._outcome = outcome_of(*self.result)
-            self.result = None
+        if known is None and (self.result is not None or self._recalled is not None):
+            if self.result is not None:
+                known = outcome_of(*self.result)
+                self.result = None
+            known = self._outcome = known or self._recalled
         return known
 
     @property
@@ -227,7 +230,11 @@ class PastCall:
             self._failed = failed(*self.result)
         return self._failed
 
-    def recall(self, outcome: Outcome) -> None:
-        """Take over the outcome that the ledger knows: once read it stays, whatever the client shows now."""
-        self._outcome = outcome
-        self.result = None
+    def recall(self, outcome: Outcome, *, certain: bool) -> None:
+        """Take over the outcome that the ledger knows: once read it stays, whatever the client shows now. Where it is
+        not `certain` that this is the call which the ledger means, a result that the client still shows counts more."""
+        if certain:
+            self._outcome = outcome
+            self.result = None
+        else:
+            self._recalled = outcome
