@@ -107,8 +107,9 @@ def read_conversation(
         ignore_in_rounds(rounds, settings)
     shown = timelines[0]
     turn_at, turn = request.turn(shown[-1].position if shown and not chained else None)
-    match = _match(shown, state, request.length, turn_at, turn, chained=chained, named=named)
-    merged, kept, read_any = _merge(shown, match, turn)
+    unique = _unique_ids(shown) if state.rounds else frozenset[str]()
+    match = _match(shown, unique, state, request.length, turn_at, turn, chained=chained, named=named)
+    merged, kept, read_any = _merge(shown, unique, match, turn)
     newest = shown[0] if shown else None
     if newest is not None and not kept:
         kept = [keep_round(newest.calls, newest.position, None, turn)]
@@ -159,6 +160,7 @@ MOST_UNKNOWN: Final = 16
 
 def _match(
     shown: Sequence[Round],
+    unique: Set[str],
     state: LaneState,
     length: int,
     turn_at: int,
@@ -167,13 +169,13 @@ def _match(
     chained: bool,
     named: bool,
 ) -> _Match:
-    """Which of the kept rounds belong to the timeline of a request that shows these rounds."""
+    """Which of the kept rounds belong to the timeline of a request that shows these rounds; `unique` are the ids that
+    only one of their calls has."""
     if not state.rounds:
         return _NOTHING
     kept = [round_ for round_ in state.rounds if round_.turn == turn]
     if not shown:
         return _NOTHING if chained else _match_compacted(kept, state, length, turn_at, turn, named=named)
-    unique = _unique_ids(shown)
     anchor = _anchor(shown, kept, unique)
     if anchor is None and length < state.length:  # a summary may have taken the place of the user message
         last = state.rounds[-1].turn
@@ -213,14 +215,15 @@ def _match_compacted(
     return _Match(kept, dropped_to=state.length)
 
 
-def _merge(shown: Sequence[Round], match: _Match, turn: bytes) -> tuple[list[Round], list[KeptRound], bool]:
+def _merge(
+    shown: Sequence[Round], unique: Set[str], match: _Match, turn: bytes
+) -> tuple[list[Round], list[KeptRound], bool]:
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
         return [*shown], [], False
     left = [*match.kept]
     at = match.at
-    unique = _unique_ids(shown)
     unknown = shown[: match.first]
     rounds: list[Round] = [*unknown]
     kept: list[KeptRound] = []
@@ -262,7 +265,7 @@ def _find(
     round with an equal call.
     """
     there = round_.position + shift
-    for at in reversed(range(len(kept))):
+    for at in range(len(kept) - 1, -1, -1):
         if kept[at].position == there and _is_same(round_, kept[at]):
             return at
     same = [at for at in range(len(kept)) if _is_same(round_, kept[at])]
@@ -274,7 +277,12 @@ def _find(
 
 def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
     """The ids that only one call of these rounds has."""
-    counts = Counter([call.id for round_ in rounds for call in round_.calls])
+    ids = [call.call.id for round_ in rounds for call in round_.calls]
+    unique = {*ids}
+    if len(unique) == len(ids):  # as nearly always
+        unique.discard("")
+        return unique
+    counts = Counter(ids)
     return {id_ for id_, count in counts.items() if count == 1 and id_}
 
 

@@ -9,7 +9,6 @@ another way in between is no way out: such a round does not count, and it ends n
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from callfuse.detect.detector import NAMED, Evidence
 from callfuse.detect.streak import changes_of, is_pause
@@ -34,19 +33,19 @@ def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence
 def may_have_failed(rounds: Sequence[Round], settings: LoopSettings) -> bool:
     """Whether a streak may be among these rounds of one timeline: False is sure.
 
-    A streak is of one tool. Of the rounds in a row of one tool, one in `same_error` is looked at: no streak is so short
-    that it fits between two of them.
+    A streak is of one tool. One round in `same_error` is looked at, where as many rounds around it are of its tool: no
+    streak is so short that it fits between two of them.
     """
     shortest = settings.shortest_streak
-    tools = [round_.calls[0].call.name for round_ in rounds] if shortest else []
+    if not shortest:
+        return False
+    tools = [round_.calls[0].call.name for round_ in rounds]
     if "" in tools:  # such calls are no evidence, and may stand within a streak
         return True
-    begin = 0
-    for _, run in groupby(tools):
-        end = begin + len([*run])
-        if any(map(_failed, rounds[begin + shortest - 1 : end : shortest])):
+    for at in range(shortest - 1, len(tools), shortest):
+        around = tools[at - shortest + 1 : at + shortest]
+        if around.count(tools[at]) >= shortest and _failed(rounds[at]):
             return True
-        begin = end
     return False
 
 
