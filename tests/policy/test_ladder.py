@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.detect import Engine
-from callfuse.model import Finding, Kind, Timeline
+from callfuse.model import Finding, Timeline
 from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
 from callfuse.policy.settings import MODES, Ladder, LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds
@@ -28,7 +28,7 @@ def placed(texts: Sequence[str], places: Sequence[int]) -> Timeline:
 
 def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
     """A finding of a call of this name."""
-    return Finding(Kind.REPEAT, word[0], call(word).signature, count, 3, 300, hard)
+    return Finding("repeat", word[0], call(word).signature, count, 3, 300, hard)
 
 
 def place_of(past: Timeline, found: Finding, ladder: Ladder = LONG) -> int:

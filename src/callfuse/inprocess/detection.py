@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from callfuse.model import Kind, ToolCall
+from callfuse.model import ToolCall
 from callfuse.model.outcomes import OutcomeKind
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
@@ -39,8 +39,8 @@ class LoopDetection:
 
     number: int
     call: ToolCall
-    kind: Kind
-    kinds: tuple[Kind, ...]
+    kind: str
+    kinds: tuple[str, ...]
     count: int
     threshold: int
     window_s: float
@@ -109,7 +109,7 @@ class LoopStats:
 
     calls: int = 0
     detections: int = 0
-    by_kind: Counter[Kind] = field(default_factory=Counter)
+    by_kind: Counter[str] = field(default_factory=Counter)
     warnings: int = 0
     steers: int = 0
     blocks: int = 0
