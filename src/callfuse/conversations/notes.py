@@ -17,6 +17,7 @@ from callfuse.model import NOWHERE, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ladder import warned
+from callfuse.policy.rungs import cap
 
 LOOKED_BACK: Final = 1000
 """Rounds before a call on which its warning can rest, so that a long history costs linear time. The longest streak that
@@ -81,7 +82,7 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
             before = Timeline(rounds[at + 1 : at + 1 + LOOKED_BACK], declares=request.declares)
             calls = [one.call for one in round_.calls if not one.withheld]
             for call, finding in Engine(before, settings).judge_round(calls):
-                if warned(finding, settings.for_tool(call.full_name).settings.ladder):
+                if warned(finding, cap(settings.for_tool(call.full_name).settings.ladder, finding.kind)):
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
 
 

@@ -87,11 +87,11 @@ def detection_of(
 
 
 def _message(verdict: Verdict, settings: LoopSettings, model: str) -> str:
-    if verdict.rung is Rung.WARN:
+    if verdict.warns:
         return texts.warning(verdict.call, verdict.finding, settings, model)
     if not verdict.withholds:
         return ""
-    if verdict.rung is Rung.BLOCK:
+    if verdict.blocks:
         return texts.block(verdict, settings, model)
     return texts.guidance(verdict, settings, model)
 
@@ -128,6 +128,6 @@ class LoopStats:
         self.detections += 1
         self.by_kind.update(verdict.finding.kinds or (verdict.finding.kind,))
         self.confidence_sum += verdict.finding.confidence
-        self.warnings += verdict.rung is Rung.WARN
-        self.blocks += verdict.rung is Rung.BLOCK
-        self.steers += verdict.withholds and verdict.rung is not Rung.BLOCK
+        self.warnings += verdict.warns
+        self.blocks += verdict.blocks
+        self.steers += verdict.withholds and not verdict.blocks

@@ -217,7 +217,7 @@ class LoopDetector:
         if told is None:
             return None
         verdict, found = self._detection(replace(told, call=last.call, place=1), late=True)
-        self._told |= bool(verdict.rung is Rung.WARN)
+        self._told |= verdict.warns
         return found
 
     def repeats(self, call: ToolCall) -> int:

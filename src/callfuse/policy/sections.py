@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from callfuse.detect.registry import KINDS
-from callfuse.policy.fields import Ladder, Repeats, Seconds, Strict, Template, Threshold, Whole, limit
+from callfuse.policy.fields import Repeats, Seconds, Strict, Template, Threshold, Whole, limit
 from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.nearest import meant
+from callfuse.policy.rungs import Ladder
 
 Calls = Annotated[Whole, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]

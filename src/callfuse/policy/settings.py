@@ -14,8 +14,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
-from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Ladder, Repeats, Rung, Seconds, Strict, Threshold, Whole
+from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Repeats, Seconds, Strict, Threshold, Whole
 from callfuse.policy.fields import ladder as to_ladder
+from callfuse.policy.rungs import CAPPED_TO_WARN, Ladder, Rung
 from callfuse.policy.sections import (
     LIMITS,
     Calls,
@@ -166,7 +167,7 @@ class LoopSettings(Strict):
         wrong = [
             InitErrorDetails(type=missing, loc=place, input=ladder)
             for place, ladder in ladders.items()
-            if Rung.ESCALATE in (ladder or ())
+            if any(rung.other_model for rung in ladder or ())
         ]
         if wrong:
             raise ValidationError.from_exception_data("escalate_model", wrong, hide_input=True)
@@ -303,12 +304,13 @@ class LoopSettings(Strict):
     @cached_property
     def observes(self) -> bool:
         """Whether nothing is ever done about a finding but to tell of it."""
-        return all(rung is Rung.OBSERVE for rung in self.ladder)
+        return not any(rung.warns or rung.withholds for rung in self.ladder)
 
     @cached_property
     def warns(self) -> bool:
-        """Whether the ladder of any tool has a warning."""
-        return Rung.WARN in self.ladder or any(Rung.WARN in ladder for ladder in self._of_tools("mode"))
+        """Whether any tool may be warned of: by its ladder, or by a kind that warns at most."""
+        ladders = [self.ladder, *self._of_tools("mode")]
+        return bool(CAPPED_TO_WARN) or any(rung.warns for ladder in ladders for rung in ladder)
 
     @cached_property
     def ignores(self) -> bool:
