@@ -14,7 +14,7 @@ from tests.support.model import Quirks
 
 ROOT = Path(__file__).parents[2]
 LAWS = "tests/laws/"
-RESPONSES = "tests/dialects/openai_responses/test_answers.py::"
+RESPONSES = "tests/dialects/openai_responses/test_answer.py::"
 GEMINI = "tests/dialects/gemini/"
 OLLAMA = "tests/dialects/test_ollama.py::"
 OF_VENDORS = ("advisor", "bash_code_execution", "code_execution", "text_editor_code_execution", "tool_search",
@@ -31,7 +31,7 @@ HOMES = {
         "empty_arguments": "body: no arguments: one piece of nothing",
         "empty_partial_json": "body: a first piece of nothing",
         "input_in_block_start": "body: the input in the block's start",
-        "interleaved_calls": "tests/dialects/test_anthropic_read.py::test_interleaved_blocks",
+        "interleaved_calls": "tests/dialects/anthropic/test_answer.py::test_interleaved_blocks",
         "mcp_tool_use": "body: a whole answer with the vendor's own calls",
         "parallel": f"{LAWS}test_siblings.py::test_the_rest_reads_as_if_the_loop_had_never_been",
         "ping": "kit: noise",
@@ -55,7 +55,7 @@ HOMES = {
     "gemini": {
         "arguments_object": "kit: always",
         "crlf": "kit: newline",
-        "empty_function_call_terminator": f"{GEMINI}test_read.py::test_a_call_in_pieces",
+        "empty_function_call_terminator": f"{GEMINI}test_answer.py::test_a_call_in_pieces",
         "executable_code": "body: code that Google has run",
         "function_call_id": "kit: always",
         "json_array_stream": "tests/sdk/test_gemini_arrays.py::test_block",
@@ -67,7 +67,7 @@ HOMES = {
         "several_calls_in_one_chunk": f"{GEMINI}test_through.py::test_survivors_in_one_chunk",
         "thought_part": "body: a thought, and a signature at the call",
         "thought_signature": f"{GEMINI}test_through.py::test_the_stand_in_for_a_signature",
-        "finishReason=1": f"{GEMINI}test_read.py::test_several_calls_in_one_chunk_without_ids",
+        "finishReason=1": f"{GEMINI}test_answer.py::test_several_calls_in_one_chunk_without_ids",
     },
     "ollama": {
         "arguments_object": "kit: always",
@@ -108,8 +108,8 @@ HOMES = {
         "parallel": f"{LAWS}test_siblings.py::test_the_rest_reads_as_if_the_loop_had_never_been",
         "payload_without_choices": "body: an error event in a 200 (Groq)",
         "reasoning_content": "kit: always",
-        "reasoning_details": "tests/dialects/test_openai_chat_turn.py::test_reasoning_details",
-        "reasoning_field": "tests/dialects/test_openai_chat_turn.py::test_what_vendors_want_back",
+        "reasoning_details": "tests/dialects/openai_chat/test_answer.py::test_reasoning_details",
+        "reasoning_field": "tests/dialects/openai_chat/test_answer.py::test_what_vendors_want_back",
         "refusal": "body: a refusal",
         "several_calls_in_one_chunk": "body: no type, no index, whole calls with the finish reason (Mistral)",
         "several_chunk_ids_in_one_body": "body: another id in every chunk",

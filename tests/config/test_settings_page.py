@@ -8,7 +8,7 @@ from callfuse.asgi.overrides import KEYS
 from callfuse.cli.reload import FIXED
 from callfuse.commands.run import KEYS as COMMANDS
 from callfuse.config import load_config
-from callfuse.config.reference import described, reference
+from callfuse.config.reference import descriptions, reference
 from callfuse.policy.fields import MODES, PLACEHOLDERS
 from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import ModelSettings, ToolSettings, command_key
@@ -56,14 +56,14 @@ def test_every_key_has_its_row() -> None:
 def test_every_key_of_a_tier_is_named() -> None:
     """The block's own by name, the others with their words."""
     own = rows("## `tool_call_loop`", "### Per tool")
-    words = described(ToolSettings)
+    words = descriptions(ToolSettings)
     names = [line.split("`")[1] for line in own]
     assert own == [f"| `{name}` | {cell(words[name])} |" for name in names]
     rest = [name for name in ToolSettings.model_fields if name not in names]
     assert f"A tool may have these keys of the block: {named(*rest)}." in FLAT
     assert f"A model may have these keys of the block: {named(*ModelSettings.model_fields)}." in FLAT
     assert f"The headers are {named(*(name.decode() for name in KEYS))}." in FLAT
-    routes = [f"| `{name}` | {cell(text)} |" for name, text in described(Route).items()]
+    routes = [f"| `{name}` | {cell(text)} |" for name, text in descriptions(Route).items()]
     assert rows("## `serve`", "### Routes") == routes
     assert len(routes) == len(Route.model_fields)
 

@@ -65,6 +65,7 @@ BESIDE = (
     "observe.log.logger.log",
     "observe.log.logger.warning",
     "observe.log.logger.error",
+    "observe.log.logger.debug",
     "guard.record.Record.told",
 )
 """What happens beside the answer: it goes as it would."""

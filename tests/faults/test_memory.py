@@ -2,9 +2,12 @@
 
 import asyncio
 import gc
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect, framewise
 from tests.support.model import Call, History, Round, User
 from tests.support.plain import again, elsewhere, new_call, same_call, saying, spin
-from tests.support.scripted import Reply, ScriptedApp, play
+from tests.support.scripted import OTHER_STREAMS, Reply, ScriptedApp, play
 
 pytestmark = pytest.mark.usefixtures("frozen_heap")
 PER_EXCHANGE = ("callfuse.guard", "callfuse.asgi", "callfuse.wire", "callfuse.dialects")
@@ -145,3 +148,120 @@ async def _leave_in_a_hold(kit: DialectKit) -> None:
     app.replies, app.left = (Reply(tuple(frame.raw for frame in listed), gate=gate),), asyncio.Event()
     await drive(guard(app), ask(kit, spin(), stream=True), leave=leave)
     assert app.heard[0].disconnected
+
+
+@every_dialect
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("breaks", [True, False], ids=["breaks", "ends"])
+async def test_the_collector_has_nothing_to_do_when_a_hold_is_cut(kit: DialectKit, breaks: bool) -> None:
+    """An upstream that dies in a hold leaves no cycle, whatever frames its exception holds."""
+    (held,) = scripts(kit)["end in a hold"]
+    start = {"type": "http.response.start", "status": 200, "headers": list(held.headers)}
+    start["headers"] = [(name, OTHER_STREAMS.get(kit.path, value)) for name, value in held.headers]
+    asked = ask(kit, spin(), stream=True)
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send(dict(start))
+        for chunk in held.chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if breaks:
+            raise Broke("the connection")
+
+    guarded = guard(app)
+    for _ in range(3):
+        messages = asked.messages()
+        sent: list[str] = []
+
+        async def receive(messages: list[Any] = messages) -> Any:
+            return messages.pop(0)
+
+        async def send(message: Any, sent: list[str] = sent) -> None:
+            sent.append(message["type"])
+
+        with suppress(Broke):
+            await guarded(asked.scope(), receive, send)
+        assert "http.response.body" in sent
+        await asyncio.sleep(0)
+    left = living(collected=False)
+    gc.collect()
+    assert left - living() == Counter()
+
+
+@every_dialect
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("history", [LONG, spin()], ids=["healthy", "looping"])
+async def test_bodies_and_chunks_are_let_go_at_once(kit: DialectKit, history: History) -> None:
+    """With the last message, nobody but the test holds the request's body or a chunk of the answer any more."""
+    asked = ask(kit, history, stream=True)
+    chunks = framewise(kit, saying("Well.", new_call())).chunks
+    app = ScriptedApp((Reply(chunks),))
+    guarded = guard(app)
+    things = [asked.body, *(chunk for chunk in chunks if chunks.count(chunk) == 1)]
+    before = [sys.getrefcount(thing) for thing in things]
+    await drive(guarded, asked)
+    app.heard.clear()
+    assert [sys.getrefcount(thing) for thing in things] == before
+
+
+@every_dialect
+@pytest.mark.usefixtures("_no_collector")
+async def test_a_client_that_leaves_in_its_upload_leaves_nothing(kit: DialectKit) -> None:
+    """What has come of the body goes to the app, and then nowhere."""
+    body = ask(kit, LONG, stream=True).body
+    half = body[: len(body) // 2]
+    asked = replace(ask(kit, LONG, stream=True), body=half)
+    messages = [{"type": "http.request", "body": half, "more_body": True}, {"type": "http.disconnect"}]
+    heard: list[str] = []
+
+    async def app(_scope: Any, receive: Any, _send: Any) -> None:
+        heard.extend([(await receive())["type"], (await receive())["type"], (await receive())["type"]])
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(_message: Any) -> None:
+        raise AssertionError("nothing is answered")
+
+    before = living(collected=False)
+    count = sys.getrefcount(half)
+    await guard(app)(asked.scope(), receive, send)
+    assert heard == ["http.request", "http.disconnect", "http.disconnect"]
+    assert living(collected=False) == before
+    assert sys.getrefcount(half) == count - 1  # the message's own
+
+
+PARSED = ("ChatRequest", "MessagesRequest", "ResponsesRequest", "GeminiRequest", ".Round", ".PastCall", ".Timeline")
+"""The classes of what is parsed of a request: the dialects' requests, and what their history becomes."""
+
+
+@every_dialect
+@pytest.mark.parametrize("ladder", ["chance_then_block", "warn"])
+async def test_an_open_healthy_stream_keeps_nothing_parsed(kit: DialectKit, ladder: str) -> None:
+    """While it streams: no request, no round, no call of the history; and the answer's end is kept all the same."""
+    app = ScriptedApp(())
+    guarded = guard(app, ladder)
+    found: list[Counter[str]] = []
+
+    async def look(at: int) -> None:
+        if at == 1:
+            gc.collect()
+            things = gc.get_objects()
+            found.append(Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in things))
+            del things
+
+    def kept() -> int:
+        return sum(n for name, n in found[-1].items() if name.startswith("callfuse.") and name.endswith(PARSED))
+
+    async def exchange(history: History, gate: Any = None) -> None:
+        chunks = framewise(kit, saying("Well.", again().calls()[0])).chunks
+        app.replies = (Reply(chunks, gate=gate),)
+        await drive(guarded, ask(kit, history, stream=True))
+        app.heard.clear()
+
+    await look(1)
+    before = kept()
+    await exchange(LONG, look)
+    assert kept() == before
+    await exchange(LONG.and_then(Round((same_call("call_first"),), ("nothing",))), look)
+    assert kept() == before

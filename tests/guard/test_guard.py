@@ -234,3 +234,28 @@ def test_text_over_the_limit_under_fail_closed(kit: DialectKit) -> None:
     assert guard.record.fail_open == ["max_response_bytes"]
     assert kit.faults(out) == []
     assert MARK.encode() in out
+
+
+@each_kit
+@pytest.mark.parametrize("later", [False, True], ids=["with it", "in a chunk of its own"])
+def test_what_stands_behind_a_blocked_answer(kit: DialectKit, later: bool) -> None:
+    """It leaves as it came, in whatever chunk it comes: it is no part of the answer that was acted on."""
+    body = stream_of(kit, again())
+    opening = cut(again(), kit)[0]
+    guard = scene(kit).guard()
+    out = guard.feed(body if later else body + opening)
+    out += guard.act(guard.verdicts()).out
+    out += guard.feed(opening) if later else b""
+    out += guard.finish()
+    assert out.endswith(opening)
+    assert guard.record.fail_open == []
+
+
+@each_kit
+def test_a_second_answer_that_is_an_error_is_no_failure_of_ours(kit: DialectKit) -> None:
+    """The next rung is taken, and nothing passes unjudged."""
+    guard = scene(kit, ladder="chance").guard()
+    done = play(guard, [stream_of(kit, again())], [kit.error()])
+    assert len(done.asked) == 1
+    assert MARK.encode() in done.out
+    assert guard.record.fail_open == []

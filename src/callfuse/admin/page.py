@@ -101,7 +101,7 @@ def _sessions(asked: Query, sessions: Sequence[Session] | None) -> Iterator[str]
     yield f'<table aria-labelledby="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
     for one in sessions[:SESSIONS_SHOWN]:
         link = _query(Query(asked.model, asked.tool, one.name, one.client))
-        said = "<br>".join(f"<code>{_escape(text)}</code>" for text in _said(one))
+        said = "<br>".join(f"<code>{_escape(text)}</code>" for text in _settings_of(one))
         name = f'<a href="./{link}">{_escape(one.name)}</a>'
         yield (
             f'<tr><th scope="row">{name}</th><td>{_escape(one.client)}</td><td>{said}</td>'
@@ -112,7 +112,7 @@ def _sessions(asked: Query, sessions: Sequence[Session] | None) -> Iterator[str]
         yield f'<p>These are the last {SESSIONS_SHOWN} of {len(sessions):,}; <a href="sessions">all as JSON</a>.</p>'
 
 
-def _said(session: Session) -> Iterator[str]:
+def _settings_of(session: Session) -> Iterator[str]:
     for key, value in session.set.items():
         yield f"{key} = {as_text(value)}"
     for pattern, values in session.tools.items():

@@ -120,7 +120,10 @@ class GuardedAnswer:
             step = await guard.decide(self._review.review)
             out += step.out
             self.ask = step.ask
-        await self._deliver(guard, out, final=final and not guard.pending)
+        if final and not guard.pending:
+            await self._finish(guard, out)
+        else:
+            await self.client.write(out)
 
     async def escalate(self, cause: str) -> None:
         """The model could not be asked again: take the next rung."""
@@ -130,7 +133,10 @@ class GuardedAnswer:
             log.unanswered(cause)
         step = self.guard.unanswered()
         self.ask = step.ask
-        await self._deliver(self.guard, step.out, final=step.ask is None)
+        if step.ask is None:
+            await self._finish(self.guard, step.out)
+        else:
+            await self.client.write(step.out)
 
     async def cut(self) -> None:
         """The app has ended its call; if not its answer, the client sees what it would have seen."""
@@ -142,11 +148,9 @@ class GuardedAnswer:
         if self.guard is not None:
             self.keeper.report(self.guard.record)
 
-    async def _deliver(self, guard: SafeGuard, out: bytes, *, final: bool) -> None:
-        """Bytes for the client; with the last ones the exchange is settled, before the client can come back."""
-        action = ""
-        if final:
-            action = guard.settle()
-            if self.is_wanted:
-                await self.keeper.settle(guard.record)
-        await self.client.write(out, final=final, action=action)
+    async def _finish(self, guard: SafeGuard, out: bytes) -> None:
+        """The last bytes for the client; the exchange is settled before, for then the client can come back."""
+        action = guard.settle()
+        if self.is_wanted:
+            await self.keeper.settle(guard.record)
+        await self.client.write(out, final=True, action=action)

@@ -77,14 +77,16 @@ class SafeGuard:
         """What may leave of a part of an answer, and of what waited."""
         if self._broken:
             return chunk if self._is_first and not self._fail_closed else b""
-        self._waiting.take(chunk)
         with self._stage:
             out = self._guard.feed(chunk) if chunk else b""
+            if out is chunk and not (final or self.pending):  # it has passed by, and changed nothing
+                return out
             if final:
                 out += self._guard.finish()
             self._look()
-            self._waiting.let_go(out, some_wait=self.held_bytes > 0)
+            self._waiting.note(chunk, out, some_wait=self.held_bytes > 0)
             return out
+        self._waiting.note(chunk, b"", some_wait=True)
         return self._do_without()
 
     async def decide(self, review: ReviewAll) -> Step:
@@ -191,15 +193,12 @@ class _Waiting:
         self._came: list[bytes] = []
         self._gone: list[bytes] = []
 
-    def take(self, chunk: bytes) -> None:
-        """The app has sent this."""
-        self._came.append(chunk)
-
-    def let_go(self, out: bytes, *, some_wait: bool) -> None:
-        """The guard has let this go; `some_wait`: it has not let go everything."""
+    def note(self, chunk: bytes, out: bytes, *, some_wait: bool) -> None:
+        """The app has sent a chunk, and the guard has let go `out`; `some_wait`: it has not let go everything."""
         if some_wait:
+            self._came.append(chunk)
             self._gone.append(out)
-        else:
+        elif self._came:
             self.clear()
 
     def clear(self) -> None:

@@ -88,7 +88,7 @@ def serve(
     of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers, "log_level": log_level}
     options = {"store": store, "serve": of_serve}
     try:
-        settled = _settled(config, options)
+        settled = _settle(config, options)
         token = admin_token(os.environ)
     except ConfigError as error:
         typer.echo("callfuse: cannot start with these settings:", err=True)
@@ -101,7 +101,7 @@ def serve(
     raise typer.Exit(run(settled, Origin.of(file, options), token))
 
 
-def _settled(file: Path | None, options: Mapping[str, object]) -> Resolved:
+def _settle(file: Path | None, options: Mapping[str, object]) -> Resolved:
     """The configuration of every source; `ConfigError` also where it names nothing to stand in front of, or a store
     that cannot be used here."""
     resolved = resolve(file, options=options)

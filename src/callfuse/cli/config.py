@@ -25,7 +25,7 @@ def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Settings in YAML, or in TOML with the suffix .toml.")],
 ) -> None:
     """Say what a file sets (exit code 0), or everything that is wrong with it (2). The environment stays out of it."""
-    resolved = _resolved(file, {})
+    resolved = _resolve_or_exit(file, {})
     for path, source in resolved.sources.items():
         typer.echo(f"{dotted(path)} = {as_text(value_at(resolved.config, path))} ({source})")
     keys = len(resolved.sources)
@@ -73,7 +73,7 @@ def explain(
 
     Per-tool entries win over those of models, these over the environment, this over the file, and that over defaults.
     """
-    resolved = _resolved(config)
+    resolved = _resolve_or_exit(config)
     if model and (wrong := wrong_model(model, resolved.config)):
         raise _wrong(f"--model {model!r}: {wrong}")
     rows = list(effective(resolved, model, tool))
@@ -89,7 +89,7 @@ def _table(rows: Iterable[Row]) -> Iterable[str]:
     return (f"{key:<{wide[0]}}  {value:<{wide[1]}}  {source}" for key, value, source in cells)
 
 
-def _resolved(file: str | None, env: dict[str, str] | None = None) -> Resolved:
+def _resolve_or_exit(file: str | None, env: dict[str, str] | None = None) -> Resolved:
     try:
         return resolve(file, env)
     except ConfigError as error:

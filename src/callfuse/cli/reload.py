@@ -109,9 +109,9 @@ class Reloading:
             return
         changed, self._config = list(differences(self._config, config)), config
         now = [path for path in changed if not _is_fixed(path)]
-        logger.info("%s is read again; new from now on: %s", self._origin.file, _listed(now) or "nothing")
+        logger.info("%s is read again; new from now on: %s", self._origin.file, _join(now) or "nothing")
         if later := [path for path in changed if _is_fixed(path)]:
-            logger.warning("only from the next start on: %s", _listed(later))
+            logger.warning("only from the next start on: %s", _join(later))
 
     def _log_refusal(self, error: Exception) -> None:
         what = "%s is not used, the settings stay as they are"
@@ -138,5 +138,5 @@ def _is_fixed(path: KeyPath) -> bool:
     return path in FIXED or path[0] not in RELOADED
 
 
-def _listed(paths: list[KeyPath]) -> str:
+def _join(paths: list[KeyPath]) -> str:
     return ", ".join(map(dotted, paths))

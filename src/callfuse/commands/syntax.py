@@ -68,7 +68,7 @@ def read(text: str, prefix: str) -> Typed:
     if not commands:
         return Typed((), text)
     rest.append(text[at:])
-    return Typed(tuple(commands), _joined(rest))
+    return Typed(tuple(commands), _join(rest))
 
 
 def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
@@ -115,7 +115,7 @@ def _command(match: re.Match[str]) -> Command:
     return Command(name, tuple(arguments))
 
 
-def _joined(pieces: list[str]) -> str:
+def _join(pieces: list[str]) -> str:
     """The text around the commands: a line that held nothing else goes, and no blanks are doubled."""
     out = pieces[:1]
     for piece in pieces[1:]:

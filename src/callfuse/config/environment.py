@@ -55,7 +55,7 @@ def from_environment(env: Mapping[str, str]) -> Layer:
             # A ladder may be the name of a mode; any other list may have one entry, which needs no comma.
             is_list = path in lists and ("," in text or lists[path][0] is str)
             value = _split(text) if is_list else text.strip()
-            layer.put(path, value, _told(name))
+            layer.put(path, value, _source_of(name))
         elif name.startswith(_PREFIX) and name not in _NOT_SETTINGS:
             # Without its value: that of a name that nobody knows may be a token.
             layer.problems.append(f"{name}: unknown environment variable; {_meant(name)}")
@@ -77,7 +77,7 @@ def usable_token(token: str, source: str) -> str:
     return token
 
 
-def _told(name: str) -> Callable[[KeyPath], str]:
+def _source_of(name: str) -> Callable[[KeyPath], str]:
     return lambda _: f"environment variable {name}"
 
 

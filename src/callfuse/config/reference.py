@@ -46,7 +46,7 @@ def reference() -> Iterator[Key]:
     names = {path: variable for variable, path in variables().items()}
     models: dict[KeyPath, type[BaseModel]] = {(): Config}
     for path, field in keys():
-        text = described(models[path[:-1]]).get(path[-1], "")
+        text = descriptions(models[path[:-1]]).get(path[-1], "")
         if section := section_of(field.annotation):
             models[path] = section
             text = text or inspect.cleandoc(section.__doc__ or "")
@@ -54,12 +54,12 @@ def reference() -> Iterator[Key]:
 
 
 @cache
-def described(model: type[BaseModel]) -> dict[str, str]:
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
     """The docstring below each field of a class; what a detector says of its limit. A tier's keys mean what those of
     the block mean."""
     words: dict[str, str] = {}
     if model not in (LoopSettings, Detectors):
-        words |= described(LoopSettings) | described(Detectors)
+        words |= descriptions(LoopSettings) | descriptions(Detectors)
     for one in reversed(model.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:
             words |= dict(_below_fields(one))

@@ -12,7 +12,7 @@ from pydantic_core import core_schema
 
 from callfuse.config.layers import OF_MODELS
 from callfuse.config.model import Config, entry_of, item_of, section_of
-from callfuse.config.reference import described
+from callfuse.config.reference import descriptions
 from callfuse.policy import fields
 from callfuse.policy.rungs import Rung
 from callfuse.proxy import settings as serve
@@ -102,7 +102,7 @@ def _models(model: type[BaseModel]) -> dict[type[BaseModel], None]:
 
 def _complete(schema: JSONSchema, model: type[BaseModel]) -> None:
     """Descriptions; and sections that may be empty, or a switch where they have one."""
-    words = described(model)
+    words = descriptions(model)
     for name, field in model.model_fields.items():
         own = schema["properties"][name]
         if section := section_of(field.annotation):

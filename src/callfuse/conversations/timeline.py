@@ -24,7 +24,8 @@ signature) in order, so that a replay, a client's retry or a restarted guard nei
   results that come without their calls find them there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -66,7 +67,12 @@ class LaneEvidence:
             before = texts.get(key, "")
             if key not in texts or text not in before:  # a client that tries again without ids
                 texts[key] = f"{before}\n\n{text}" if before else text
-        return LaneState(tuple(kept[-max_rounds:]), dict(list(texts.items())[-max_rounds:]), self.length)
+        return LaneState(
+            tuple(kept[-max_rounds:]),
+            dict(list(texts.items())[-max_rounds:]),
+            self.length,
+            session=self.state.session,
+        )
 
 
 class Conversation(NamedTuple):
@@ -164,9 +170,10 @@ def _match(
     if not shown:
         return _NOTHING if chained else _match_compacted(kept, state, length, turn_at, turn, named=named)
     newest = shown[0]
-    at = _find(newest, kept, 0)
+    unique = _unique_ids(shown)
+    at = _find(newest, kept, 0, unique)
     if at is None:
-        kept, at = _match_rewritten(newest, state, length, turn)
+        kept, at = _match_rewritten(newest, state, length, turn, unique)
         if at is None:
             return _NOTHING
     shift = kept[at].position - newest.position
@@ -174,14 +181,16 @@ def _match(
     return _Match([*kept[: at + 1], *later], at, shift, length if chained or shift else turn_at)
 
 
-def _match_rewritten(newest: Round, state: LaneState, length: int, turn: bytes) -> tuple[list[KeptRound], int | None]:
+def _match_rewritten(
+    newest: Round, state: LaneState, length: int, turn: bytes, unique: Set[str]
+) -> tuple[list[KeptRound], int | None]:
     """The kept rounds of a history that got shorter and whose newest round, known by its ids, was made for another user
     message than the one that it stands behind now: a summary has taken that one's place."""
     if length >= state.length or not all(one.id for one in newest.calls):
         return [], None
     last = state.rounds[-1].turn
     kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
-    return kept, _find(newest, kept, 0)
+    return kept, _find(newest, kept, 0, unique)
 
 
 def _match_compacted(
@@ -204,12 +213,13 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
         return [*shown], [], False
     left = [*match.kept]
     at = match.at
+    unique = _unique_ids(shown)
     rounds: list[Round] = []
     kept: list[KeptRound] = []
     read_any = False
     for round_ in shown:
         if at is None and left:
-            at = _find(round_, left, match.shift)
+            at = _find(round_, left, match.shift, unique)
         if at is None:
             rounds.append(round_)
             continue
@@ -232,14 +242,27 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
     return rounds, kept[::-1], read_any
 
 
-def _find(round_: Round, kept: Sequence[KeptRound], shift: int) -> int | None:
-    """Which of the kept rounds this is: the one at its very place, or else, where the client has dropped some, the
-    newest that is the same. Ids may be missing or repeat, so that more than one can be the same."""
+def _find(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]) -> int | None:
+    """Which of the kept rounds this is: the one at its very place, or else the newest that is the same.
+
+    Ids may be missing or repeat (`unique` are those that do not in this request), so that more than one can be the
+    same. One that stood further to the front is only taken by its ids: it may be another round with an equal call.
+    """
     there = round_.position + shift
     for at in reversed(range(len(kept))):
         if kept[at].position == there and _is_same(round_, kept[at]):
             return at
-    return next((at for at in reversed(range(len(kept))) if _is_same(round_, kept[at])), None)
+    same = [at for at in range(len(kept)) if _is_same(round_, kept[at])]
+    if not same:
+        return None
+    is_known = len(same) == 1 and unique >= {one.id for one in round_.calls}
+    return same[-1] if is_known or kept[same[-1]].position > there else None
+
+
+def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
+    """The ids that only one call of these rounds has."""
+    counts = Counter([call.id for round_ in rounds for call in round_.calls])
+    return {id_ for id_, count in counts.items() if count == 1 and id_}
 
 
 def _is_same(round_: Round, kept: KeptRound) -> bool:

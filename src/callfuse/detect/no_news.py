@@ -53,18 +53,27 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
     """The newest rounds without news; the same for every pending call."""
     rounds: list[Round] = []
     for index, round_ in enumerate(recent(timeline, settings)):
-        window = timeline.rounds_of_window(settings.window, before=index + 1)
-        if not all(_is_known(call, window) for call in round_.distinct):
+        if not all(_is_known(timeline, index, call, settings.window) for call in round_.distinct):
             break
         rounds.append(round_)
     return Evidence(1 + len(rounds), distinct_calls(rounds))
 
 
-def _is_known(call: PastCall, window: Sequence[Round]) -> bool:
-    """Whether a call, with what came of it, is one of a window. A withheld one brought nothing; an unknown outcome may
-    be any."""
+def _is_known(timeline: Timeline, index: int, call: PastCall, size: int) -> bool:
+    """Whether a call of the newest round but `index`, with what came of it, is one of the window before."""
+    # A window has at least `size` rounds, and a loop is mostly among the newest of them.
+    if _is_among(call, timeline.rounds[index + 1 : index + 1 + size]):
+        return True
+    return _is_among(call, timeline.rounds_of_window(size, before=index + 1)[size:])
+
+
+def _is_among(call: PastCall, rounds: Sequence[Round]) -> bool:
+    """Whether a call, with what came of it, is in some rounds.
+
+    A withheld one brought nothing; an unknown outcome may be any.
+    """
     signature = call.signature
-    for round_ in window:
+    for round_ in rounds:
         earlier = round_.find(signature)
         if earlier is None:
             continue

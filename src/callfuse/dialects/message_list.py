@@ -161,7 +161,7 @@ class MessageList(ABC):
             if role == "assistant":
                 if calls := calls_of(position, message):
                     in_order = results[::-1]
-                    yield Round(pair(calls, in_order) if by_id else self._paired(calls, in_order), position)
+                    yield Round(pair(calls, in_order) if by_id else self._pair(calls, in_order), position)
                 if joins_roles:
                     answered = True  # an assistant message before this one may share these results
                 else:
@@ -181,7 +181,7 @@ class MessageList(ABC):
                     results += found
                 answered = False
 
-    def _paired(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
+    def _pair(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
         """The calls with their results, by what they know each other by."""
         names, ids = self._match(calls, [key for key, _ in results])
         return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)

@@ -91,9 +91,15 @@ class Guard:
         return self._queue.size + self._framer.waiting
 
     @property
+    def _continues(self) -> bool:
+        """Whether this answer goes on from an earlier one, so that its frames are spliced. What stands behind the end
+        of an answer that was acted on is not."""
+        return self._kept.spliced
+
+    @property
     def _passes(self) -> bool:
         """Whether the bytes of this answer are not even looked at."""
-        return self._queue.is_open and self._writer is None
+        return self._queue.is_open and not self._continues
 
     def feed(self, chunk: bytes) -> bytes:
         """What may leave of this chunk and of what waited."""
@@ -180,7 +186,7 @@ class Guard:
             not self._calls.any
             and not self._queue.is_waiting
             and self._framer.empty
-            and self._writer is None
+            and not self._continues
             and self._codec.call_mark not in chunk
             and chunk.endswith(self._codec.form.frame_end)
         )
@@ -233,7 +239,7 @@ class Guard:
 
     def _salvage(self, chunk: bytes = b"") -> bytes:
         """Everything that has not left, where even letting go has failed: whatever its writer knows of it."""
-        if self.pending and not self._queue.spoke:
+        if self._drops:
             self._silent = True
             return b""
         self._attempt(self._queue.open)
@@ -269,26 +275,31 @@ class Guard:
         """Splice a frame, if the answer continues another, then read it."""
         frame = self._attempt(partial(self._splice, raw))
         if frame is None:
-            self._fall(b"" if self._writer else raw)
+            self._fall(b"" if self._continues else raw)
         elif self._attempt(partial(self._follow, *frame)) is None:
             self._fall(frame[0])
 
     def _fall(self, at_fault: bytes) -> None:
         """An error before the verdict. An answer that was asked for, and has not spoken, is dropped: the next rung is
         taken once the app has ended it."""
-        if self.pending and not self._queue.spoke:
+        if self._drops:
             self._silent = True
         else:
             self._let_go(at_fault)
+
+    @property
+    def _drops(self) -> bool:
+        """Whether an error drops the answer: it was asked for, and nothing of it has gone out."""
+        return self.pending and not self._queue.spoke
 
     def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, bool]:
         """A frame as the client is to see it (empty where it is not to), its payload, and whether it is broken."""
         payload_of = self._codec.form.payload
         try:
             payload = payload_of(raw)
-            if self._writer is None:
+            if not self._continues:
                 return raw, payload, False
-            raw = self._writer.splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
+            raw = self._writing().splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
             return raw, payload_of(raw) if raw else None, False
         except NotJSON:
             return raw, None, True
@@ -312,8 +323,9 @@ class Guard:
                 events, entries, choices = calls.read_end() if codec.is_end(raw) else (), (), ()
             for event in events:
                 calls.apply(event)
-                if event.what is What.BROKE and (queue.is_waiting or (self._writer is not None and not queue.spoke)):
-                    self.record.fail_open.append("error in the stream")
+                if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
+                    if not self._drops:
+                        self.record.fail_open.append("error in the stream")
                     self._fall(raw)
                     return True
             queue.put(raw, choices, entries)

@@ -201,6 +201,11 @@ class KeptBytes:
         self.size = 0
 
     @property
+    def spliced(self) -> bool:
+        """Whether the client gets other bytes than these."""
+        return self._joined is not None
+
+    @property
     def chunks(self) -> list[bytes]:
         """The bytes, in order."""
         return self._chunks if self._joined is None else [bytes(self._joined)]

@@ -136,30 +136,34 @@ class Delivery(Enum):
         return self in _REACHED
 
 
+_DELIVERED: Final = Delivery.DELIVERED
 _REACHED: Final = frozenset({Delivery.DELIVERED, Delivery.DROPPED})
 
 
 class PastCall:
     """A call of an earlier round, with what happened to it since.
 
-    `delivery`: what became of it on its way to the client. `step`: how far up the ladder it went, from 1; 0 where
-    nothing was found in it. Its `outcome` is known from the ledger, or read from the `result` when first asked for.
+    `delivery`: what became of it on its way to the client; `withheld`: it never got there. `step`: how far up the
+    ladder it went, from 1; 0 where nothing was found in it. Its `outcome` is known from the ledger, or read from the
+    `result` when first asked for.
+
     Changed only while a conversation is put together; nothing changes it afterwards.
     """
 
-    __slots__ = ("_failed", "_outcome", "call", "delivery", "result", "step")
+    __slots__ = ("_failed", "_outcome", "call", "delivery", "result", "step", "withheld")
 
     def __init__(
         self,
         call: ToolCall,
         result: Result | None = None,
         outcome: Outcome | None = None,
-        delivery: Delivery = Delivery.DELIVERED,
+        delivery: Delivery = _DELIVERED,
         step: int = 0,
     ) -> None:
         self.call = call
         self.result = result
         self.delivery = delivery
+        self.withheld = delivery is not _DELIVERED and not delivery.reached_client
         self.step = step
         self._outcome = outcome
         self._failed: bool | None = None
@@ -188,12 +192,6 @@ class PastCall:
         return self.call._signature or self.call.signature
 
     @property
-    def withheld(self) -> bool:
-        """Whether it never reached the client."""
-        delivery = self.delivery
-        return delivery is Delivery.WITHHELD or delivery is Delivery.BLOCKED
-
-    @property
     def blocked(self) -> bool:
         """Whether it was withheld for good."""
         return self.delivery is Delivery.BLOCKED
@@ -201,10 +199,11 @@ class PastCall:
     @property
     def outcome(self) -> Outcome | None:
         """What came back; None where that is unknown, or the call was withheld."""
-        if self._outcome is None and self.result is not None:
-            self._outcome = outcome_of(self.result.content, self.result.is_error)
+        known = self._outcome
+        if known is None and self.result is not None:
+            known = self._outcome = outcome_of(self.result.content, self.result.is_error)
             self.result = None
-        return self._outcome
+        return known
 
     @property
     def failed(self) -> bool | None:

@@ -20,13 +20,14 @@ class Round:
     Equal calls of one round are one piece of evidence, whatever their order.
     """
 
-    __slots__ = ("_by_signature", "_signatures", "calls", "position", "time")
+    __slots__ = ("_by_signature", "_executed", "_signatures", "calls", "position", "time")
 
     def __init__(self, calls: tuple[PastCall, ...], position: int, time: float | None = None) -> None:
         self.calls = calls
         self.position = position
         self.time = time
         self._signatures: frozenset[Signature] | None = None
+        self._executed: int | None = None
         self._by_signature: dict[Signature, PastCall] | None = None
 
     def __repr__(self) -> str:
@@ -42,9 +43,9 @@ class Round:
     @property
     def executed(self) -> int:
         """How many of its calls reached the client."""
-        if len(self.calls) == 1:
-            return not self.calls[0].withheld
-        return sum([not call.withheld for call in self.calls])
+        if self._executed is None:
+            self._executed = sum([not call.withheld for call in self.calls])
+        return self._executed
 
     @property
     def distinct(self) -> tuple[PastCall, ...]:
@@ -53,10 +54,9 @@ class Round:
 
     def find(self, signature: Signature) -> PastCall | None:
         """The call with this signature, None where there is none."""
-        if len(self.calls) == 1:
-            (one,) = self.calls
-            return one if one.signature == signature else None
-        return self._one_each().get(signature)
+        if signature not in (self._signatures or self.signatures):
+            return None
+        return self.calls[0] if len(self.calls) == 1 else self._one_each().get(signature)
 
     def forget(self) -> None:
         """Work out anew what follows from the calls: one of them has changed."""

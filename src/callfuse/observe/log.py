@@ -6,9 +6,9 @@ its evidence, full signature and arguments, and what the guard of an answer does
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
+from callfuse.boundary import Boundary
 from callfuse.policy.ladder import ALLOW, OnLoopError, Verdict
 
 logger: Final = logging.getLogger("callfuse")
@@ -101,7 +101,12 @@ def tracer(session: str) -> Callable[[str], None] | None:
     """Logs the lines in which a guard tells what it does; None where nobody reads them."""
     if not logger.isEnabledFor(logging.DEBUG):
         return None
-    return partial(logger.debug, "Guard in session %s: %s", session)
+
+    def trace(line: str) -> None:
+        with Boundary():  # a log handler that fails must not end a hold
+            logger.debug("Guard in session %s: %s", session, line)
+
+    return trace
 
 
 def unguarded(cause: str) -> None:

@@ -5,18 +5,31 @@ The report at the terminal and the page show the table.
 
 import csv
 import io
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from callfuse import __version__
 from callfuse.offline.excerpts import short
-from callfuse.offline.replay import ANY, Figures, Outcomes, Replay, rules_of, total
+from callfuse.offline.replay import ANY, Figures, Fired, Outcomes, Replay, rules_of, total
 from callfuse.offline.runs import CHARACTERS_A_TOKEN
 from callfuse.wire.jsontext import dumps
 
 ALL: Final = "all sources"
 """The name of the rows for all sources together."""
+
+COLUMNS: Final = (
+    *("source", "rule"),
+    *("runs_successful", "runs_failed", "runs_unlabelled"),
+    *("fired_successful", "fired_failed", "fired_unlabelled"),
+    *("hard_successful", "hard_failed", "hard_unlabelled"),
+    *("findings_soft", "findings_hard"),
+    *("calls_failed", "saved_calls", "tokens_failed", "saved_tokens"),
+)
+"""The columns of JSON and CSV."""
+
+LABELS: Final = ("ok", "failed", "unknown")
+"""Outcomes of runs in the table, in the order of `_by_outcome`."""
 
 NAMES: Final = 2
 """How many columns, from the first, hold names; the others hold figures."""
@@ -32,58 +45,47 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule in one source: numbers of runs, calls and findings; tokens are estimates."""
+    """One rule in one source."""
 
     source: str
     rule: str
-    runs_successful: int
-    runs_failed: int
-    runs_unlabelled: int
-    fired_successful: int
-    fired_failed: int
-    fired_unlabelled: int
-    hard_successful: int
-    hard_failed: int
-    hard_unlabelled: int
-    findings_soft: int
-    findings_hard: int
-    calls_failed: int
-    saved_calls: int
-    tokens_failed: int
-    saved_tokens: int
+    figures: Figures
+
+    @property
+    def fired(self) -> Fired:
+        """What the rule found in the source."""
+        return self.figures.fired[self.rule]
+
+    def cells(self) -> dict[str, str | int]:
+        """The row as JSON and CSV have it, by `COLUMNS`: numbers of runs, calls and findings; tokens are estimates."""
+        figures, fired = self.figures, self.fired
+        values = (
+            self.source,
+            self.rule,
+            *_by_outcome(figures.runs),
+            *_by_outcome(fired.runs),
+            *_by_outcome(fired.hard_runs),
+            fired.soft,
+            fired.hard,
+            figures.calls[False],
+            fired.saved_calls,
+            figures.failed_tokens,
+            fired.saved_tokens,
+        )
+        return dict(zip(COLUMNS, values, strict=True))
 
 
-def rows(replay: Replay) -> Iterator[Row]:
-    """Yield a row for each source and rule; a source in which nothing fired has the row `ANY` alone."""
-    for source, figures in replay.figures.items():
-        for rule in rules_of({source: figures}):
-            yield row(source, rule, figures)
-
-
-def row(source: str, rule: str, figures: Figures) -> Row:
-    """Make the row of one rule in one source."""
-    fired = figures.fired[rule]
-    return Row(
-        source,
-        rule,
-        *_counts(figures.runs),
-        *_counts(fired.runs),
-        *_counts(fired.hard_runs),
-        fired.soft,
-        fired.hard,
-        figures.calls[False],
-        fired.saved_calls,
-        figures.failed_tokens,
-        fired.saved_tokens,
-    )
+def rows(figures: Mapping[str, Figures]) -> list[Row]:
+    """A row for each source and rule; a source in which nothing fired has the row `ANY` alone."""
+    return [Row(source, rule, one) for source, one in figures.items() for rule in rules_of({source: one})]
 
 
 def as_csv(replay: Replay) -> bytes:
     """The rows as CSV in UTF-8, with a heading line."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Row)])
-    writer.writerows([_cell(value) for value in asdict(one).values()] for one in rows(replay))
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(value) for value in one.cells().values()] for one in rows(replay.figures))
     return text.getvalue().encode("utf-8", "replace")
 
 
@@ -95,8 +97,8 @@ def as_json(replay: Replay) -> bytes:
             "tool_call_loop": replay.settings.model_dump(mode="json"),
             "rules": sorted(replay.rules),
             "characters_a_token": CHARACTERS_A_TOKEN,
-            "rows": [asdict(one) for one in rows(replay)],
-            "held": [{"source": source} | _held(figures) for source, figures in replay.figures.items()],
+            "rows": [one.cells() for one in rows(replay.figures)],
+            "held": [{"source": source} | _held_figures(figures) for source, figures in replay.figures.items()],
             "findings": [asdict(finding) for finding in replay.findings],
             "runs_without_calls": replay.empty,
             "faults": {"count": replay.fault_count, "first": [asdict(fault) for fault in replay.faults]},
@@ -104,7 +106,7 @@ def as_json(replay: Replay) -> bytes:
     )
 
 
-def _held(figures: Figures) -> dict[str, Any]:
+def _held_figures(figures: Figures) -> dict[str, Any]:
     """How many calls of a source were suspect, and how many would have been held."""
     return {
         "calls": figures.calls.total(),
@@ -117,7 +119,7 @@ def _held(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _counts(outcomes: Outcomes) -> tuple[int, int, int]:
+def _by_outcome(outcomes: Outcomes) -> tuple[int, int, int]:
     return outcomes[True], outcomes[False], outcomes[None]
 
 
@@ -140,40 +142,36 @@ def table(replay: Replay, *, counts: bool = True) -> TextTable:
     groups = dict(replay.figures)
     if len(groups) > 1:
         groups[ALL] = total(replay.figures.values())
-    lines = [row(source, rule, figures) for source, figures in groups.items() for rule in rules_of({source: figures})]
-    labels = {label for line in lines for label, runs in _runs(line) if runs}
+    lines = rows(groups)
+    labels = {
+        label for line in lines for label, runs in zip(LABELS, _by_outcome(line.figures.runs), strict=True) if runs
+    }
     columns = [list(_cells(line, labels, counts=counts)) for line in lines]
     headings = [heading for heading, _ in columns[0]] if columns else []
     marked = frozenset(at for at, line in enumerate(lines) if line.rule == ANY)
     return TextTable(headings, [[cell for _, cell in column] for column in columns], marked)
 
 
-def _runs(line: Row) -> Iterator[tuple[str, int]]:
-    yield "ok", line.runs_successful
-    yield "failed", line.runs_failed
-    yield "unknown", line.runs_unlabelled
-
-
 def _cells(line: Row, labels: set[str], *, counts: bool) -> Iterator[tuple[str, str]]:
     """Heading and text of each cell; the name of a source and its runs are in its first row only."""
     is_first = line.rule == ANY
+    figures, fired = line.figures, line.fired
     yield "source", short(line.source) if is_first else ""
     yield "rule", line.rule
-    runs = dict(_runs(line))
+    runs = dict(zip(LABELS, _by_outcome(figures.runs), strict=True))
     for label, many in runs.items():
         if label in labels:
             yield f"{label} runs", f"{many:,}" if is_first else ""
-    fired = (line.fired_successful, line.fired_failed, line.fired_unlabelled)
-    for (label, many), some in zip(runs.items(), fired, strict=True):
+    for (label, many), some in zip(runs.items(), _by_outcome(fired.runs), strict=True):
         if label in labels:
             yield f"fired {label}", _share(some, many, counts=counts)
     if "ok" in labels:
-        yield "hard ok", _share(line.hard_successful, line.runs_successful, counts=counts)
-    yield "soft", f"{line.findings_soft:,}"
-    yield "hard", f"{line.findings_hard:,}"
+        yield "hard ok", _share(fired.hard_runs[True], figures.runs[True], counts=counts)
+    yield "soft", f"{fired.soft:,}"
+    yield "hard", f"{fired.hard:,}"
     if "failed" in labels:
-        yield "calls saved", _share(line.saved_calls, line.calls_failed, counts=counts)
-        yield "tokens saved", _share(line.saved_tokens, line.tokens_failed, counts=counts)
+        yield "calls saved", _share(fired.saved_calls, figures.calls[False], counts=counts)
+        yield "tokens saved", _share(fired.saved_tokens, figures.failed_tokens, counts=counts)
 
 
 def _share(part: int, whole: int, *, counts: bool) -> str:

@@ -58,11 +58,7 @@ def check_store_url(value: str) -> str:
 
 def address_of(value: str) -> Address | None:
     """Read the URL of a store; None for memory. ValueError says what would be right."""
-    scheme, mark, rest = value.partition("://")
-    scheme = scheme.lower()
-    if not mark or scheme not in SCHEMES:
-        near = nearest(scheme, SCHEMES) if mark else None
-        raise ValueError(f"there is no such store; did you mean {near}://?" if near else RIGHT_STORE)
+    scheme, rest = _split(value)
     if scheme == "memory":
         if rest:
             raise ValueError("memory:// is the memory of this process, and takes no address")
@@ -77,12 +73,27 @@ def address_of(value: str) -> Address | None:
         shown = f"unix://{parts.path}"
     else:
         shown = f"{scheme}://{_host_and_database(parts, cluster=cluster)}"
+    return Address(f"{SCHEMES[scheme]}://{rest}", cluster, shown, _secrets(parts))
+
+
+def _split(value: str) -> tuple[str, str]:
+    """The scheme of a URL in lower case, and what follows it; ValueError for an unknown scheme."""
+    scheme, mark, rest = value.partition("://")
+    scheme = scheme.lower()
+    if not mark or scheme not in SCHEMES:
+        near = nearest(scheme, SCHEMES) if mark else None
+        raise ValueError(f"there is no such store; did you mean {near}://?" if near else RIGHT_STORE)
+    return scheme, rest
+
+
+def _secrets(parts: SplitResult) -> tuple[str, ...]:
+    """The passwords in a URL, as they are and unquoted, the longest first; ValueError for options that we set."""
     options = parse_qsl(parts.query)
     if wrong := next((name for name, _ in options if name in _OURS), None):
         raise ValueError(f"leave out the option {wrong}, which callfuse sets itself")
     given = [parts.password, *(text for name, text in options if "password" in name)]
     secrets = {form for secret in given if secret for form in (secret, unquote(secret))}
-    return Address(f"{SCHEMES[scheme]}://{rest}", cluster, shown, tuple(sorted(secrets, key=len, reverse=True)))
+    return tuple(sorted(secrets, key=len, reverse=True))
 
 
 def _parts(value: str) -> SplitResult:

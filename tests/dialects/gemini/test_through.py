@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.dialects.gemini.test_read import call as opening_of
-from tests.dialects.gemini.test_read import chunk, piece
+from tests.dialects.gemini.test_answer import call as opening_of
+from tests.dialects.gemini.test_answer import chunk, piece
 from tests.dialects.gemini.test_request import call, model, response, user
 from tests.support.asgi import Request
 from tests.support.kits import STREAMS

@@ -270,6 +270,19 @@ def test_what_cannot_be_rebuilt_is_named(delta: dict[str, Any], part: str) -> No
     assert told.value.part == part
 
 
+def test_custom_tools() -> None:
+    """Their input goes back as the text that it was."""
+    parts = [
+        {"index": 0, "id": "a", "type": "custom", "custom": {"name": "maths", "input": "4 "}},
+        {"index": 0, "custom": {"input": "+ 4"}},
+    ]
+    (back,) = json.loads(turn([{"choices": [{"delta": {"tool_calls": [part]}}]} for part in parts]))["tool_calls"]
+    assert back == {"id": "a", "type": "custom", "custom": {"name": "maths", "input": "4 + 4"}}
+    (choice,) = read_whole({"choices": [{"message": {"tool_calls": [back]}}]})
+    (call,) = choice.calls
+    assert (call.id, call.name, call.arguments, call.kind) == ("a", "maths", "4 + 4", "custom")
+
+
 def test_parallel_calls_and_vendor_keys() -> None:
     """Every call in order, with what the vendor added to it."""
     extra = {"extra_content": {"google": {"thought_signature": "c2ln"}}}

@@ -229,6 +229,38 @@ QUIRKS = [
         history=[("search", ZEBRA)],
     ),
     Quirk(
+        "a whole answer with an empty legacy call and an empty finish reason (Snowflake)",
+        json.dumps(
+            {
+                "id": "c1",
+                "object": "chat.completion",
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {
+                            "role": "assistant",
+                            "content": "Let me look.",
+                            "function_call": {"name": "", "arguments": ""},
+                            "tool_calls": [WHOLE | {"custom": {"name": "", "input": ""}}],
+                        },
+                        "finish_reason": "stop",
+                    }
+                ],
+            }
+        ).encode(),
+        [(0, "call_one", "search", '{"query": "zebra"}')],
+        kept=b'"function_call": {"name": "", "arguments": ""}',
+        form="json",
+    ),
+    Quirk(
+        "a custom tool, whose input is a text (OpenAI)",
+        calls({"index": 0, "id": "call_one", "type": "custom", "custom": {"name": "search", "input": ""}})
+        + calls({"index": 0, "custom": {"input": '{"query":'}})
+        + calls({"index": 0, "custom": {"input": '"zebra"}'}})
+        + END,
+        [ONE],
+    ),
+    Quirk(
         "a whole answer without index, type and id (Gemini)",
         json.dumps(
             {

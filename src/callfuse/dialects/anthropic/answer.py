@@ -58,7 +58,7 @@ class MessagesReader(Reader):
         self._has_reason = False
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one event says of calls."""
+        """The events in one payload."""
         kind = payload.get("type")
         if kind == "content_block_delta":
             delta = payload.get("delta") or {}
@@ -70,23 +70,30 @@ class MessagesReader(Reader):
         if kind == "content_block_start":
             return self._start(payload)
         if kind == "content_block_stop":
-            call = self._by_index.pop(payload.get("index", 0), None)
-            if call is None:
-                return _QUIET
-            call.closed = True
-            return (Event(What.CLOSED, 0, call),)
+            return self._close(payload)
         if kind == "message_delta":
-            reason = (payload.get("delta") or {}).get("stop_reason")
-            self._has_reason |= bool(reason)
-            if reason in CUTTING:
-                return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
-            return (Event(What.FINISHED),) if reason else _QUIET
+            return self._finish((payload.get("delta") or {}).get("stop_reason"))
         if kind == "message_stop":
             return self._stop()
         if kind == "message_start":
             self._by_index.clear()
             return (Event(What.BROKE),) if self.calls else _QUIET
         return (Event(What.BROKE),) if kind == "error" else _QUIET
+
+    def _close(self, payload: Payload) -> Sequence[Event]:
+        """A block is over."""
+        call = self._by_index.pop(payload.get("index", 0), None)
+        if call is None:
+            return _QUIET
+        call.closed = True
+        return (Event(What.CLOSED, 0, call),)
+
+    def _finish(self, reason: Any) -> Sequence[Event]:
+        """The message has this stop reason, if any."""
+        self._has_reason |= bool(reason)
+        if reason in CUTTING:
+            return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
+        return (Event(What.FINISHED),) if reason else _QUIET
 
     def _stop(self) -> Sequence[Event]:
         """The message is over. Without a stop reason (some vendors send none) it is complete if all its calls are."""
@@ -95,6 +102,7 @@ class MessagesReader(Reader):
         return (Event(What.FINISHED), Event(What.ENDED))
 
     def _start(self, payload: Payload) -> Sequence[Event]:
+        """A block begins: a call, or another."""
         block: Payload = payload.get("content_block") or {}
         if not is_client_call(block):
             return _QUIET
@@ -144,7 +152,7 @@ def _usage(*, summed: bool) -> Usage:
 
 
 class MessagesWriter:
-    """The state of one client's stream, as far as writing on needs it."""
+    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
 
     def __init__(self, *, summed: bool) -> None:
         self._next = 0
@@ -180,14 +188,9 @@ class MessagesWriter:
             kind = payload.get("type")
             edits: list[Edit] = []
             if kind in _BLOCK_EVENTS:
-                index = payload.get("index", 0)
-                if index in gone:
-                    continue
-                if shift := sum(other < index for other in gone):
-                    edits.append(Edit(("index",), dumps(index - shift)))
-                if kind == "content_block_start":
-                    self._next = index - shift + 1
-            elif kind == "message_delta" and block:
+                pieces.append(self._thin_block(frame.raw, payload, gone))
+                continue
+            if kind == "message_delta" and block:
                 pieces += [self._text(due.pop())] if due else []
                 if (payload.get("delta") or {}).get("stop_reason") in OWN_REASONS:
                     edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
@@ -195,6 +198,16 @@ class MessagesWriter:
                 pieces += (self._text(due.pop()), self._delta())
             pieces.append(edit_event(frame.raw, edits))
         return b"".join(pieces)
+
+    def _thin_block(self, frame: bytes, payload: Payload, gone: set[int]) -> bytes:
+        """An event of a block, renumbered; empty where its block is one of those that go."""
+        index = payload.get("index", 0)
+        if index in gone:
+            return b""
+        shift = sum(other < index for other in gone)
+        if payload.get("type") == "content_block_start":
+            self._next = index - shift + 1
+        return edit_event(frame, [Edit(("index",), dumps(index - shift))] if shift else [])
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The blocks among the held events that are no calls; the finish and the end are kept back."""
@@ -210,7 +223,7 @@ class MessagesWriter:
         return out
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Nothing of it has come yet; its thinking may stand in the message only where nothing went before."""
+        """Begin another answer; its thinking may stand in the message only where nothing went before."""
         self._numbers = {}
         self._allotted = self._next
         self._may_think = not (self._next or foreign)
@@ -306,7 +319,7 @@ def turn(payloads: Sequence[Payload]) -> bytes:
                 _grow(blocks[index], delta)
     for index, pieces in inputs.items():
         blocks[index]["input"] = _raw_object("".join(pieces))
-    return _message([_encoded(block) for block in blocks.values() if block.get("text") != ""])
+    return _message([_encode(block) for block in blocks.values() if block.get("text") != ""])
 
 
 def turn_of_whole(body: bytes) -> bytes:
@@ -343,7 +356,7 @@ def _raw_object(text: str) -> Any:
     return orjson.Fragment(text)
 
 
-def _encoded(block: dict[str, Any]) -> bytes:
+def _encode(block: dict[str, Any]) -> bytes:
     """A block as JSON; raises AskError for what cannot be written."""
     try:
         return orjson.dumps(block)

@@ -68,7 +68,7 @@ class MessagesRequest(ResultBlocks):
             if isinstance(message, dict) and message.get("role") == "system":
                 content = message.get("content")
                 for block in content if isinstance(content, list) else ():
-                    if (definition := _added(block)) is not None:
+                    if (definition := _added_tool(block)) is not None:
                         yield name_of(definition)
 
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> list[bytes]:
@@ -144,7 +144,7 @@ def _exact_input(body: bytes, position: int, block: int) -> Any:
     return ExactAt(body, "messages", position, "content", block, "input")()
 
 
-def _added(block: Any) -> Any:
+def _added_tool(block: Any) -> Any:
     """The tool that a block of a system message defines; None where it defines none."""
     tool = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
     return tool.get("definition") if isinstance(tool, dict) else None

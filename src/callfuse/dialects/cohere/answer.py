@@ -39,7 +39,7 @@ class CohereReader(Reader):
         self._by_index: dict[int, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one event says of calls."""
+        """The events in one payload."""
         kind = payload.get("type")
         if kind == "tool-call-delta":
             call = self._by_index.get(payload.get("index", 0))
@@ -143,7 +143,7 @@ def finish_of(block: Block) -> str:
 
 
 class CohereWriter:
-    """The state of one client's stream, as far as writing on needs it."""
+    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
         self._structured = structured
@@ -206,7 +206,7 @@ class CohereWriter:
         return out
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Nothing of it has come yet."""
+        """Begin another answer, of which nothing has gone out."""
         self._foreign = foreign
         self._next = dict(self._counts)
         self._numbers = {}
@@ -228,10 +228,10 @@ class CohereWriter:
         if kind in _CONTENT_EVENTS:
             content: Any = message_of(payload).get("content")
             gone = self._foreign and isinstance(content, dict) and content.get("type") == THINKING
-            return self._counted(frame, "content-start", payload.get("index", 0), [], gone=gone)
-        return self._cited(frame, payload) if kind in _CITATION_EVENTS else frame
+            return self._renumber(frame, "content-start", payload.get("index", 0), [], gone=gone)
+        return self._splice_citation(frame, payload) if kind in _CITATION_EVENTS else frame
 
-    def _cited(self, frame: bytes, payload: Payload) -> bytes:
+    def _splice_citation(self, frame: bytes, payload: Payload) -> bytes:
         """A citation of the next answer, which says of which content it is."""
         citation: Any = message_of(payload).get("citations")
         edits: list[Edit] = []
@@ -242,17 +242,17 @@ class CohereWriter:
             gone = number is None
             if number != about:
                 edits.append(Edit(("delta", "message", "citations", "content_index"), dumps(number)))
-        return self._counted(frame, "citation-start", payload.get("index", 0), edits, gone=gone)
+        return self._renumber(frame, "citation-start", payload.get("index", 0), edits, gone=gone)
 
-    def _counted(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
-        """An event whose number counts on from the answer before; nothing where what it is of is left out."""
+    def _renumber(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
+        """An event with the number that continues those of the answer before; empty where its block is left out."""
         number = self._number(kind, index, gone=gone)
         if number is None:
             return b""
         return edit_event(frame, [*edits, Edit(("index",), dumps(number))] if number != index else edits)
 
     def _number(self, kind: str, index: int, *, gone: bool = False) -> int | None:
-        """The number in this stream of what is numbered so in the next answer; `gone`: it is left out."""
+        """The number in this stream of what has this index in the next answer; None where it is left out (`gone`)."""
         if (kind, index) not in self._numbers:
             self._numbers[kind, index] = None if gone else self._next[kind]
             self._next[kind] += not gone
@@ -321,7 +321,7 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
         edits.append(Edit(("message", "content"), raw_list(before + raw_elements(second, ("message", "content")))))
     cited = raw_elements(first, ("message", "citations"))
     if cited or (before and other["message"].get("citations")):
-        shifted = [_counted_on(raw, len(before)) for raw in raw_elements(second, ("message", "citations"))]
+        shifted = [_shift_citation(raw, len(before)) for raw in raw_elements(second, ("message", "citations"))]
         edits.append(Edit(("message", "citations"), raw_list(cited + shifted)))
     if total := NestedUsage(summed=summed).of_both(one.get("usage"), other.get("usage")):
         edits.append(Edit(("usage",), dumps(total)))
@@ -345,7 +345,7 @@ def _without_thinking(body: bytes) -> bytes:
     return apply(body, edits)
 
 
-def _counted_on(citation: bytes, blocks: int) -> bytes:
+def _shift_citation(citation: bytes, blocks: int) -> bytes:
     """A citation of the second answer: its content stands behind so many blocks."""
     index = loads(citation).get("content_index") or 0
     return apply(citation, [Edit(("content_index",), dumps(index + blocks))])

@@ -114,7 +114,7 @@ class GeminiRequest:
         real user message. An answer may stand in several contents in a row: google-genai's chats keep one a chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []
-        is_model = [isinstance(one, dict) and one.get("role") == "model" for one in self._contents]
+        is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
         for at in range(self.length - 1, -1, -1):
             if is_model[at]:
                 calls = self._calls(at) + calls if calls else self._calls(at)
@@ -132,8 +132,8 @@ class GeminiRequest:
     def _parts(self, at: int) -> Sequence[Any]:
         """The parts of a content; none where it is of no known shape."""
         content = self._contents[at]
-        parts = content.get("parts") if isinstance(content, dict) else None
-        return parts if isinstance(parts, list) else ()
+        parts = content.get("parts") if type(content) is dict else None
+        return parts if type(parts) is list else ()
 
     def _is_model(self, at: int) -> bool:
         """Whether the model has said a content."""
@@ -155,7 +155,7 @@ class GeminiRequest:
         found = []
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_CALL)
-            if isinstance(function, dict) and (name := function.get("name")):
+            if type(function) is dict and (name := function.get("name")):
                 exact = partial(_exact_arguments, self.body, at, place)  # which holds nothing that is parsed
                 arguments = function.get("args")
                 if arguments is None or "partialArgs" in function:
@@ -168,7 +168,7 @@ class GeminiRequest:
         found = []
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_RESPONSE)
-            if isinstance(function, dict):
+            if type(function) is dict:
                 found.append((at, place, function))
         return found
 

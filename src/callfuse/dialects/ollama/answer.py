@@ -9,7 +9,7 @@ plain ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 an
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class OllamaReader(Reader):
         self.entries: list[Entry] = []
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one line says of calls; of their opening and their end only with `trace`."""
+        """The events in one line; the opening and the end of calls only with `trace`."""
         if self._trace:
             self.entries = []
         message = payload.get("message")
@@ -112,7 +112,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(calls_of(payload.get("message"))))]
 
 
-def encoded(value: Any) -> bytes:
+def encode_line(value: Any) -> bytes:
     """JSON without a character that any client takes for the end of a line."""
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -128,7 +128,7 @@ def _usage(*, summed: bool) -> Usage:
 
 
 class OllamaWriter:
-    """The state of one client's stream, as far as writing on needs it."""
+    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
         self._structured = structured
@@ -161,18 +161,18 @@ class OllamaWriter:
             if payload is None:
                 pieces.append(frame.raw)
                 continue
-            edits = list(_without(frame, withheld))
+            edits = list(_removal_edits(frame, withheld))
             block = blocks.get(0) if payload.get("done") else None
             if block is not None:
                 if (payload.get("message") or {}).get("content"):
-                    edits.append(Edit(("message", "content"), append_to_string(block.text, encoded)))
+                    edits.append(Edit(("message", "content"), append_to_string(block.text, encode_line)))
                 else:
                     pieces.append(self._text(block.text))
                 if payload.get("done_reason", "stop") in OWN_REASONS:
-                    edits.append(Edit(("done_reason",), encoded(block.finish or "stop")))
-            if not (edits and _is_hollow(payload, edits)):
+                    edits.append(Edit(("done_reason",), encode_line(block.finish or "stop")))
+            if not (edits and _is_empty(payload, edits)):
                 self.sent(payload)
-                pieces.append(_edited(frame.raw, edits))
+                pieces.append(_edit_line(frame.raw, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
@@ -183,17 +183,17 @@ class OllamaWriter:
             if payload is None:
                 pieces.append(frame.raw)
                 continue
-            edits = list(_without(frame, withheld))
+            edits = list(_removal_edits(frame, withheld))
             if payload.get("done"):
-                edits += _reopened(payload)
-            if not (edits and _is_hollow(payload, edits)):
-                pieces.append(_edited(frame.raw, edits).rstrip(b"\r\n") + b"\n")
+                edits += _reopen_edits(payload)
+            if not (edits and _is_empty(payload, edits)):
+                pieces.append(_edit_line(frame.raw, edits).rstrip(b"\r\n") + b"\n")
             self.sent(payload)
         self._usage.next_answer()
         return b"".join(pieces)
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Nothing of it has come yet."""
+        """Begin another answer, of which nothing has gone out."""
         self._foreign = foreign
         self._break_due = set(self._said)
 
@@ -203,20 +203,24 @@ class OllamaWriter:
             return frame
         edits: list[Edit] = []
         if payload.get("model") != self._head.get("model") and "model" in self._head and "model" in payload:
-            edits.append(Edit(("model",), encoded(self._head["model"])))
+            edits.append(Edit(("model",), encode_line(self._head["model"])))
         message = payload.get("message") or {}
-        for key in TEXTS:
-            if self._foreign and key == "thinking" and key in message:
-                edits.append(Edit(("message", key), None))
-                if _is_hollow(payload, edits):
-                    return b""
-            elif message.get(key) and key in self._break_due:
-                self._break_due.discard(key)
-                edits.append(Edit(("message", key), break_before))
+        if self._foreign and "thinking" in message:
+            edits.append(Edit(("message", "thinking"), None))
+            if _is_empty(payload, edits):
+                return b""
+        edits += self._break_edits(message)
         if payload.get("done"):
             total = self._usage.see(_counts_of(payload))
-            edits += [Edit((key,), encoded(value)) for key, value in total.items() if payload.get(key) != value]
-        return _edited(frame, edits)
+            edits += [Edit((key,), encode_line(value)) for key, value in total.items() if payload.get(key) != value]
+        return _edit_line(frame, edits)
+
+    def _break_edits(self, message: Payload) -> Iterator[Edit]:
+        """The edits that part texts of the next answer from those before by a blank line."""
+        for key in TEXTS:
+            if message.get(key) and key in self._break_due and not (self._foreign and key == "thinking"):
+                self._break_due.discard(key)
+                yield Edit(("message", key), break_before)
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The text and the end, where no further answer comes."""
@@ -232,10 +236,10 @@ class OllamaWriter:
         return self._line({"message": {"role": "assistant", "content": content}, "done": False})
 
     def _line(self, rest: Payload) -> bytes:
-        return encoded({"model": "", "created_at": NO_TIME} | self._head | rest) + b"\n"
+        return encode_line({"model": "", "created_at": NO_TIME} | self._head | rest) + b"\n"
 
 
-def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
+def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
     """The edits that take the withheld calls out of a line and count the others anew."""
     entries: Sequence[Entry] = frame.entries
     if entries and all(entry.call in withheld for entry in entries):
@@ -249,7 +253,7 @@ def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
             yield Edit((*entry.path, "function", "index"), lower_index(shift))
 
 
-def _reopened(payload: Payload) -> Iterable[Edit]:
+def _reopen_edits(payload: Payload) -> Iterable[Edit]:
     """The edits that make a last line one after which more comes."""
     yield Edit(("done",), b"false")
     for key in ("done_reason", *COUNTS):
@@ -257,8 +261,8 @@ def _reopened(payload: Payload) -> Iterable[Edit]:
             yield Edit((key,), None)
 
 
-def _is_hollow(payload: Payload, edits: Sequence[Edit]) -> bool:
-    """Whether a line says nothing any more once the edits are made."""
+def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
+    """Whether a line is empty once the edits are made."""
     if payload.get("done") and not any(edit.path == ("done",) for edit in edits):
         return False
     gone = {edit.path for edit in edits if edit.raw is None}
@@ -266,7 +270,7 @@ def _is_hollow(payload: Payload, edits: Sequence[Edit]) -> bool:
     return not any(value and key != "role" and ("message", key) not in gone for key, value in message.items())
 
 
-def _edited(frame: bytes, edits: Sequence[Edit]) -> bytes:
+def _edit_line(frame: bytes, edits: Sequence[Edit]) -> bytes:
     return NDJSON.with_text(frame, apply(NDJSON.text(frame), edits)) if edits else frame
 
 
@@ -276,7 +280,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     gone = [place for _, place in withheld]
     calls = payload["message"].get("tool_calls") or ()
     edits = remove_elements(("message", "tool_calls"), gone, len(calls))
-    edits += _renumbered(calls, gone)
+    edits += _renumber_edits(calls, gone)
     if block := blocks.get(0):
         edits.append(Edit(("message", "content"), append_to_string(block.text)))
         if payload.get("done_reason", "stop") in OWN_REASONS:
@@ -284,7 +288,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def _renumbered(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
+def _renumber_edits(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
     """The edits that count the calls that stay, where they are counted."""
     edits = []
     for place, call in enumerate(calls):

@@ -22,7 +22,9 @@ CUTTING: Final = frozenset({"length", "content_filter"})
 """Finish reasons after which the last call may lack its end."""
 
 _QUIET: Final[Sequence[Event]] = ()
-_OWN_KEYS: Final = frozenset({"index", "id", "type", "function"})
+CUSTOM: Final = "custom"
+"""The kind of calls whose input is a text and no JSON."""
+_OWN_KEYS: Final = frozenset({"index", "id", "type", "function", "custom"})
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 _LISTS: Final = ("annotations",)
 _READ_ELSEWHERE: Final = frozenset({"role", "tool_calls", "function_call"})
@@ -44,7 +46,7 @@ class ChatReader(Reader):
         self._cut: set[int] = set()
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one chunk says of calls."""
+        """The events in one chunk."""
         if self._trace:
             self.entries = []
         choices = payload.get("choices")
@@ -55,23 +57,27 @@ class ChatReader(Reader):
             delta = choice.get("delta")
             if delta:
                 if parts := delta.get("tool_calls"):
-                    number = choice.get("index") or 0
-                    for at, part in enumerate(parts):
-                        call = self._by_key.get((number, part.get("index"))) if len(part) == 2 else None
-                        if call is not None and call.name:  # index and function of a call that is known: it grows
-                            if piece := part["function"].get("arguments"):
-                                call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
-                        else:
-                            call = self._grow(events, number, part)
-                        if self._trace:
-                            self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
-                if part := delta.get("function_call"):
+                    self._read_calls(events, choice.get("index") or 0, place, parts)
+                if (part := delta.get("function_call")) and any(part.values()):  # Snowflake sends an empty one
                     call = self._grow(events, choice.get("index") or 0, {"index": "function_call", "function": part})
                     if self._trace:
                         self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
             if reason := choice.get("finish_reason"):
                 self._finish(events, choice.get("index") or 0, reason)
         return events or _QUIET
+
+    def _read_calls(self, events: list[Event], choice: int, place: int, parts: Sequence[Payload]) -> None:
+        """Read the parts of calls in the delta of a choice, which stands at `place` of the choices."""
+        for at, part in enumerate(parts):
+            function = part.get("function") if len(part) == 2 else None
+            call = self._by_key.get((choice, part.get("index"))) if function else None
+            if function and call is not None and call.name:  # index and function of a call that is known: it grows
+                if piece := function.get("arguments"):
+                    call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
+            else:
+                call = self._grow(events, choice, part)
+            if self._trace:
+                self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
 
     def end(self) -> Sequence[Event]:
         """A choice that still lacks its finish reason (some vendors send none) is over if all its calls are whole."""
@@ -84,22 +90,20 @@ class ChatReader(Reader):
 
     def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
         """Add one delta to its call, which it may open."""
-        function = part.get("function") or {}
+        function, kind = _function_of(part)
         name = function.get("name") or ""
         id_ = part.get("id") or ""
         index = part.get("index")
         call = self._lookup(choice, index, id_, name)
         if call is None:
             call = self._open(events, choice, index, id_, name)
-        arguments = function.get("arguments")
-        if arguments:
+        if arguments := function.get("input" if kind else "arguments"):
             call.pieces.append(arguments if isinstance(arguments, str) else dumps(arguments).decode())
-        if len(part) > 2 or (id_ and not call.id):
-            call.id = call.id or id_
-            call.name = call.name or name
-            call.extra = call.extra | {key: value for key, value in part.items() if key not in _OWN_KEYS}
-        elif name and not call.name:
-            call.name = name
+        call.kind = call.kind or kind
+        call.id = call.id or id_
+        call.name = call.name or name
+        if extra := {key: value for key, value in part.items() if key not in _OWN_KEYS}:
+            call.extra = call.extra | extra
         return call
 
     def _lookup(self, choice: int, index: object, id_: str, name: str) -> OpenCall | None:
@@ -147,10 +151,32 @@ def _is_complete(arguments: str) -> bool:
 def calls_of(message: Payload) -> list[ToolCall]:
     """The calls of a whole assistant message, of an answer or of a history."""
     parts = message.get("tool_calls") or ()
-    calls = [_call(part.get("id"), part.get("function")) for part in parts if type(part) is dict]
-    if type(part := message.get("function_call")) is dict:
+    calls = [
+        _custom_call(part) if part.get("custom") else _call(part.get("id"), part.get("function"))
+        for part in parts
+        if type(part) is dict
+    ]
+    if type(part := message.get("function_call")) is dict and any(part.values()):  # Snowflake sends an empty one
         calls.append(_call("", part))
     return calls
+
+
+def _function_of(part: Payload) -> tuple[Payload, str]:
+    """The function or the custom tool in a part of a call, and the call's kind. Snowflake sends an empty `custom`."""
+    custom = part.get("custom")
+    if type(custom) is dict and any(custom.values()):
+        return custom, CUSTOM
+    return part.get("function") or {}, ""
+
+
+def _custom_call(part: Payload) -> ToolCall:
+    """A call from a part with a custom tool, which may be empty beside a function."""
+    function, kind = _function_of(part)
+    if not kind:
+        return _call(part.get("id"), part.get("function"))
+    return ToolCall(
+        str(part.get("id") or ""), str(function.get("name") or ""), str(function.get("input") or ""), "", kind
+    )
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
@@ -188,15 +214,18 @@ def turn(payloads: Sequence[Payload]) -> bytes:
             for key, value in (choice.get("delta") or {}).items():
                 if value and key not in _READ_ELSEWHERE:
                     _add(message, key, value)
-    calls = [
-        call.extra | {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in reader.calls
-    ]
     if _is_legacy(payloads):
-        message["function_call"] = calls[0]["function"]
+        message["function_call"] = _part_of(reader.calls[0])["function"]
     else:
-        message["tool_calls"] = calls
+        message["tool_calls"] = [call.extra | _part_of(call) for call in reader.calls]
     return dumps(message)
+
+
+def _part_of(call: OpenCall) -> Payload:
+    """A call as it stands in a message."""
+    if call.kind == CUSTOM:
+        return {"id": call.id, "type": CUSTOM, "custom": {"name": call.name, "input": call.arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def turn_of_whole(body: bytes) -> bytes:
@@ -207,7 +236,7 @@ def turn_of_whole(body: bytes) -> bytes:
 def _is_legacy(payloads: Sequence[Payload]) -> bool:
     """Whether the call came as the legacy `function_call`."""
     return any(
-        (choice.get("delta") or {}).get("function_call")
+        any(((choice.get("delta") or {}).get("function_call") or {}).values())
         for payload in payloads
         for choice in payload.get("choices") or ()
     )

@@ -40,7 +40,7 @@ def _usage(*, summed: bool) -> Usage:
 
 
 class ChatWriter:
-    """The state of one client's stream, as far as writing on needs it."""
+    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
 
     def __init__(self, *, structured: bool, wants_usage: bool, summed: bool) -> None:
         self._structured = structured
@@ -74,7 +74,7 @@ class ChatWriter:
             self._details_sent |= bool(delta.get("reasoning_details"))
 
     def _see_head(self, payload: Payload) -> None:
-        """The stream's identity, of its first chunk, whether that went out or not."""
+        """Keep the stream's identity, which its first chunk gives, whether that went out or not."""
         if not self._head and payload.get("choices"):
             self._head = {key: payload[key] for key in HEAD if key in payload}
 
@@ -90,11 +90,10 @@ class ChatWriter:
                 pieces.append(frame.raw)
                 continue
             self._see_head(frame.payload)
-            edits = list(_without(frame, withheld))
+            edits = list(_removal_edits(frame, withheld))
             edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
-            parts = frame.payload.get("choices") or ()
             for place in ends.get(at, ()):
-                choice = parts[place]
+                choice = frame.payload["choices"][place]
                 number = choice.get("index") or 0
                 block = blocks[number]
                 if left.pop(number, None):
@@ -103,10 +102,9 @@ class ChatWriter:
                         edits.append(Edit(path, append_to_string(block.text)))
                     else:
                         pieces.append(self._text(number, block.text))
-                if (choice.get("finish_reason") or "stop") in OWN_REASONS:
-                    edits.append(Edit(("choices", place, "finish_reason"), dumps(block.finish or "stop")))
-            if at in ends or not edits or not self._is_hollow(frame.payload, edits):
-                pieces.append(self._edited(frame, edits))
+                edits += _finish_edits(choice, ("choices", place), block)
+            if at in ends or not edits or not self._is_empty(frame.payload, edits):
+                pieces.append(self._write(frame, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
@@ -119,19 +117,19 @@ class ChatWriter:
                 continue
             self._usage.see(frame.payload.get("usage"))
             self._see_head(frame.payload)
-            edits = list(_without(frame, withheld))
+            edits = list(_removal_edits(frame, withheld))
             for place, choice in enumerate(frame.payload.get("choices") or ()):
                 if choice.get("finish_reason"):
                     edits.append(Edit(("choices", place, "finish_reason"), b"null"))
             if frame.payload.get("usage"):
                 edits.append(Edit(("usage",), b"null"))
-            if frame.payload.get("choices") and not self._is_hollow(frame.payload, edits):
-                pieces.append(self._edited(frame, edits))
+            if frame.payload.get("choices") and not self._is_empty(frame.payload, edits):
+                pieces.append(self._write(frame, edits))
         self._usage.next_answer()
         return b"".join(pieces)
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Nothing of it has come yet."""
+        """Begin another answer, of which nothing has gone out."""
         self._foreign = foreign
         self._break_due = set(self._texts)
         self._details_due = not self._details_sent
@@ -145,8 +143,8 @@ class ChatWriter:
         if usage := self._usage.see(payload.get("usage")):
             edits.append(Edit(("usage",), dumps(usage)))
         for place, choice in enumerate(payload.get("choices") or ()):
-            edits += self._spliced(("choices", place, "delta"), choice)
-        if payload.get("choices") and self._is_hollow(payload, edits):
+            edits += self._splice_edits(("choices", place, "delta"), choice)
+        if payload.get("choices") and self._is_empty(payload, edits):
             return b""
         return edit_event(frame, edits)
 
@@ -163,8 +161,8 @@ class ChatWriter:
         """Whether the frame is the terminal one."""
         return (sse.data(frame) or b"").strip() == DONE
 
-    def _spliced(self, path: Path, choice: Payload) -> list[Edit]:
-        """The edits that make a delta of the next answer one of this stream."""
+    def _splice_edits(self, path: Path, choice: Payload) -> list[Edit]:
+        """The edits that make a delta of the next answer fit into this stream."""
         delta = choice.get("delta") or {}
         number = choice.get("index") or 0
         edits: list[Edit] = []
@@ -199,25 +197,28 @@ class ChatWriter:
     def _chunk(self, choice: Payload) -> bytes:
         return sse.event(dumps(self._head | {"choices": [choice]}))
 
-    def _edited(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
+    def _write(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
         if frame.payload:
             self.sent(frame.payload)
         return edit_event(frame.raw, edits)
 
-    def _is_hollow(self, payload: Payload, edits: Sequence[Edit]) -> bool:
-        """Whether a chunk says nothing any more once the edits are made."""
+    def _is_empty(self, payload: Payload, edits: Sequence[Edit]) -> bool:
+        """Whether a chunk is empty once the edits are made."""
         gone = {edit.path for edit in edits if edit.raw is None or edit.raw == b"null"}
         if payload.get("usage") and ("usage",) not in gone:
             return False
-        for place, choice in enumerate(payload.get("choices") or ()):
-            at: Path = ("choices", place)
-            if choice.get("finish_reason") and (*at, "finish_reason") not in gone:
-                return False
-            role_is_new = (choice.get("index") or 0) not in self._roles
-            for key, value in (choice.get("delta") or {}).items():
-                if value and (*at, "delta", key) not in gone and (key != "role" or role_is_new):
-                    return False
-        return True
+        choices = enumerate(payload.get("choices") or ())
+        return all(self._is_empty_choice(choice, ("choices", place), gone) for place, choice in choices)
+
+    def _is_empty_choice(self, choice: Payload, path: Path, gone: set[Path]) -> bool:
+        """Whether nothing is left of a choice without what is gone; a role that the client has is nothing."""
+        if choice.get("finish_reason") and (*path, "finish_reason") not in gone:
+            return False
+        known_role = "role" if (choice.get("index") or 0) in self._roles else ""
+        delta = choice.get("delta") or {}
+        return not any(
+            value and key != known_role and (*path, "delta", key) not in gone for key, value in delta.items()
+        )
 
 
 def _ends(frames: Sequence[Frame], choices: Collection[int]) -> dict[int, list[int]]:
@@ -235,12 +236,19 @@ def _ends(frames: Sequence[Frame], choices: Collection[int]) -> dict[int, list[i
     return ends
 
 
+def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
+    """The edit that gives a blocked choice the block's finish reason, unless its own says more."""
+    if (choice.get("finish_reason") or "stop") not in OWN_REASONS:
+        return []
+    return [Edit((*path, "finish_reason"), dumps(block.finish or "stop"))]
+
+
 def _model_of(frames: Iterable[Frame]) -> str:
     """The model that has answered."""
     return next((str(frame.payload["model"]) for frame in frames if frame.payload and frame.payload.get("model")), "")
 
 
-def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
+def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
     """The edits that take the withheld calls' parts out of a chunk and count the others anew."""
     lists: dict[Path, list[Entry]] = {}
     for entry in frame.entries:
@@ -250,7 +258,7 @@ def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
         else:
             lists.setdefault(entry.path[:-1], []).append(entry)
         if entry.call in withheld:
-            yield from _copies(frame.payload or {}, entry.path[:2])
+            yield from _copy_edits(frame.payload or {}, entry.path[:2])
     for path, parts in lists.items():
         if all(entry.call in withheld for entry in parts):
             yield Edit(path, None)
@@ -263,7 +271,7 @@ def _without(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
                 yield Edit((*entry.path, "index"), lower_index(shift))
 
 
-def _copies(payload: Payload, path: Path) -> Iterable[Edit]:
+def _copy_edits(payload: Payload, path: Path) -> Iterable[Edit]:
     """Writer repeats a chunk's delta as its `message`: the calls go there too."""
     message = payload[str(path[0])][path[1]].get("message")
     if isinstance(message, dict) and message.get("tool_calls"):
@@ -276,25 +284,30 @@ def thin_whole(
     """The answer without the calls at (choice, place); a blocked choice says why, and stops."""
     edits: list[Edit] = []
     payload = loads(body)
+    model = str(payload.get("model") or "")
     for at, choice in enumerate(payload["choices"]):
         path = ("choices", at)
-        message = choice["message"]
-        calls = message.get("tool_calls") or ()
-        listed = len(calls)
         gone = [place for where, place in withheld if where == at]
-        edits += remove_elements((*path, "message", "tool_calls"), [at for at in gone if at < listed], listed)
-        signed, withheld_here = [is_signed(call) for call in calls], [place in gone for place in range(listed)]
-        chosen = survivor_without(signed, withheld_here, str(payload.get("model") or ""))
-        if chosen is not None:
-            edits.append(Edit((*path, "message", "tool_calls", chosen, "extra_content"), add_stand_in))
-        if any(place >= listed for place in gone):
-            edits.append(Edit((*path, "message", "function_call"), None))
+        edits += _call_edits(choice["message"], (*path, "message"), gone, model)
         if block := blocks.get(at):
             key = "refusal" if structured else "content"
             edits.append(Edit((*path, "message", key), append_to_string(block.text)))
-            if choice.get("finish_reason") in OWN_REASONS:
-                edits.append(Edit((*path, "finish_reason"), dumps(block.finish or "stop")))
+            if choice.get("finish_reason"):
+                edits += _finish_edits(choice, path, block)
     return apply(body, edits)
+
+
+def _call_edits(message: Payload, path: Path, gone: Sequence[int], model: str) -> Iterator[Edit]:
+    """The edits that take the calls at these places out of a message; the legacy call counts as the last."""
+    calls = message.get("tool_calls") or ()
+    listed = len(calls)
+    yield from remove_elements((*path, "tool_calls"), [place for place in gone if place < listed], listed)
+    signed, withheld = [is_signed(call) for call in calls], [place in gone for place in range(listed)]
+    chosen = survivor_without(signed, withheld, model)
+    if chosen is not None:
+        yield Edit((*path, "tool_calls", chosen, "extra_content"), add_stand_in)
+    if any(place >= listed for place in gone):
+        yield Edit((*path, "function_call"), None)
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
@@ -322,16 +335,8 @@ def _with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
 
 def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
     """The edits that make a message fit for the model named `reader`; `begins`: its first call is its answer's."""
-    for key in REASONING:
-        if key in message:
-            yield Edit((*path, key), None)
-    content = message.get("content")
-    parts = content if isinstance(content, list) else ()
-    gone = [at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("type") in REASONING_PARTS]
-    if gone and len(gone) == len(parts):
-        yield Edit((*path, "content"), b"null")
-    else:
-        yield from (Edit((*path, "content", at), None) for at in gone)
+    yield from [Edit((*path, key), None) for key in REASONING if key in message]
+    yield from _reasoning_part_edits(message.get("content"), (*path, "content"))
     calls: Sequence[Any] = message.get("tool_calls") or ()
     for at, call in enumerate(calls):
         place = (*path, "tool_calls", at, "extra_content")
@@ -340,6 +345,15 @@ def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool
             yield Edit(place, add_stand_in)
         elif signed:
             yield Edit(place, None)
+
+
+def _reasoning_part_edits(content: Any, path: Path) -> list[Edit]:
+    """The edits that take reasoning out of a content, which is null without any other part."""
+    parts = content if isinstance(content, list) else ()
+    gone = [at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("type") in REASONING_PARTS]
+    if gone and len(gone) == len(parts):
+        return [Edit(path, b"null")]
+    return [Edit((*path, at), None) for at in gone]
 
 
 def is_signed(call: Payload) -> bool:

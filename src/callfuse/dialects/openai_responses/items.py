@@ -66,11 +66,6 @@ def is_client_call(item: Any) -> TypeGuard[Payload]:
     return not (isinstance(environment, dict) and environment.get("type") != "local")
 
 
-def is_result(item: Any) -> TypeGuard[Payload]:
-    """Whether an item is the client's report of a call's execution."""
-    return isinstance(item, dict) and item.get("type") in RESULTS and item.get("execution") != "server"
-
-
 def is_reasoning(item: Any) -> TypeGuard[Payload]:
     """Whether an item is the model's reasoning."""
     return isinstance(item, dict) and item.get("type") == "reasoning"
@@ -81,7 +76,7 @@ def call_id(item: Payload) -> str:
     found = item.get("call_id")
     if not found and item.get("type") == "local_shell_call_output":
         found = item.get("id")
-    return str(found or "")
+    return found if type(found) is str else str(found or "")
 
 
 def name_of(item: Payload) -> str:
@@ -94,22 +89,23 @@ def arguments_of(item: Payload) -> str:
     for key in CALLS[item["type"]].arguments:
         value = item.get(key)
         if value is not None:
-            return value if isinstance(value, str) else dumps(value).decode()
+            return value if type(value) is str else dumps(value).decode()
     return ""
 
 
 def call_of(item: Payload) -> ToolCall:
     """The call of an item."""
     namespace = item.get("namespace")
-    namespace = str(namespace) if namespace else ""
-    return ToolCall(call_id(item), name_of(item), arguments_of(item), namespace, item["type"])
+    return ToolCall(call_id(item), name_of(item), arguments_of(item), str(namespace) if namespace else "", item["type"])
 
 
-def result_of(item: Payload) -> Result:
-    """What an item reports of a call's execution."""
+def keyed_result_of(item: Payload) -> tuple[str, Result]:
+    """What an item reports of a call's execution, behind the call's id."""
     output = item.get("output", item.get("tools"))
-    if item["type"] not in _NOT_PLAIN:
-        return Result(output)
+    return call_id(item), _result_of(item, output) if item["type"] in _NOT_PLAIN else Result(output)
+
+
+def _result_of(item: Payload, output: Any) -> Result:
     if item["type"] == "apply_patch_call_output":
         return Result([output or "", {"status": item.get("status")}], item.get("status") == "failed")
     if not isinstance(output, list):

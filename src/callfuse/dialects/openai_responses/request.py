@@ -24,8 +24,7 @@ from callfuse.dialects.openai_responses.items import (
     call_of,
     is_client_call,
     is_reasoning,
-    is_result,
-    result_of,
+    keyed_result_of,
     stand_in_for,
     user_item,
 )
@@ -134,13 +133,14 @@ class ResponsesRequest:
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first; None for a real user message."""
+        items = self._items
         for answer in self._answers():
             if answer is None:
                 yield None
                 continue
             position, calls, places = answer
-            results = [self._items[place] for place in places]
-            yield Round(pair(calls, [(call_id(item), result_of(item)) for item in results]), position)
+            results = [keyed_result_of(items[place]) for place in places]
+            yield Round(pair(calls, results), position)
 
     def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
         """The answers with calls, newest first, each as its position, its calls and the indexes of the results behind
@@ -148,15 +148,16 @@ class ResponsesRequest:
         calls: list[ToolCall] = []
         results: list[int] = []
         begun = False
-        for position in range(self.length - 1, -2, -1):
-            item = self._items[position] if position >= 0 else _BEFORE_ALL
-            kind = item.get("type") if isinstance(item, dict) else None
+        position = self.length
+        for item in (*reversed(self._items), _BEFORE_ALL):
+            position -= 1
+            kind = item.get("type") if type(item) is dict else None
             if kind in CALLS:
                 begun = True
                 if is_client_call(item):
                     calls.append(call_of(item))
                 continue
-            is_report = kind in RESULTS and is_result(item)
+            is_report = kind in RESULTS and item.get("execution") != "server"
             if not is_report and _role_of(item) not in _SPEAKERS:
                 begun = True
                 continue

@@ -73,7 +73,7 @@ def _conversation(attributes: Payload, service: str, trace_id: str) -> Conversat
     model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
     label = Label(session or trace_id, session, service, str(model or ""))
     history = [{"role": "system", "content": str(attributes.get(SYSTEM) or "")}]
-    for message in _listed(attributes, INPUT):
+    for message in _messages_at(attributes, INPUT):
         history += _as_chat(message)
     body = {"messages": history, "tools": _tools(attributes)}
     return Conversation(label, request_of(body, dumps(body)), _answer(attributes))
@@ -82,7 +82,7 @@ def _conversation(attributes: Payload, service: str, trace_id: str) -> Conversat
 def _tools(attributes: Payload) -> list[Payload]:
     """The tools as OpenAI chat completions declare them; empty if the export has no complete list."""
     try:
-        listed = _listed(attributes, TOOLS)
+        listed = _messages_at(attributes, TOOLS)
     except BadRecord:
         return []
     return [{"type": "function", "function": {"name": tool.get("name")}} for tool in listed if isinstance(tool, dict)]
@@ -90,12 +90,12 @@ def _tools(attributes: Payload) -> list[Payload]:
 
 def _answer(attributes: Payload) -> tuple[ToolCall, ...]:
     """The calls of the first choice; each message of the output is a choice."""
-    choices = _listed(attributes, OUTPUT)[:1]
+    choices = _messages_at(attributes, OUTPUT)[:1]
     messages = [message for choice in choices for message in _as_chat(choice) if message["role"] == "assistant"]
     return answer_of({"choices": [{"message": message} for message in messages]})
 
 
-def _listed(attributes: Payload, key: str) -> list[Any]:
+def _messages_at(attributes: Payload, key: str) -> list[Any]:
     """The messages of an attribute, which a span may have as JSON text."""
     value = attributes.get(key) or []
     if isinstance(value, str):
@@ -143,10 +143,10 @@ def _plain(attributes: Any) -> Payload:
     if isinstance(attributes, dict):
         return attributes
     listed = attributes if isinstance(attributes, list) else ()
-    return {str(one.get("key")): _untyped(one.get("value")) for one in listed if isinstance(one, dict)}
+    return {str(one.get("key")): _plain_value(one.get("value")) for one in listed if isinstance(one, dict)}
 
 
-def _untyped(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """The plain value of a typed value of OTLP."""
     if not isinstance(value, dict):
         return None
@@ -154,7 +154,7 @@ def _untyped(value: Any) -> Any:
         if key in value:
             return value[key]
     if isinstance(array := value.get("arrayValue"), dict):
-        return [_untyped(one) for one in array.get("values") or ()]
+        return [_plain_value(one) for one in array.get("values") or ()]
     if isinstance(pairs := value.get("kvlistValue"), dict):
         return _plain(pairs.get("values"))
     return None

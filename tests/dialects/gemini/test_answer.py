@@ -1,11 +1,12 @@
-"""Calls of Gemini's answers: whole, in pieces by JSONPath, without ids, cut, and those that are none."""
+"""Gemini's answers: calls whole, in pieces, without ids, cut, and those that are none; and the turn that goes back."""
 
+import json
 from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import What
-from callfuse.dialects.gemini.answer import GeminiReader, read_whole
+from callfuse.dialects.base import AskError, What
+from callfuse.dialects.gemini.answer import GeminiReader, read_whole, turn, turn_of_whole
 from callfuse.dialects.gemini.parts import UnknownPieceError, join_pieces
 
 
@@ -205,3 +206,78 @@ def test_unknown_pieces(bad: dict[str, Any]) -> None:
     _, calls = told(chunk(call(name="f", partialArgs=[bad])))
     assert calls[0][4]
     assert "jsonPath" in calls[0][3] or "stringValue" in calls[0][3]
+
+
+def parts_of(*chunks: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of the turn that a stream comes to."""
+    content = json.loads(turn(chunks))
+    assert content["role"] == "model"
+    parts: list[dict[str, Any]] = content["parts"]
+    return parts
+
+
+def test_texts_are_joined_and_thoughts_kept_apart() -> None:
+    """Pieces of one kind are one part; a part with a signature stays by itself; empty texts go."""
+    assert parts_of(
+        chunk({"text": "I ", "thought": True}),
+        chunk({"text": "think.", "thought": True}),
+        chunk({"text": "So "}, {"text": "it "}),
+        chunk({"text": "is."}),
+        chunk({"text": "", "thoughtSignature": "c2ln"}),
+        chunk({"text": "More."}),
+        chunk({"text": ""}, finish="STOP"),
+    ) == [
+        {"text": "I think.", "thought": True},
+        {"text": "So it is."},
+        {"text": "", "thoughtSignature": "c2ln"},
+        {"text": "More."},
+    ]
+
+
+def test_calls_keep_their_signatures_and_order() -> None:
+    """Whole calls as they came, those in pieces without the marks of a stream."""
+    assert parts_of(
+        chunk({"functionCall": {"name": "f", "willContinue": True, "id": "a"}, "thoughtSignature": "c2ln"}),
+        chunk(call(partialArgs=[piece("$.q", stringValue="x", goes_on=True)], willContinue=True)),
+        chunk(call(partialArgs=[piece("$.q", stringValue="y")], willContinue=True)),
+        chunk(call()),
+        chunk({"text": "and"}),
+        chunk(call(name="g", args={"n": 1.0})),
+    ) == [
+        {"functionCall": {"name": "f", "id": "a", "args": {"q": "xy"}}, "thoughtSignature": "c2ln"},
+        {"text": "and"},
+        {"functionCall": {"name": "g", "args": {"n": 1.0}}},
+    ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "c2ln"},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}},
+        {"toolCall": {"toolType": "X", "id": "1"}},
+        {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+        {"somethingNew": {"a": [1]}},
+    ],
+    ids=lambda part: next(iter(part)),
+)
+def test_other_parts_go_back_as_they_came(part: dict[str, Any]) -> None:
+    """Nothing of them comes in pieces."""
+    assert parts_of(chunk(part), chunk(call(name="f"))) == [part, call(name="f")]
+
+
+def test_pieces_that_cannot_be_put_together() -> None:
+    """Then the model is not asked again."""
+    with pytest.raises(AskError):
+        turn([chunk(call(name="f", partialArgs=[piece("$.a[*]", numberValue=1)]))])
+
+
+def test_a_whole_answer_keeps_its_bytes() -> None:
+    """White space, escapes and numbers; a role is added where it lacks."""
+    parts = b'[ {"functionCall":{"name":"f","args":{"n": 1e2}}} ]'
+    body = b'{"candidates": [{"content" : { "parts":%b, "role": "model" }}]}' % parts
+    assert turn_of_whole(body, json.loads(body)) == body[body.index(b"{ ") : body.rindex(b"}]}")]
+    bare = body.replace(b', "role": "model"', b"")
+    assert json.loads(turn_of_whole(bare, json.loads(bare)))["role"] == "model"
+    with pytest.raises(AskError):
+        turn_of_whole(b'{"candidates":[]}', {"candidates": []})
