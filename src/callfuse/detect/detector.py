@@ -109,6 +109,8 @@ class Hit:
     evidence: Evidence
     threshold: int
     hard: bool
+    any_count: bool = False
+    """How often the call may have come is not known: it may be found at any count, or not at all."""
 
     @property
     def kind(self) -> str:

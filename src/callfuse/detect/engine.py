@@ -90,7 +90,7 @@ class Engine:
             recurring = self._recurring(detector)
             if recurring is None:
                 call = any_call(name)
-                yield Hit(detector, call, Evidence(1, certain=True), 1, hard=True)
+                yield Hit(detector, call, Evidence(1, certain=True), 1, hard=True, any_count=True)
                 continue
             for call in recurring.get(name, ()):
                 own = self._limits(call.full_name).get(detector)

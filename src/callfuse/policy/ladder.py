@@ -44,6 +44,14 @@ class Found(Protocol):
     def hard(self) -> bool: ...
 
 
+class Foreseen(Found, Protocol):
+    """What the ladder asks of a finding that is only foreseen."""
+
+    @property
+    def any_count(self) -> bool:
+        """Whether its count may be any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What is to be done about a pending call: its finding, the rung (None lets it go), its place on the ladder then.
@@ -123,10 +131,15 @@ def decide(timeline: Timeline, findings: Iterable[tuple[ToolCall, Finding]], lad
     return verdicts
 
 
-def would_withhold(timeline: Timeline, findings: Iterable[Found], ladder: Ladder) -> bool:
+def would_withhold(timeline: Timeline, findings: Iterable[Foreseen], ladder: Ladder) -> bool:
     """Whether one of the findings, were it made now, would keep a call from the client."""
     streak = timeline.memoized(_streak, None)
-    return any(ladder[next_place(timeline, finding, ladder, streak) - 1].withholds for finding in findings)
+    return any(
+        any(rung.withholds for rung in ladder)
+        if finding.any_count
+        else ladder[next_place(timeline, finding, ladder, streak) - 1].withholds
+        for finding in findings
+    )
 
 
 def next_place(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:

@@ -1,6 +1,5 @@
 """The rungs of the ladder: one table, of which all else that concerns a rung is derived."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -93,7 +92,7 @@ class Rung(StrEnum):
 
 Ladder = tuple[Rung, ...]
 
-CAPS: Final[Mapping[str, Rung]] = {name: Rung(kind.most) for name, kind in KINDS.items() if kind.most}
+CAPS: Final[dict[str, Rung]] = {name: Rung(kind.most) for name, kind in KINDS.items() if kind.most}
 """The hardest rung that a kind may take, where not any."""
 CAPPED_TO_WARN: Final = frozenset(
     one.kind.name for one in DETECTORS if one.kind.name in CAPS and CAPS[one.kind.name].warns
