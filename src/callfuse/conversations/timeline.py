@@ -108,7 +108,7 @@ def read_conversation(
     shown = timelines[0]
     turn_at, turn = request.turn(shown[-1].position if shown and not chained else None)
     match = _match(shown, state, request.length, turn_at, turn, chained=chained, named=named)
-    merged, kept, read_any = _merge(shown, match)
+    merged, kept, read_any = _merge(shown, match, turn)
     newest = shown[0] if shown else None
     if newest is not None and not kept:
         kept = [keep_round(newest.calls, newest.position, None, turn)]
@@ -121,7 +121,7 @@ def read_conversation(
         Timeline(merged, now, has_blocks=blocks, declares=request.declares),
         LaneEvidence(state, tuple(kept), request.length, turn, is_new=read_any),
         chained,
-        match.at is None or all(call.outcome is None for call in match.kept[match.at].delivered),
+        match.at is None or match.first > 0 or all(call.outcome is None for call in match.kept[match.at].delivered),
     )
 
 
@@ -140,17 +140,21 @@ def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
 
 
 class _Match(NamedTuple):
-    """The kept rounds that belong to a history, oldest first. `at`: which of them is the request's newest round (None:
-    none is). `shift`: how many messages the client has left out before that. `dropped_to`: kept rounds that the request
-    does not hold were dropped by the client where they would stand in it up to here."""
+    """The kept rounds that belong to a history, oldest first. `at`: which of them is the request's newest round but
+    `first` (None: none is); newer ones are not known to the ledger. `shift`: how many messages the client has left out
+    before that. `dropped_to`: kept rounds that the request does not hold were dropped by the client where they would
+    stand in it up to here."""
 
     kept: Sequence[KeptRound] = ()
     at: int | None = None
+    first: int = 0
     shift: int = 0
     dropped_to: int = NOWHERE - 1
 
 
 _NOTHING: Final = _Match()
+MOST_UNKNOWN: Final = 16
+"""Rounds at the end of a history among which the newest is looked for that the ledger knows."""
 
 
 def _match(
@@ -169,28 +173,31 @@ def _match(
     kept = [round_ for round_ in state.rounds if round_.turn == turn]
     if not shown:
         return _NOTHING if chained else _match_compacted(kept, state, length, turn_at, turn, named=named)
-    newest = shown[0]
     unique = _unique_ids(shown)
-    at = _find(newest, kept, 0, unique)
-    if at is None:
-        kept, at = _match_rewritten(newest, state, length, turn, unique)
-        if at is None:
-            return _NOTHING
-    shift = kept[at].position - newest.position
+    anchor = _anchor(shown, kept, unique)
+    if anchor is None and length < state.length:  # a summary may have taken the place of the user message
+        last = state.rounds[-1].turn
+        kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
+        at = _find(shown[0], kept, 0, unique, only_known=True)
+        anchor = None if at is None else (0, at)
+    if anchor is None:
+        return _NOTHING
+    first, at = anchor
+    shift = kept[at].position - shown[first].position
     later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < length]
-    return _Match([*kept[: at + 1], *later], at, shift, length if chained or shift else turn_at)
+    return _Match([*kept[: at + 1], *later], at, first, shift, length if chained or shift else turn_at)
 
 
-def _match_rewritten(
-    newest: Round, state: LaneState, length: int, turn: bytes, unique: Set[str]
-) -> tuple[list[KeptRound], int | None]:
-    """The kept rounds of a history that got shorter and whose newest round, known by its ids, was made for another user
-    message than the one that it stands behind now: a summary has taken that one's place."""
-    if length >= state.length or not all(one.id for one in newest.calls):
-        return [], None
-    last = state.rounds[-1].turn
-    kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
-    return kept, _find(newest, kept, 0, unique)
+def _anchor(shown: Sequence[Round], kept: Sequence[KeptRound], unique: Set[str]) -> tuple[int, int] | None:
+    """The newest round that the ledger knows: its places among those shown and those kept.
+
+    Of an answer that could not be recorded (several choices, a limit) the ledger does not have the round.
+    """
+    for first, round_ in enumerate(shown[:MOST_UNKNOWN]):
+        at = _find(round_, kept, 0, unique, only_known=first > 0)
+        if at is not None:
+            return first, at
+    return None
 
 
 def _match_compacted(
@@ -206,7 +213,7 @@ def _match_compacted(
     return _Match(kept, dropped_to=state.length)
 
 
-def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
+def _merge(shown: Sequence[Round], match: _Match, turn: bytes) -> tuple[list[Round], list[KeptRound], bool]:
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
@@ -214,10 +221,11 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
     left = [*match.kept]
     at = match.at
     unique = _unique_ids(shown)
-    rounds: list[Round] = []
+    unknown = shown[: match.first]
+    rounds: list[Round] = [*unknown]
     kept: list[KeptRound] = []
-    read_any = False
-    for round_ in shown:
+    read_any = bool(unknown)
+    for round_ in shown[match.first :]:
         if at is None and left:
             at = _find(round_, left, match.shift, unique)
         if at is None:
@@ -227,7 +235,7 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
             kept.append(one)
             if not one.delivered:
                 rounds.append(one.past())
-        known, read = _complete(round_, left[at])
+        known, read = _complete(round_, left[at], unique)
         read_any |= read
         kept.append(known)
         rounds.append(_with_withheld(round_, known))
@@ -239,14 +247,19 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
             rounds.append(one.past())
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]
-    return rounds, kept[::-1], read_any
+    kept.reverse()
+    kept += [keep_round(one.calls, one.position, None, turn) for one in reversed(unknown)]
+    return rounds, kept, read_any
 
 
-def _find(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]) -> int | None:
+def _find(
+    round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str], *, only_known: bool = False
+) -> int | None:
     """Which of the kept rounds this is: the one at its very place, or else the newest that is the same.
 
     Ids may be missing or repeat (`unique` are those that do not in this request), so that more than one can be the
-    same. One that stood further to the front is only taken by its ids: it may be another round with an equal call.
+    same. One that stood further to the front, or any where `only_known`, is only taken by its ids: it may be another
+    round with an equal call.
     """
     there = round_.position + shift
     for at in reversed(range(len(kept))):
@@ -256,7 +269,7 @@ def _find(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]
     if not same:
         return None
     is_known = len(same) == 1 and unique >= {one.id for one in round_.calls}
-    return same[-1] if is_known or kept[same[-1]].position > there else None
+    return same[-1] if is_known or (kept[same[-1]].position > there and not only_known) else None
 
 
 def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
@@ -277,7 +290,7 @@ def _is_same(round_: Round, kept: KeptRound) -> bool:
     return True
 
 
-def _complete(round_: Round, kept: KeptRound) -> tuple[KeptRound, bool]:
+def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRound, bool]:
     """Give a round of the request what the ledger knows of it: its time, steps and outcomes. Returns the kept round
     with the outcomes of results that have come since, and whether there were any."""
     round_.time = kept.time
@@ -285,7 +298,7 @@ def _complete(round_: Round, kept: KeptRound) -> tuple[KeptRound, bool]:
     for mine, known in zip(round_.calls, kept.delivered, strict=True):
         mine.step = known.step
         if known.outcome is not None:
-            mine.recall(known.outcome)
+            mine.recall(known.outcome, certain=mine.id in unique)
         elif mine.outcome is not None:
             read = read or [*kept.calls]
             read[read.index(known)] = known._replace(outcome=mine.outcome)
