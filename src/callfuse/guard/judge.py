@@ -15,7 +15,8 @@ from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import OnLoopError, Verdict, decide, usable, would_withhold
-from callfuse.policy.settings import NO_OTHER_MODEL, Ladder, LoopSettings, Rung
+from callfuse.policy.rungs import Ladder, Rung, cap
+from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
 
 class Judge:
@@ -85,11 +86,13 @@ class Judge:
             return True
         known = self._must_hold.get(name)
         if known is None:
-            known = self.could_fire(name) and (
-                self._hold_all or would_withhold(self.timeline, self._engine.possible(name), self.ladder(name))
-            )
-            self._must_hold[name] = known
+            known = self._must_hold[name] = self.could_fire(name) and (self._hold_all or self._would_withhold(name))
         return known
+
+    def _would_withhold(self, name: str) -> bool:
+        return any(
+            would_withhold(self.timeline, [hit], self.ladder(name, hit.kind)) for hit in self._engine.possible(name)
+        )
 
     def finding(self, call: ToolCall, *, news: bool) -> Finding | None:
         """The finding for one call of the pending round, or None. `news`: the round also has a new call."""
@@ -102,7 +105,11 @@ class Judge:
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
         """The verdicts for a complete round, in order of its calls; calls without a finding have none."""
         found = self._engine.judge_round(calls, self._refused)
-        return [one for pair in found for one in decide(self.timeline, (pair,), self.ladder(pair[0].full_name))]
+        return [
+            verdict
+            for call, finding in found
+            for verdict in decide(self.timeline, [(call, finding)], self.ladder(call.full_name, finding.kind))
+        ]
 
     def hindsight(self) -> Verdict | None:
         """The verdict on the newest round if its results show a loop; at most a warning, for its calls have run."""
@@ -116,7 +123,8 @@ class Judge:
     def _warning(self, round_: Round, finding: Finding) -> Verdict:
         call = next(one.call for one in round_.calls if one.signature == finding.signature)
         rung = Rung.OBSERVE if self.settings.for_tool(call.full_name).settings.observes else Rung.WARN
-        return Verdict(call, finding, self.allowed(rung), 0, first=finding.count == finding.threshold)
+        (rung,) = self._usable(cap((rung,), finding.kind))
+        return Verdict(call, finding, rung, 0, first=finding.count == finding.threshold)
 
     def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
         """Append a round whose calls were all withheld by these verdicts, and judge the next answer from now on."""
@@ -133,13 +141,13 @@ class Judge:
     def allowed(self, rung: Rung) -> Rung:
         """The rung that a callback asked for, or the one this exchange permits instead. Raises OnLoopError if the
         settings lack what the rung needs."""
-        if rung is Rung.ESCALATE and not self.other_model:
+        if rung.other_model and not self.other_model:
             raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
-    def ladder(self, tool: str) -> Ladder:
-        """The rungs that this exchange permits for a tool."""
-        return self._usable(self.settings.for_tool(tool).settings.ladder)
+    def ladder(self, tool: str, kind: str) -> Ladder:
+        """The rungs that this exchange allows for a tool, and for findings of a kind."""
+        return self._usable(cap(self.settings.for_tool(tool).settings.ladder, kind))
 
     def _usable(self, ladder: Ladder) -> Ladder:
         return usable(
@@ -152,16 +160,11 @@ class Judge:
 
     def ask_options(self, rung: Rung) -> AskOptions:
         """How a rung that asks puts its request to a model."""
-        options = {
-            Rung.STEER: AskOptions(),
-            Rung.FORCE_TEXT: AskOptions(text_only=True),
-            Rung.ESCALATE: AskOptions(model=self.other_model),
-        }
-        return options[rung]
+        return AskOptions(rung.text_only, self.other_model if rung.other_model else "")
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, after its own has failed; the last one is the block."""
-        ladder = self.ladder(verdict.call.full_name)
+        ladder = self.ladder(verdict.call.full_name, verdict.finding.kind)
         for place in range(verdict.place + 1, len(ladder) + 1):
             if ladder[place - 1].withholds:
                 return Verdict(verdict.call, verdict.finding, ladder[place - 1], place)
@@ -169,7 +172,8 @@ class Judge:
 
     def to_block(self, verdict: Verdict) -> Verdict:
         """The verdict with the rung `block`."""
-        return replace(verdict, rung=Rung.BLOCK, place=len(self.ladder(verdict.call.full_name)))
+        last = len(self.ladder(verdict.call.full_name, verdict.finding.kind))
+        return replace(verdict, rung=Rung.BLOCK, place=last)
 
     def block_text(self, verdict: Verdict) -> str:
         """The text that the client reads instead of the call."""
@@ -179,6 +183,6 @@ class Judge:
         """The text that is appended to the result of the call, for the model."""
         return texts.warning(verdict.call, verdict.finding, self.settings, self.model)
 
-    def guidance(self, verdict: Verdict, *, text_only: bool = False) -> str:
-        """The text that the model gets as the result of a withheld call; `text_only`: it must not call a tool now."""
-        return texts.guidance(verdict, self.settings, self.model, text_only=text_only)
+    def guidance(self, verdict: Verdict, *, asking: bool = False) -> str:
+        """What the model reads in place of a result; `asking`: it is asked again with it, in the way of the rung."""
+        return texts.guidance(verdict, self.settings, self.model, asking=asking)

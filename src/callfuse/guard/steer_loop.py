@@ -11,7 +11,6 @@ Verdicts come in; requests that ask a model again go out, and the record of all 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from callfuse.dialects.base import (
     AskOptions,
@@ -29,10 +28,8 @@ from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Ask
 from callfuse.model import ToolCall
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.settings import Rung
+from callfuse.policy.rungs import Rung
 from callfuse.wire import Payload
-
-_HARDNESS: Final = {rung: at for at, rung in enumerate(Rung)}
 
 
 class SteerLoop:
@@ -60,7 +57,7 @@ class SteerLoop:
     def apply_hardest_rung(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts for a round that loses all its calls: each gets the hardest of their rungs. If that rung asks
         but would not be harder than the last one asked for, each gets `block`."""
-        rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=_HARDNESS.__getitem__)
+        rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=lambda one: one.hardness)
         unified = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
         if rung.asks and _height(unified) <= self._height:
             return [replace(verdict, rung=Rung.BLOCK) if verdict.withholds else verdict for verdict in verdicts]
@@ -120,7 +117,7 @@ class SteerLoop:
         can."""
         while (rung := self.asked[0].rung) is not None and rung.asks:
             options = self._judge.ask_options(rung)
-            replies = [Reply(one.call, self._judge.guidance(one, text_only=options.text_only)) for one in self.asked]
+            replies = [Reply(one.call, self._judge.guidance(one, asking=True)) for one in self.asked]
             self._attempts[-1] = self._attempts[-1]._replace(replies=replies)
             try:
                 body = self._request.ask_again(self._attempts, options)
@@ -147,7 +144,7 @@ class SteerLoop:
 
 def _height(verdicts: Iterable[Verdict]) -> tuple[int, int]:
     """The highest ladder step of the verdicts with the hardness of its rung, for comparison."""
-    return max((verdict.place, _HARDNESS[verdict.rung]) for verdict in verdicts if verdict.rung)
+    return max((verdict.place, verdict.rung.hardness) for verdict in verdicts if verdict.rung)
 
 
 def all_ask(verdicts: Iterable[Verdict]) -> bool:

@@ -218,7 +218,7 @@ class LoopDetector:
         if hindsight is None:
             return None
         verdict, found = self._detection(replace(hindsight, call=last.call, place=1), late=True)
-        self._has_message |= bool(verdict.rung is Rung.WARN)
+        self._has_message |= verdict.warns
         return found
 
     def repeats(self, call: ToolCall) -> int:

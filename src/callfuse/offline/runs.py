@@ -114,7 +114,7 @@ def estimate_tokens(past: PastCall) -> int:
     Characters of name, arguments and result texts, divided by `CHARACTERS_A_TOKEN`; images and files count 0. Call it
     before the call's `outcome` is read, which drops the result.
     """
-    result = _length(past.result.content) if past.result else 0
+    result = _length(past.result[0]) if past.result else 0
     return -(-(len(past.name) + len(past.call.text) + result) // CHARACTERS_A_TOKEN)
 
 

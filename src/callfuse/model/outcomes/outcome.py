@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from callfuse.harness import is_placeholder
+from callfuse.harness import is_placeholder, strip_additions
 from callfuse.model.outcomes.errors import gist, is_transient
 from callfuse.model.outcomes.normalise import normalised
 from callfuse.model.outcomes.parts import Media, Part, parts_of
@@ -104,6 +104,11 @@ def failed(content: Any, is_error: bool | None = None) -> bool | None:
 
 
 def _failed(content: Any, is_error: bool | None) -> bool | None:
+    if type(content) is str:  # as most are
+        text = strip_additions(content)
+        if text and is_placeholder(text):
+            return None
+        return tells_error(text) if is_error is None else bool(is_error)
     parts = list(parts_of(content))
     if _is_gone(parts):
         return None

@@ -213,6 +213,8 @@ def edges(text: str) -> str:
 
 def exit_code(seen: str) -> int | None:
     """The exit code that the edges of a text, in lower case, tell; None where they tell none."""
+    if not ("exit" in seen or "return" in seen):  # one of these is in each of the words
+        return None
     found = _EXIT_CODE.search(seen) if any(words in seen for words in _EXITS) else None
     return int(found[1]) if found else None
 
@@ -235,7 +237,7 @@ def _complains(text: str) -> bool:
     if (named := _COMPLAINER.match(text)) is None:
         return False
     line = text[named.end() :].partition("\n")[0].lower()
-    return line.startswith("cannot ") or any(words in line for words in _COMPLAINTS)
+    return line.startswith("cannot ") or True in [words in line for words in _COMPLAINTS]
 
 
 def _read_prose(text: str) -> Reading:
