@@ -8,7 +8,7 @@ from typing import Any
 
 from callfuse.admin.access import Access
 from callfuse.asgi import CallFuseMiddleware
-from callfuse.commands.run import pinned
+from callfuse.commands.run import locked_settings
 from callfuse.config import wrong_model
 from callfuse.config.effective import Row, effective, shown_plain
 from callfuse.conversations.ledger import SessionList
@@ -89,7 +89,7 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
     """The sessions whose settings hold, the last used one first; None if the store cannot list sessions."""
     if not isinstance(middleware.ledger, SessionList):
         return None
-    locked = pinned(middleware.settings.commands.locked)
+    locked = locked_settings(middleware.settings.commands.locked)
     return [
         Session(kept.key[1], access.tag(kept.key[0]), overrides, kept.used)
         for kept in await middleware.ledger.sessions(time.time())
