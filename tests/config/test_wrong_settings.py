@@ -17,7 +17,7 @@ from callfuse.config.wording import allowed
 from callfuse.errors import ConfigError
 from callfuse.policy.sections import COMMAND_KEYS
 from callfuse.proxy.settings import ServeSettings
-from callfuse.stores.address import RIGHT_STORE
+from callfuse.stores.address import STORE_HINT
 
 RUNGS = "observe, warn, steer, force_text, escalate, block"
 MODES_RIGHT = (
@@ -138,12 +138,12 @@ ADMIN = [
     ("path", None, "null", "use text that is not empty"),
 ]
 AT_THE_TOP = [
-    ("store", "localhost:6379", "'localhost:6379'", RIGHT_STORE),
+    ("store", "localhost:6379", "'localhost:6379'", STORE_HINT),
     ("store", "reddis://me:s3cret@h", "'reddis://***@h'", "there is no such store; did you mean redis://?"),
     ("store", "redis://h?password=p s3cret", "'redis://h?***'", "it has white space or control characters in it"),
-    ("store", "redis://h/x?password=p@s3cret", "'redis://***'", RIGHT_STORE),
-    ("store", "redis://me:p?x=1&s@s3cret", "'redis://***'", RIGHT_STORE),
-    ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", RIGHT_STORE),
+    ("store", "redis://h/x?password=p@s3cret", "'redis://***'", STORE_HINT),
+    ("store", "redis://me:p?x=1&s@s3cret", "'redis://***'", STORE_HINT),
+    ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", STORE_HINT),
     ("store", 6379, "6379", "use text that is not empty"),
     ("store", False, "false", "use text that is not empty"),
     ("store", {"url": "redis://h"}, "a mapping", "use text that is not empty"),

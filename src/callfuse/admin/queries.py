@@ -12,7 +12,7 @@ from callfuse.commands.run import locked_settings
 from callfuse.config import wrong_model
 from callfuse.config.effective import Row, effective, shown_plain
 from callfuse.conversations.ledger import SessionList
-from callfuse.policy.nearest import meant
+from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 
@@ -41,7 +41,7 @@ class Query:
         found: dict[str, str] = {}
         for name, value in query:
             if name not in cls.__slots__:
-                raise BadQuery(f"there is no parameter {name!r}; {meant(name, cls.__slots__)}")
+                raise BadQuery(f"there is no parameter {name!r}; {suggest(name, cls.__slots__)}")
             if name in found:
                 raise BadQuery(f"{name} is given twice; keep one")
             found[name] = value.strip()

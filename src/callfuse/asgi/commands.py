@@ -12,7 +12,7 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import FoundCommands, PrefixSearch, find_commands, run_commands
 from callfuse.commands.run import KEYS, locked_settings
-from callfuse.conversations.identity import Headers, Lane, is_sub_agent, lane_at
+from callfuse.conversations.identity import Headers, Lane, chain_lane, is_sub_agent
 from callfuse.conversations.ledger import LaneState, Ledger, SessionKey, SessionState
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
@@ -101,7 +101,7 @@ class ChatCommands:
         chain = request.continuing
         if chain is not None and chain.begins_chain and (opening := chain.after_aside()):
             state = LaneState(session=session.name)
-            await self._ledger.write({lane_at(session.lane, opening): state}, session.now)
+            await self._ledger.write({chain_lane(session.lane, opening): state}, session.now)
 
 
 class Status:

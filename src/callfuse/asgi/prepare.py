@@ -17,7 +17,7 @@ from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.review import OnLoop, Where
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
-from callfuse.conversations.identity import Lane, are_ordinary, lane_of
+from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import Request
@@ -129,7 +129,7 @@ class _Preparation:
         self._host = host
         self._incoming = incoming
         self._backend = (host.backend_of and host.backend_of(incoming.scope["path"])) or ""
-        self._is_ordinary = are_ordinary(incoming.headers)
+        self._is_ordinary = are_ordinary_headers(incoming.headers)
         self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
         self._own = NO_OVERRIDES
 

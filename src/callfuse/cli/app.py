@@ -12,7 +12,7 @@ from callfuse.cli.config import app as config_app
 from callfuse.config import Resolved, resolve
 from callfuse.config.environment import CONFIG_FILE, admin_token
 from callfuse.errors import ConfigError
-from callfuse.proxy.settings import LOG_LEVELS, RIGHT_UPSTREAM, ServeSettings
+from callfuse.proxy.settings import LOG_LEVELS, UPSTREAM_HINT, ServeSettings
 from callfuse.stores import require
 
 app = typer.Typer(
@@ -107,7 +107,7 @@ def _settle(file: Path | None, options: Mapping[str, object]) -> Resolved:
     resolved = resolve(file, options=options)
     if resolved.config.serve.upstream is None and not resolved.config.serve.routes:
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
-        raise ConfigError(f"serve.upstream = null (not given): give {places}; {RIGHT_UPSTREAM}")
+        raise ConfigError(f"serve.upstream = null (not given): give {places}; {UPSTREAM_HINT}")
     require(resolved.config.store)
     return resolved
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from callfuse.commands.syntax import NAMES, Command
 from callfuse.harness import MARKER
-from callfuse.policy.nearest import meant
+from callfuse.policy.nearest import suggest
 from callfuse.policy.sections import TierSettings, command_key
 from callfuse.policy.tiers import Overrides
 
@@ -94,7 +94,7 @@ def _action(
     if command.broken:
         raise _CommandError(f"{prefix}{command.name}(...) cannot be read; use {prefix}set(key=value, key=value)")
     if command.name not in actions:
-        raise _CommandError(f"{prefix}{command.name} is no command; {meant(command.name, NAMES)}")
+        raise _CommandError(f"{prefix}{command.name} is no command; {suggest(command.name, NAMES)}")
     return actions[command.name]
 
 
@@ -140,5 +140,5 @@ def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
     if key in locked:
         raise _CommandError(f"{key} is set by whoever runs this server")
     if key not in keys:
-        raise _CommandError(f"{typed} is no key that can be set here; {meant(key, keys) if keys else 'none can be'}")
+        raise _CommandError(f"{typed} is no key that can be set here; {suggest(key, keys) if keys else 'none can be'}")
     return key

@@ -19,7 +19,7 @@ from callfuse.policy.nearest import nearest
 
 CONFIG_FILE = "CALLFUSE_CONFIG"
 ADMIN_TOKEN = "CALLFUSE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
-RIGHT_TOKEN = "use 16 or more characters of ASCII without blanks"  # noqa: S105 - a sentence
+TOKEN_HINT = "use 16 or more characters of ASCII without blanks"  # noqa: S105 - a sentence
 
 _PREFIX = "CALLFUSE_"
 _SHORT_PREFIX = "TOOL_LOOP_"
@@ -73,7 +73,7 @@ def admin_token(env: Mapping[str, str]) -> str | None:
 def usable_token(token: str, source: str) -> str:
     """Check a token and return it. ConfigError, which names `source`, if it is too short or no header can hold it."""
     if not re.fullmatch(r"[!-~]{16,}", token):
-        raise ConfigError(f"the admin token ({source}) is too short, or holds what no header can; {RIGHT_TOKEN}")
+        raise ConfigError(f"the admin token ({source}) is too short, or holds what no header can; {TOKEN_HINT}")
     return token
 
 
@@ -99,10 +99,10 @@ def _slip(name: str) -> str | None:
     """The variable that an unknown name is probably a typing error of."""
     four = {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
     if not name.startswith(_SHORT_PREFIX):
-        return nearest(name, variables(), slip=True)
+        return nearest(name, variables(), typo_only=True)
     bare = name.removeprefix(_SHORT_PREFIX)
     ours = set(bare.split("_")) <= {word for one in four for word in one.split("_")}
-    near = nearest(bare, four, slip=not ours)
+    near = nearest(bare, four, typo_only=not ours)
     return four[near] if near else None
 
 

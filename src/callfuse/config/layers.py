@@ -145,6 +145,6 @@ def _meant(model: type[BaseModel], path: KeyPath) -> str:
     here = [*model.model_fields, *(other[-1] for other in OTHER_SPELLINGS if other[:-1] == path[:-1])]
     if near := nearest(path[-1], here):
         return f"did you mean {dotted((*path[:-1], near))}?"
-    if near := nearest(path[-1], places, slip=True):
+    if near := nearest(path[-1], places, typo_only=True):
         return f"did you mean {dotted(places[near])}?"
     return f"the keys here are {', '.join(model.model_fields)}"

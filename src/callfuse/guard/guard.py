@@ -500,4 +500,4 @@ def _tell(form: Format, writer: Writer, frame: bytes) -> None:
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:
     """The blocks for calls of these tools, by choice, that could not be judged."""
-    return {choice: Block(texts.unjudged(name)) for choice, name in names.items()}
+    return {choice: Block(texts.unchecked_call(name)) for choice, name in names.items()}

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from callfuse.policy.fields import Ladder, Repeats, Seconds, Strict, Template, Threshold, Whole, limit
 from callfuse.policy.fields import ladder as to_ladder
-from callfuse.policy.nearest import meant
+from callfuse.policy.nearest import suggest
 
 Calls = Annotated[Whole, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
@@ -36,7 +36,7 @@ def _command_keys(values: tuple[str, ...]) -> tuple[str, ...]:
     keys = tuple(map(command_key, values))
     for value, key in zip(values, keys, strict=True):
         if key not in COMMAND_KEYS:
-            raise ValueError(f"{value!r} is no key of a command; {meant(key, COMMAND_KEYS)}")
+            raise ValueError(f"{value!r} is no key of a command; {suggest(key, COMMAND_KEYS)}")
     return keys
 
 

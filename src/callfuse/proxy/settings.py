@@ -9,10 +9,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from callfuse.policy.fields import Seconds, Strict, Whole
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-RIGHT_PATH: Final = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
-RIGHT_ADMIN_PATH: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
-RIGHT_BACKEND: Final = "use a name without : or white space, as in anthropic"
-RIGHT_UPSTREAM = "use http:// or https:// with a host, as in https://api.openai.com"
+PATH_HINT: Final = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
+ADMIN_PATH_HINT: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
+BACKEND_HINT: Final = "use a name without : or white space, as in anthropic"
+UPSTREAM_HINT = "use http:// or https:// with a host, as in https://api.openai.com"
 
 
 def _upstream(value: str) -> str:
@@ -23,13 +23,13 @@ def _upstream(value: str) -> str:
     except ValueError as error:
         # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
         what = "its port is no number from 1 to 65535" if str(error).startswith("Port") else "it is no URL"
-        raise ValueError(f"{what}; {RIGHT_UPSTREAM}") from None
+        raise ValueError(f"{what}; {UPSTREAM_HINT}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError(RIGHT_UPSTREAM)
+        raise ValueError(UPSTREAM_HINT)
     if any(not char.isprintable() or char.isspace() for char in value):
-        raise ValueError(f"it has white space or control characters in it; {RIGHT_UPSTREAM}")
+        raise ValueError(f"it has white space or control characters in it; {UPSTREAM_HINT}")
     if "?" in value or "#" in value:
-        raise ValueError(f"leave out what begins with ? or #: each request brings its own query; {RIGHT_UPSTREAM}")
+        raise ValueError(f"leave out what begins with ? or #: each request brings its own query; {UPSTREAM_HINT}")
     return value
 
 
@@ -43,7 +43,7 @@ def _path(value: str) -> str:
     path = value.rstrip("/")
     segments = path.split("/")
     if not path or segments[0] or "" in segments[1:] or {".", ".."} & set(segments) or re.search(r"[?#%\\\s]", path):
-        raise ValueError(RIGHT_PATH)
+        raise ValueError(PATH_HINT)
     return path
 
 
@@ -51,7 +51,7 @@ def _admin_path(value: str) -> str:
     """As `_path`, of what a cookie's path may hold."""
     path = value.rstrip("/")
     if not re.fullmatch(r"(/[\w.~-]+)+", path, re.ASCII) or {".", ".."} & set(path.split("/")):
-        raise ValueError(RIGHT_ADMIN_PATH)
+        raise ValueError(ADMIN_PATH_HINT)
     return path
 
 
@@ -62,7 +62,7 @@ def is_below(path: str, above: str) -> bool:
 
 def _backend(value: str) -> str:
     if not re.fullmatch(r"[^\s:]+", value):
-        raise ValueError(RIGHT_BACKEND)
+        raise ValueError(BACKEND_HINT)
     return value
 
 
