@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from callfuse.asgi.overrides import KEYS as HEADERS
 from callfuse.commands.run import KEYS
 from callfuse.config import load_config
-from callfuse.config.model import dotted, keys, leaves
-from callfuse.config.wording import allowed
+from callfuse.config.model import dotted_name, keys, leaves
+from callfuse.config.wording import describe_allowed
 from callfuse.errors import ConfigError
 from callfuse.policy.sections import COMMAND_KEYS
 from callfuse.proxy.settings import ServeSettings
@@ -224,7 +224,7 @@ def test_agents_have_no_names() -> None:
     assert {f"tool_call_loop.{key}" for key in ("per_tool", "models", "header_overrides")} <= set(
         re.findall(r"tool_call_loop\.\w+", said)
     )
-    assert {dotted(path) for path, _ in keys()} >= set(re.findall(r"tool_call_loop[\w.]+", said))
+    assert {dotted_name(path) for path, _ in keys()} >= set(re.findall(r"tool_call_loop[\w.]+", said))
     assert set(re.findall(rb"x-callfuse-\w+", said.encode())) <= set(HEADERS)
 
 
@@ -443,7 +443,7 @@ def test_a_long_value_is_cut() -> None:
 
 def test_every_field_can_say_what_it_takes() -> None:
     """The wording knows the type of every field, but for the ladder, which has its own words."""
-    unknown = [path[-1] for path, field in leaves() if "another value" in allowed(field)]
+    unknown = [path[-1] for path, field in leaves() if "another value" in describe_allowed(field)]
     assert unknown == ["mode"]
 
 

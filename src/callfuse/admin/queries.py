@@ -9,8 +9,8 @@ from typing import Any
 from callfuse.admin.access import Access
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.commands.run import locked_settings
-from callfuse.config import wrong_model
-from callfuse.config.effective import Row, effective, shown_plain
+from callfuse.config import model_problem
+from callfuse.config.effective import Row, as_plain_masked, effective_rows
 from callfuse.conversations.ledger import SessionList
 from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
@@ -82,7 +82,7 @@ class Session:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: shown_plain(value) for key, value in values.items()}
+    return {key: as_plain_masked(value) for key, value in values.items()}
 
 
 async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Session] | None:
@@ -100,9 +100,9 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
 def rows_of(middleware: CallFuseMiddleware, asked: Query, found: list[Session] | None) -> list[Row]:
     """Every setting as it holds for a query; `found` are all sessions. Raises BadQuery."""
     resolved = middleware.resolved
-    if asked.model and (wrong := wrong_model(asked.model, resolved.config)):
+    if asked.model and (wrong := model_problem(asked.model, resolved.config)):
         raise BadQuery(f"model {asked.model!r}: {wrong}")
-    return list(effective(resolved, asked.model, asked.tool or None, _set_by(asked, found)))
+    return list(effective_rows(resolved, asked.model, asked.tool or None, _set_by(asked, found)))
 
 
 def _set_by(asked: Query, found: list[Session] | None) -> Overrides:

@@ -16,7 +16,7 @@ from typing import Final
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.boundary import Boundary
 from callfuse.config import Config, Resolved, resolve
-from callfuse.config.model import KeyPath, differences, dotted
+from callfuse.config.model import KeyPath, differences, dotted_name
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
 
@@ -139,4 +139,4 @@ def _is_fixed(path: KeyPath) -> bool:
 
 
 def _join(paths: list[KeyPath]) -> str:
-    return ", ".join(map(dotted, paths))
+    return ", ".join(map(dotted_name, paths))
