@@ -1,4 +1,4 @@
-"""The settings of the blocks `serve` and `admin`, validated. Times are seconds."""
+"""Define and validate the settings of the blocks `serve` and `admin`. Times are in seconds."""
 
 import re
 from typing import Annotated, Any, Final, Literal
@@ -16,7 +16,7 @@ UPSTREAM_HINT = "use http:// or https:// with a host, as in https://api.openai.c
 
 
 def _upstream(value: str) -> str:
-    """The base URL of the vendor. What the client asks for is added to its path, so it ends with its path."""
+    """Check the base URL of a vendor. It has no query, because the path of each request is appended."""
     try:
         parts = urlsplit(value)
         port = parts.port
@@ -34,12 +34,12 @@ def _upstream(value: str) -> str:
 
 
 def lower(value: Any) -> Any:
-    """Log levels are written in capitals as often as not."""
+    """Convert a log level to lower case, because many write it in capitals."""
     return value.lower() if isinstance(value, str) else value
 
 
 def _path(value: str) -> str:
-    """A path prefix, without the slash at its end."""
+    """Check a path prefix; returns it without a slash at its end."""
     path = value.rstrip("/")
     segments = path.split("/")
     if not path or segments[0] or "" in segments[1:] or {".", ".."} & set(segments) or re.search(r"[?#%\\\s]", path):
@@ -48,7 +48,7 @@ def _path(value: str) -> str:
 
 
 def _admin_path(value: str) -> str:
-    """As `_path`, of what a cookie's path may hold."""
+    """Check a path as `_path` does, with only the characters that the path of a cookie may hold."""
     path = value.rstrip("/")
     if not re.fullmatch(r"(/[\w.~-]+)+", path, re.ASCII) or {".", ".."} & set(path.split("/")):
         raise ValueError(ADMIN_PATH_HINT)
@@ -56,7 +56,7 @@ def _admin_path(value: str) -> str:
 
 
 def is_below(path: str, above: str) -> bool:
-    """Whether a path is another, or lies below it, by whole segments."""
+    """Whether a path equals another, or lies below it, by whole segments."""
     return path.startswith(above) and path[len(above) : len(above) + 1] in ("", "/")
 
 
@@ -67,7 +67,7 @@ def _backend(value: str) -> str:
 
 
 def to_routes(value: Any) -> Any:
-    """Routes may be written as texts, `/anthropic=https://api.anthropic.com`, as in a variable."""
+    """Convert routes that are written as texts, as in a variable: `/anthropic=https://api.anthropic.com`."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | tuple):
@@ -97,7 +97,7 @@ class Route(Strict):
         return is_below(path, self.path)
 
 
-def _different(values: tuple[Route, ...]) -> tuple[Route, ...]:
+def _check_distinct(values: tuple[Route, ...]) -> tuple[Route, ...]:
     paths = [one.path for one in values]
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise ValueError(f"the path {twice[0]} is given twice; keep one")
@@ -109,7 +109,7 @@ class ServeSettings(Strict):
 
     upstream: Annotated[str, AfterValidator(_upstream)] | None = None
     """The vendor's base URL, without query. May hold `user:password@`, which is never printed."""
-    routes: Annotated[tuple[Route, ...], BeforeValidator(to_routes), AfterValidator(_different)] = ()
+    routes: Annotated[tuple[Route, ...], BeforeValidator(to_routes), AfterValidator(_check_distinct)] = ()
     """More vendors by path: a list of path, upstream and, if wanted, backend, or of texts PATH=URL. Without
     `serve.upstream` every other path is answered with 404."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
@@ -132,13 +132,13 @@ class ServeSettings(Strict):
     """Connections to an upstream at a time, in each worker; 0 is without limit."""
 
     def route_of(self, path: str) -> Route | None:
-        """The route of a path; None where it goes to `upstream`."""
+        """The route of a path, the longest if several match; None if it goes to `upstream`."""
         if not self.routes:
             return None
         return max((one for one in self.routes if one.holds(path)), key=lambda one: len(one.path), default=None)
 
     def backend_of(self, path: str) -> str | None:
-        """The name that a route gives the vendor behind a path."""
+        """The backend name that the route of a path sets; None if it sets none."""
         route = self.route_of(path)
         return route.backend if route else None
 
@@ -152,5 +152,5 @@ class AdminSettings(Strict):
     """Where it is: this path and all below, which then never reach the vendor."""
 
     def holds(self, path: str) -> bool:
-        """Whether a path is the page's."""
+        """Whether a path belongs to the admin page."""
         return is_below(path, self.path)
