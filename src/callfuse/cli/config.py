@@ -1,6 +1,6 @@
-"""`callfuse config`: check a file, begin one, print its schema, say what holds and why.
+"""`callfuse config`: check a file, write a new one, print the schema, explain the settings in effect.
 
-What is printed goes to standard output, what is wrong to standard error; exit codes are 0, and 2 for what is wrong.
+Results go to standard output, problems to standard error. The exit code is 0, or 2 if there are problems.
 """
 
 import json as json_text
