@@ -45,8 +45,8 @@ WORKER_CONFIG = "_CALLFUSE_WORKER_CONFIG"
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Clients keep idle connections for seconds to minutes. If the server closes first, a reuse may fail now and then.
-KEEP_ALIVE_S = 75
-BACKLOG = 2048
+KEEP_ALIVE_S = 75  # nginx's default
+BACKLOG = 2048  # uvicorn's default
 GC_THRESHOLD = 50_000
 """New objects before the next run of the cyclic garbage collector."""
 

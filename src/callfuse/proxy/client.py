@@ -21,7 +21,7 @@ from callfuse.proxy.upload import Upload, is_replayable
 _log = logging.getLogger("callfuse.proxy")
 
 READ_BUFFER_BYTES = 64 * 1024  # aiohttp stops reading at twice this
-MAX_HEADER_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 64 * 1024  # of one header; aiohttp's default is 8 KiB, node takes 16 KiB of all
 # Long enough for the pauses between an agent's turns, shorter than the idle timeout of load balancers in front of
 # vendors (60 s and more). Servers with less (uvicorn and node: 5 s) close first, which is seen, or retried below.
 KEEPALIVE_S = 15.0

@@ -12,7 +12,7 @@ from aiohttp.payload import Payload
 from callfuse.proxy.asgi import Message
 from callfuse.proxy.departure import Departure
 
-SLICE_BYTES = 64 * 1024
+SLICE_BYTES = 64 * 1024  # asyncio's default high-water mark: one write fills the buffer, and no more
 
 
 class Upload(Payload):

@@ -44,7 +44,7 @@ def normalise(text: str) -> bytes:
         raw = _ANSI.sub(b"", raw)
     if raw.startswith(_CHUNK_ID):
         raw = raw.partition(b"\n")[2]
-    if b"\\" in raw:  # else the `n` of `\\n` would count as part of the next word
+    if b"\\" in raw:  # else the `n` of `\n` would count as part of the next word
         raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
     zeros = raw.translate(_ZEROS)
     if b"0" not in zeros:
