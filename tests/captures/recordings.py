@@ -86,6 +86,11 @@ class Recording:
         return Request(path, self.kit.request(history, stream=self.stream), query=query)
 
 
+def _is_call(call: dict[str, Any]) -> bool:
+    """False for the empty `function_call` that Snowflake Cortex puts beside its calls."""
+    return bool(call["name"] or call["arguments"]) or call["kind"] != "function_call"
+
+
 def _is_own(call: dict[str, Any]) -> bool:
     caller = call.get("caller") or {"type": "direct"}
     asks = call["kind"] == "mcp_approval_request"
@@ -134,12 +139,23 @@ BEDROCK = BedrockKit()
 
 
 @cache
-def entries() -> dict[str, dict[str, Any]]:
-    """What is known of every recording; of requests that only stand beside their answers nothing is."""
+def _known() -> dict[str, dict[str, Any]]:
+    """What `expected.json` says of each file."""
     if not FOLDER.is_dir():
         return {}
     found: dict[str, dict[str, Any]] = json.loads((FOLDER / "expected.json").read_bytes())
-    return {key: known for key, known in found.items() if "kind" in known}
+    return found
+
+
+@cache
+def entries() -> dict[str, dict[str, Any]]:
+    """What is known of every recording; of requests that only stand beside their answers nothing is."""
+    return {key: known for key, known in _known().items() if "kind" in known}
+
+
+def companions() -> list[str]:
+    """The requests that only stand beside their answers."""
+    return [key for key, known in _known().items() if "kind" not in known]
 
 
 def unread(key: str) -> Unread | None:
@@ -158,7 +174,7 @@ def _recording(key: str, known: dict[str, Any]) -> Recording:
     name = DIALECTS[key.partition("/")[0]]
     form = "request.json" if known["kind"] == "request" else FORMS[known["form"]]
     kit = BEDROCK if name == BEDROCK.name else next(kit for kit in KITS if _fits(kit, name, form))
-    calls, results = tuple(known["calls"]), tuple(known.get("results", ()))
+    calls, results = tuple(filter(_is_call, known["calls"])), tuple(known.get("results", ()))
     return Recording(kit, key, (FOLDER / key).read_bytes(), form, calls, results)
 
 

@@ -12,7 +12,7 @@ from botocore.eventstream import EventStreamBuffer  # type: ignore[import-untype
 from callfuse import CallFuseMiddleware
 from callfuse.dialects import dialect_of
 from tests.captures.bedrock import EVENT_STREAM, STREAM_PATH, BedrockKit, event_stream
-from tests.captures.recordings import FOLDER, UNREAD, each_unread, entries, made, recordings, unread
+from tests.captures.recordings import FOLDER, UNREAD, companions, each_unread, entries, made, recordings, unread
 from tests.dialects.reading import spinning, ways
 from tests.support.asgi import Request, run
 from tests.support.config import settings
@@ -25,9 +25,12 @@ there_are_captures = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no capture
 
 @there_are_captures
 def test_no_recording_is_left_out() -> None:
-    """Streams, whole answers and requests of the dialects, and what passes unread, are every file that there is."""
+    """Streams, whole answers and requests of the dialects, what passes unread, and requests that only stand beside
+    their answers are every file that there is."""
     files = [str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*") if not path.name.endswith(".meta.json")]
-    assert sorted(files) == sorted(entries())
+    beside = companions()
+    assert sorted(files) == sorted([*entries(), *beside])
+    assert all(key.endswith(".request.json") for key in beside), "of an answer more would be known"
     streamed = [one for one in recordings() if one.stream]
     others = [one for one in recordings() if one.form in ("json", "request.json")]
     passing = [[key for key in entries() if unread(key) is kind] for kind in UNREAD]

@@ -51,7 +51,7 @@ def messages(parts: Sequence[str], ids: Ids = by_number) -> list[dict[str, Any]]
             function = {"name": made.name, "arguments": made.call.arguments}
             calls.append({"id": id_, "type": "function", "function": function})
             if made.result is not None:
-                results.append({"role": "tool", "tool_call_id": id_, "content": made.result.content})
+                results.append({"role": "tool", "tool_call_id": id_, "content": made.result[0]})
             number += 1
         found += [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
     return found

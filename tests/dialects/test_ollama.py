@@ -211,7 +211,7 @@ def _newest(found: Request) -> Round:
 
 
 def _said(one: PastCall) -> str | None:
-    return None if one.result is None else one.result.content
+    return None if one.result is None else one.result[0]
 
 
 def test_two_calls_of_one_tool_get_their_results_in_order() -> None:

@@ -18,6 +18,8 @@ from tests.guard.written import (
     usage_chunk,
 )
 from tests.support.meeting import MARK
+from tests.support.model import Call, History, Round
+from tests.support.plain import ARGUMENTS as ARGUMENTS_OF_LOOP
 from tests.support.plain import spin
 
 FIRST = b"call_first"
@@ -139,6 +141,26 @@ def test_a_copy_of_the_calls_is_withheld_too() -> None:
     assert "call_first" not in json.dumps(found)
     assert ARGUMENT not in json.dumps(found)
     assert record.verdicts[0].rung is Rung.BLOCK
+
+
+def test_calls_whose_pieces_come_by_turns() -> None:
+    """An innocent call that ends first frees no other one that still grows."""
+    okapi = Round((Call("call_k0", "search", ('{"query": "okapi"}',)),), ("a zebra's cousin",))
+    first, *others = spin().turns
+    known, head = part("call_known", ""), part("call_first", ARGUMENTS_OF_LOOP[:5], index=1)
+    answer = [
+        LOOP[0],
+        chunk({"tool_calls": [known, head]}),
+        chunk({"tool_calls": [{"index": 0, "function": {"arguments": '{"query": "okapi"}'}}]}),
+        chunk({"tool_calls": [{"index": 1, "function": {"arguments": ARGUMENTS_OF_LOOP[5:]}}]}),
+        chunk({}, "tool_calls"),
+        DONE,
+    ]
+    guard = scene(OPENAI, body(OPENAI, history=History((first, okapi, *others)))).guard()
+    out = play(guard, answer).out
+    assert FIRST not in out
+    assert b"call_known" in out
+    assert OPENAI.faults(out) == []
 
 
 def unfinished(*deltas: dict[str, Any], usage: bool = False) -> list[bytes]:

@@ -28,6 +28,6 @@ def _round(detector: LoopDetector, calls: list[PastCall]) -> str:
     late = ""
     for call, past, one in zip(asked, calls, found, strict=True):
         if past.result is not None and not (one and one.withholds):
-            shown = detector.record(past.result.content, call)
+            shown = detector.record(past.result[0], call)
             late = f"+{shown.action}" if shown else late
     return " ".join(("allow" if one.action is None else str(one.action)) if one else "-" for one in found) + late

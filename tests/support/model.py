@@ -97,11 +97,17 @@ class Quirks:
     """A choice with calls has no finish reason: only the end of the stream tells that they are complete."""
     interleave: bool = False
     """Frames of different choices alternate."""
+    custom: bool = False
+    """Calls are of custom tools, whose input is a text."""
+    details: bool = False
+    """A detail of the reasoning has the id of each choice's first call, and comes before it."""
+    extras: bool = False
+    """Texts come with keys that no SDK knows."""
 
     @property
     def sdk_reads(self) -> bool:
         """Whether the official SDK puts such a stream together rightly."""
-        return not (self.no_index or self.repeat_id)
+        return not (self.no_index or self.repeat_id or self.custom)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,9 @@ def quirks(draw: st.DrawFn, kit: DialectKit, *, plain: bool = False) -> Quirks:
         finish_with_last=draw(odd),
         no_finish=draw(flag) if kit.may_lack_finish and not plain else False,
         interleave=draw(flag),
+        custom=draw(odd),
+        details=draw(odd),
+        extras=draw(flag),
     )
 
 

@@ -27,16 +27,18 @@ _MEDIA_TYPES: Final = (b"text/event-stream", b"application/json", b"application/
 class KeptRequest:
     """A request that can be dropped and read again: `get` reads it where `drop` has let it go.
 
-    `body`: its bytes (without its commands, where it had some). `model` and `choices` are always there.
+    `body`: its bytes (without its commands, where it had some). `model` and `choices` are always there; `continues`:
+    its vendor remembers conversations.
     """
 
-    __slots__ = ("_formats", "_request", "_target", "body", "choices", "dialect", "model")
+    __slots__ = ("_formats", "_request", "_target", "body", "choices", "continues", "dialect", "model")
 
     def __init__(self, dialect: Dialect, request: Request, target: str) -> None:
         self.dialect = dialect
         self.body = request.body
         self.model = request.model
         self.choices = request.choices
+        self.continues = request.continuing is not None
         self._target = target
         self._request: Request | None = request
         self._formats: dict[bytes, Format | None] = {}

@@ -77,7 +77,7 @@ class Keeper:
             return
         state = evidence.after(rounds, notes, now)
         lanes = {prepared.lane: state}
-        if (chain := prepared.request.get().continuing) is not None:
+        if prepared.request.continues and (chain := prepared.request.get().continuing) is not None:
             lanes = self._places(chain, state, record)
         await self._host.ledger.write(lanes, now)
 

@@ -61,25 +61,29 @@ def _calls_alike(conversation: Conversation, id_: str, signature: Signature) -> 
 
 
 def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:
-    """The rounds of each timeline, newest first, without what only the ledger knows of them (times, withheld calls); of
-    a chain what is known."""
+    """The rounds of each timeline, newest first, without the withheld calls that only the ledger knows; of a chain what
+    is known."""
     if conversation.chained:
         yield conversation.timeline.rounds
-        return
-    shown, *earlier = conversation.timelines
-    yield [Round(one.calls, one.position) for one in shown]
-    yield from earlier
+    else:
+        yield from conversation.timelines
+
+
+def _timeline(conversation: Conversation, rounds: Sequence[Round]) -> Timeline:
+    """Rounds as a timeline, without the times that only the ledger knows; of a chain with them."""
+    timed = rounds if conversation.chained else [Round(one.calls, one.position) for one in rounds]
+    return Timeline(timed, declares=conversation.request.declares)
 
 
 def _warnings(conversation: Conversation) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
     settings, request = conversation.settings, conversation.request
     for rounds in _histories(conversation):
-        whole = Timeline(rounds, declares=request.declares)
-        for at, round_ in enumerate(rounds):
+        whole = _timeline(conversation, rounds)
+        for at, round_ in enumerate(whole.rounds):
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1):
                 continue
-            before = Timeline(rounds[at + 1 : at + 1 + LOOKED_BACK], declares=request.declares)
+            before = Timeline(whole.rounds[at + 1 : at + 1 + LOOKED_BACK], declares=request.declares)
             calls = [one.call for one in round_.calls if not one.withheld]
             for call, finding in Engine(before, settings).judge_round(calls):
                 if warned(finding, settings.for_tool(call.full_name).settings.ladder):
@@ -93,7 +97,7 @@ def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
     for rounds in _histories(conversation):
         if not may_have_failed(rounds, settings):
             continue
-        engine = Engine(Timeline(rounds, declares=request.declares), settings)
+        engine = Engine(_timeline(conversation, rounds), settings)
         for round_, finding in zip(engine.past.rounds, engine.hindsights(), strict=True):
             if finding is None or round_.position == NOWHERE:
                 continue

@@ -105,23 +105,22 @@ def read_conversation(
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
-    shown = timelines[0]
-    turn_at, turn = request.turn(shown[-1].position if shown and not chained else None)
-    match = _match(shown, state, request.length, turn_at, turn, chained=chained, named=named)
-    merged, kept, read_any = _merge(shown, match)
-    newest = shown[0] if shown else None
-    if newest is not None and not kept:
-        kept = [keep_round(newest.calls, newest.position, None, turn)]
-        read_any = any(call.outcome is not None for call in kept[0].calls)
+    shown = _shown(request, timelines[0], state, chained=chained, named=named)
+    match = _match(shown, state) if state.rounds else _NOTHING
+    merged, kept, is_new = _merge(shown, match)
+    if shown.rounds and not kept:
+        newest = shown.rounds[0]
+        kept = [keep_round(newest.calls, newest.position, None, shown.turn)]
+        is_new = kept[0].has_outcomes
     blocks = True in [round_.blocked for round_ in match.kept]
     return Conversation(
         request,
         settings,
         timelines,
         Timeline(merged, now, has_blocks=blocks, declares=request.declares),
-        LaneEvidence(state, tuple(kept), request.length, turn, is_new=read_any),
+        LaneEvidence(state, tuple(kept), request.length, shown.turn, is_new=is_new),
         chained,
-        match.at is None or all(call.outcome is None for call in match.kept[match.at].delivered),
+        brings_results=match.at is None or match.first > 0 or not match.kept[match.at].has_outcomes,
     )
 
 
@@ -140,86 +139,105 @@ def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
 
 
 class _Match(NamedTuple):
-    """The kept rounds that belong to a history, oldest first. `at`: which of them is the request's newest round (None:
-    none is). `shift`: how many messages the client has left out before that. `dropped_to`: kept rounds that the request
-    does not hold were dropped by the client where they would stand in it up to here."""
+    """The kept rounds that belong to a history, oldest first. `at`: which of them is the request's newest round but
+    `first` (None: none is); newer ones are not known to the ledger. `shift`: how many messages the client has left out
+    before that. `dropped_to`: kept rounds that the request does not hold were dropped by the client where they would
+    stand in it up to here."""
 
     kept: Sequence[KeptRound] = ()
     at: int | None = None
+    first: int = 0
     shift: int = 0
     dropped_to: int = NOWHERE - 1
 
 
 _NOTHING: Final = _Match()
+MOST_UNKNOWN: Final = 16
+"""Rounds at the end of a history among which the newest is looked for that the ledger knows."""
 
 
-def _match(
-    shown: Sequence[Round],
-    state: LaneState,
-    length: int,
-    turn_at: int,
-    turn: bytes,
-    *,
-    chained: bool,
-    named: bool,
-) -> _Match:
-    """Which of the kept rounds belong to the timeline of a request that shows these rounds."""
-    if not state.rounds:
+class _Shown(NamedTuple):
+    """What a request shows of its timeline: its rounds, newest first; the ids that only one of their calls has (only
+    where the ledger has rounds); the number of messages; where its user message stands, and that one's digest.
+    `chained`: the vendor has the rest; `named`: the client gave the session its id."""
+
+    rounds: Sequence[Round]
+    unique: Set[str]
+    length: int
+    turn_at: int
+    turn: bytes
+    chained: bool
+    named: bool
+
+
+def _shown(request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool) -> _Shown:
+    """What a request shows of its newest timeline, whose rounds these are."""
+    turn_at, turn = request.turn(rounds[-1].position if rounds and not chained else None)
+    unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
+    return _Shown(rounds, unique, request.length, turn_at, turn, chained, named)
+
+
+def _match(shown: _Shown, state: LaneState) -> _Match:
+    """Which of the kept rounds, of which there are some, belong to the timeline of a request that shows these."""
+    kept = [round_ for round_ in state.rounds if round_.turn == shown.turn]
+    if not shown.rounds:
+        return _NOTHING if shown.chained else _match_compacted(shown, kept, state)
+    anchor = _anchor(shown, kept)
+    if anchor is None and shown.length < state.length:  # a summary may have taken the place of the user message
+        kept = _of_last_turn(state, shown.turn)
+        at = _find(shown.rounds[0], kept, 0, shown.unique, only_known=True)
+        anchor = None if at is None else (0, at)
+    if anchor is None:
         return _NOTHING
-    kept = [round_ for round_ in state.rounds if round_.turn == turn]
-    if not shown:
-        return _NOTHING if chained else _match_compacted(kept, state, length, turn_at, turn, named=named)
-    newest = shown[0]
-    unique = _unique_ids(shown)
-    at = _find(newest, kept, 0, unique)
-    if at is None:
-        kept, at = _match_rewritten(newest, state, length, turn, unique)
-        if at is None:
-            return _NOTHING
-    shift = kept[at].position - newest.position
-    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < length]
-    return _Match([*kept[: at + 1], *later], at, shift, length if chained or shift else turn_at)
+    first, at = anchor
+    shift = kept[at].position - shown.rounds[first].position
+    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < shown.length]
+    dropped_to = shown.length if shown.chained or shift else shown.turn_at
+    return _Match([*kept[: at + 1], *later], at, first, shift, dropped_to)
 
 
-def _match_rewritten(
-    newest: Round, state: LaneState, length: int, turn: bytes, unique: Set[str]
-) -> tuple[list[KeptRound], int | None]:
-    """The kept rounds of a history that got shorter and whose newest round, known by its ids, was made for another user
-    message than the one that it stands behind now: a summary has taken that one's place."""
-    if length >= state.length or not all(one.id for one in newest.calls):
-        return [], None
-    last = state.rounds[-1].turn
-    kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
-    return kept, _find(newest, kept, 0, unique)
+def _anchor(shown: _Shown, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
+    """The newest round that the ledger knows: its places among those shown and those kept.
+
+    Of an answer that could not be recorded (several choices, a limit) the ledger does not have the round.
+    """
+    for first, round_ in enumerate(shown.rounds[:MOST_UNKNOWN]):
+        at = _find(round_, kept, 0, shown.unique, only_known=first > 0)
+        if at is not None:
+            return first, at
+    return None
 
 
-def _match_compacted(
-    kept: list[KeptRound], state: LaneState, length: int, turn_at: int, turn: bytes, *, named: bool
-) -> _Match:
+def _match_compacted(shown: _Shown, kept: list[KeptRound], state: LaneState) -> _Match:
     """What of the kept rounds belongs to a history without rounds."""
-    is_shorter = length < state.length
-    if is_shorter and not kept and named:
-        last = state.rounds[-1].turn
-        kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
-    elif not is_shorter or turn_at == length - 1:
-        return _Match([one for one in kept if turn_at < one.position < length])
+    is_shorter = shown.length < state.length
+    if is_shorter and not kept and shown.named:
+        kept = _of_last_turn(state, shown.turn)
+    elif not is_shorter or shown.turn_at == shown.length - 1:
+        return _Match([one for one in kept if shown.turn_at < one.position < shown.length])
     return _Match(kept, dropped_to=state.length)
 
 
-def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
+def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
+    """The kept rounds of the newest user message, as if they had been made for that with the digest `turn`."""
+    last = state.rounds[-1].turn
+    return [replace(one, turn=turn) for one in state.rounds if one.turn == last]
+
+
+def _merge(shown: _Shown, match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
-        return [*shown], [], False
+        return [*shown.rounds], [], False
     left = [*match.kept]
     at = match.at
-    unique = _unique_ids(shown)
-    rounds: list[Round] = []
+    unknown = shown.rounds[: match.first]
+    rounds: list[Round] = [*unknown]
     kept: list[KeptRound] = []
-    read_any = False
-    for round_ in shown:
+    read_any = bool(unknown)
+    for round_ in shown.rounds[match.first :]:
         if at is None and left:
-            at = _find(round_, left, match.shift, unique)
+            at = _find(round_, left, match.shift, shown.unique)
         if at is None:
             rounds.append(round_)
             continue
@@ -227,7 +245,7 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
             kept.append(one)
             if not one.delivered:
                 rounds.append(one.past())
-        known, read = _complete(round_, left[at])
+        known, read = _complete(round_, left[at], shown.unique)
         read_any |= read
         kept.append(known)
         rounds.append(_with_withheld(round_, known))
@@ -239,29 +257,39 @@ def _merge(shown: Sequence[Round], match: _Match) -> tuple[list[Round], list[Kep
             rounds.append(one.past())
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]
-    return rounds, kept[::-1], read_any
+    kept.reverse()
+    kept += [keep_round(one.calls, one.position, None, shown.turn) for one in reversed(unknown)]
+    return rounds, kept, read_any
 
 
-def _find(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]) -> int | None:
+def _find(
+    round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str], *, only_known: bool = False
+) -> int | None:
     """Which of the kept rounds this is: the one at its very place, or else the newest that is the same.
 
     Ids may be missing or repeat (`unique` are those that do not in this request), so that more than one can be the
-    same. One that stood further to the front is only taken by its ids: it may be another round with an equal call.
+    same. One that stood further to the front, or any where `only_known`, is only taken by its ids: it may be another
+    round with an equal call.
     """
     there = round_.position + shift
-    for at in reversed(range(len(kept))):
+    for at in range(len(kept) - 1, -1, -1):
         if kept[at].position == there and _is_same(round_, kept[at]):
             return at
     same = [at for at in range(len(kept)) if _is_same(round_, kept[at])]
     if not same:
         return None
     is_known = len(same) == 1 and unique >= {one.id for one in round_.calls}
-    return same[-1] if is_known or kept[same[-1]].position > there else None
+    return same[-1] if is_known or (kept[same[-1]].position > there and not only_known) else None
 
 
 def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
     """The ids that only one call of these rounds has."""
-    counts = Counter([call.id for round_ in rounds for call in round_.calls])
+    ids = [call.call.id for round_ in rounds for call in round_.calls]
+    unique = {*ids}
+    if len(unique) == len(ids):  # as nearly always
+        unique.discard("")
+        return unique
+    counts = Counter(ids)
     return {id_ for id_, count in counts.items() if count == 1 and id_}
 
 
@@ -277,7 +305,7 @@ def _is_same(round_: Round, kept: KeptRound) -> bool:
     return True
 
 
-def _complete(round_: Round, kept: KeptRound) -> tuple[KeptRound, bool]:
+def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRound, bool]:
     """Give a round of the request what the ledger knows of it: its time, steps and outcomes. Returns the kept round
     with the outcomes of results that have come since, and whether there were any."""
     round_.time = kept.time
@@ -285,7 +313,7 @@ def _complete(round_: Round, kept: KeptRound) -> tuple[KeptRound, bool]:
     for mine, known in zip(round_.calls, kept.delivered, strict=True):
         mine.step = known.step
         if known.outcome is not None:
-            mine.recall(known.outcome)
+            mine.recall(known.outcome, certain=mine.id in unique)
         elif mine.outcome is not None:
             read = read or [*kept.calls]
             read[read.index(known)] = known._replace(outcome=mine.outcome)

@@ -4,7 +4,7 @@ It is refused until a new call has been executed; then it may run once, and if t
 again the next one is refused at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.model import Kind, PastCall, Timeline, ToolCall
@@ -40,14 +40,18 @@ class BlockedRepeat(Detector):
         if at is None:
             return None
         found = [(index, one) for index, round_ in enumerate(timeline) if (one := round_.find(call.signature))]
-        streak = tuple([one for _, one in found])
-        executed = [(index, one) for index, one in found if not one.withheld]
-        since = next((one for index, one in executed if index < at), None)
-        before = next((one.outcome for index, one in executed if index > at and one.outcome), None)
-        is_same = since is not None and same_outcome(since.outcome, before)
-        if is_same or not _has_news(timeline, at, settings):
-            return Evidence(1 + len(streak), streak, certain=True)
+        if _is_same_again(found, at) or not _has_news(timeline, at, settings):
+            return Evidence(1 + len(found), tuple([one for _, one in found]), certain=True)
         return None
+
+
+def _is_same_again(found: Sequence[tuple[int, PastCall]], at: int) -> bool:
+    """Whether the call, found in these rounds, was executed after its block in round `at` and brought the outcome from
+    before it."""
+    executed = [(index, one) for index, one in found if not one.withheld]
+    since = next((one for index, one in executed if index < at), None)
+    before = next((one.outcome for index, one in executed if index > at and one.outcome), None)
+    return since is not None and same_outcome(since.outcome, before)
 
 
 def _blocked(timeline: Timeline, settings: LoopSettings) -> dict[Signature, tuple[int, PastCall]]:

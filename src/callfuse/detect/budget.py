@@ -24,6 +24,10 @@ class Budget(Detector):
         """The first call beyond `max_calls`; never hard."""
         return _first_beyond(tool.settings.max_calls)
 
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """Not before there are as many calls as allowed."""
+        return timeline.size >= settings.max_calls
+
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls there have been."""
         return timeline.memoized(_executed, settings)
@@ -35,6 +39,10 @@ class ToolBudget(Budget):
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_calls_of_tool`; never hard."""
         return _first_beyond(tool.settings.max_calls_of_tool)
+
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """Not before there are as many calls as allowed, of whatever tools."""
+        return timeline.size >= settings.max_calls_of_tool
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
@@ -50,6 +58,10 @@ class WeightedBudget(Budget):
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_weighted_calls`; never hard."""
         return _first_beyond(tool.settings.max_weighted_calls)
+
+    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        """Not before the calls would weigh as much as allowed if none of them had brought anything new."""
+        return STALE * timeline.size >= settings.max_weighted_calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
         """What all calls weigh."""
@@ -74,7 +86,7 @@ def _executed(timeline: Timeline, settings: LoopSettings) -> Evidence:
 def _by_tool(timeline: Timeline, settings: LoopSettings) -> dict[str, Evidence]:
     calls: dict[str, list[PastCall]] = {}
     for call in timeline.memoized(_executed, settings).calls:
-        calls.setdefault(call.full_name, []).append(call)
+        calls.setdefault(call.call.full_name, []).append(call)
     return {name: Evidence(1 + len(own), tuple(own)) for name, own in calls.items()}
 
 

@@ -88,10 +88,14 @@ def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Rou
     outcomes: dict[tuple[int, Signature], Outcome] = {}
     for index, round_ in enumerate(rounds):
         _agrees(outcomes, index, round_)
+    is_wide = length > settings.window
     for index, earlier in enumerate(past[length:], length):
-        if length > settings.window and timeline.news(index - length, settings.window):
+        if is_wide and timeline.news(index - length, settings.window):
             break
-        if earlier.signatures != rounds[index - length].signatures or not _agrees(outcomes, index % length, earlier):
+        later = rounds[index - length]
+        if later.brought != earlier.brought and (
+            later.signatures != earlier.signatures or not _agrees(outcomes, index % length, earlier)
+        ):
             break
         rounds.append(earlier)
     return rounds

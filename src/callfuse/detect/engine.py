@@ -211,8 +211,7 @@ class Engine:
         """Whether a call waits for something by what it is, or one of the stretch before it has waited; stretches share
         calls, and one that did not is asked only once."""
         if not self._never_waited.issuperset(stretch):
-            asked = self._never_waited
-            new = [one for one in stretch if one not in asked] if asked else stretch
+            new = [one for one in stretch if one not in self._never_waited] if self._never_waited else stretch
             if have_waited(new, self.settings):
                 return True
             self._never_waited.update(new)

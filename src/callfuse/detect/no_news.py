@@ -5,6 +5,7 @@ only the signatures need be known.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from callfuse.detect.detector import Detector, Evidence, distinct_calls, twice
 from callfuse.detect.pollers import polls
@@ -12,6 +13,9 @@ from callfuse.detect.streak import recent
 from callfuse.model import Kind, PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import same_outcome
 from callfuse.policy.settings import ForTool, LoopSettings
+
+_AT_ONCE: Final = 10
+"""Rounds beyond a window whose outcomes are read with it."""
 
 
 class NoNews(Detector):
@@ -50,8 +54,17 @@ class NoNews(Detector):
 def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
     """The newest rounds without news; the same for every pending call."""
     rounds: list[Round] = []
+    size = settings.window
+    brought: list[object] = []
     for index, round_ in enumerate(recent(timeline, settings)):
-        if not all(_is_known(timeline, index, call, settings.window) for call in round_.distinct):
+        if index > 1:  # most streaks end before, and need no further outcomes
+            if len(brought) <= index + size:
+                more = timeline.rounds[len(brought) : index + size + _AT_ONCE]
+                brought += [one.brought for one in more]
+            if brought[index] in brought[index + 1 : index + 1 + size]:
+                rounds.append(round_)
+                continue
+        if False in [_is_known(timeline, index, call, size) for call in round_.distinct]:
             break
         rounds.append(round_)
     return Evidence(1 + len(rounds), distinct_calls(rounds))

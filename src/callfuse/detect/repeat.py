@@ -71,12 +71,14 @@ def _streak(timeline: Timeline, settings: LoopSettings, signature: Signature) ->
     """The same calls before the pending one, newest first."""
     streak: list[PastCall] = []
     for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
+        if signature not in (round_._signatures or round_.signatures):
+            break
+        if len(round_.calls) == 1:
+            streak.append(round_.calls[0])
+            continue
         mine = round_.find(signature)
         if mine is None:
             break
-        if len(round_.calls) == 1:
-            streak.append(mine)
-            continue
         news = timeline.news(index, settings.window)
         if not news or signature in news:
             streak.append(mine)

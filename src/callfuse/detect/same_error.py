@@ -33,10 +33,20 @@ def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence
 def may_have_failed(rounds: Sequence[Round], settings: LoopSettings) -> bool:
     """Whether a streak may be among these rounds of one timeline: False is sure.
 
-    One round in `same_error` is looked at; no streak is so short that it fits between two of them.
+    A streak is of one tool. One round in `same_error` is looked at, where as many rounds around it are of its tool: no
+    streak is so short that it fits between two of them.
     """
     shortest = settings.shortest_streak
-    return shortest > 0 and any(map(_failed, rounds[shortest - 1 :: shortest]))
+    if not shortest:
+        return False
+    tools = [round_.calls[0].call.name for round_ in rounds]
+    if "" in tools:  # such calls are no evidence, and may stand within a streak
+        return True
+    for at in range(shortest - 1, len(tools), shortest):
+        around = tools[at - shortest + 1 : at + shortest]
+        if around.count(tools[at]) >= shortest and _failed(rounds[at]):
+            return True
+    return False
 
 
 @dataclass(slots=True)
@@ -97,7 +107,9 @@ def _calls_only(tool: str, round_: Round) -> bool:
 
 def _failed(round_: Round) -> bool:
     """Whether no call of a round is known to have succeeded."""
-    return all(one.withheld or one.failed is not False for one in round_.calls)
+    if len(round_.calls) == 1:
+        return round_.calls[0].withheld or round_.calls[0].failed is not False
+    return all(one.withheld or not one.call.name or one.failed is not False for one in round_.calls)
 
 
 def _failures(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> list[tuple[PastCall, Outcome]] | None:

@@ -417,6 +417,11 @@ class Dialect(Protocol):
         """Bytes that stand in every frame, and every whole answer, that speaks of a call."""
         ...
 
+    @property
+    def early_mark(self) -> bytes:
+        """Bytes that stand in every frame that names a call before it begins; empty where no vendor does so."""
+        ...
+
     def serves(self, path: str) -> bool:
         """Whether a POST to this path may be a request of this dialect."""
         ...

@@ -41,9 +41,15 @@ class Codec:
     def __init__(self, dialect: Dialect, form: Format) -> None:
         self.form = form
         self.call_mark = dialect.call_mark
+        self._early_mark = dialect.early_mark
         self._dialect = dialect
         self._remembering = remembering(dialect)
         self.remembers = self._remembering is not None
+
+    def names_call(self, chunk: bytes) -> bool:
+        """Whether there may be a part of a call in a chunk, or the id of one that is still to come."""
+        early = self._early_mark
+        return self.call_mark in chunk or (bool(early) and early in chunk)
 
     def reader(self, *, trace: bool = False) -> Reader:
         """The assembly of one answer; `trace` as in `Dialect.reader`."""

@@ -11,6 +11,7 @@ class EventDialect:
     """A dialect that streams server-sent events, with one choice an answer and no server-side tools that wait."""
 
     heartbeat: ClassVar[bytes] = b": keep-alive\n\n"
+    early_mark: ClassVar[bytes] = b""
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
         """Server-sent events, where the content type says so."""

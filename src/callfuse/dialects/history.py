@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 from callfuse.harness import OWN_KEY, is_automatic
-from callfuse.model import PastCall, Result, ToolCall
+from callfuse.model import PastCall, PlainResult, ToolCall
 from callfuse.wire.jsontext import END, Edit, dumps
 
 
@@ -38,7 +38,7 @@ def is_own_or_reminder(content: Any) -> bool:
 
 
 def pair(
-    calls: Sequence[ToolCall], results: Sequence[tuple[str, Result]], keys: Sequence[str] | None = None
+    calls: Sequence[ToolCall], results: Sequence[tuple[str, PlainResult]], keys: Sequence[str] | None = None
 ) -> tuple[PastCall, ...]:
     """The calls, each with its result: by id, and by order where ids repeat or lack.
 

@@ -13,14 +13,14 @@ from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
 from callfuse.dialects.declared import is_declared
 from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
-from callfuse.model import PastCall, Result, Round, ToolCall
+from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 Path = tuple[str | int, ...]
 Key = Any
 """What a result names its call by: the call's id, or what else the dialect's `_match` knows."""
-KeyedResult = tuple[Key, Result]
+KeyedResult = tuple[Key, PlainResult]
 
 
 class ResultPlace(NamedTuple):
@@ -160,7 +160,7 @@ class MessageList(ABC):
             role = message.get("role")
             if role == "assistant":
                 if calls := calls_of(position, message):
-                    in_order = results[::-1]
+                    in_order = results[::-1] if len(results) > 1 else results
                     yield Round(pair(calls, in_order) if by_id else self._pair(calls, in_order), position)
                 if joins_roles:
                     answered = True  # an assistant message before this one may share these results
@@ -275,7 +275,7 @@ class ResultMessages(MessageList):
         """What a message with a result names its call by."""
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
-        return [] if role == "user" else [(self._key(message), Result(message.get("content")))]
+        return [] if role == "user" else [(self._key(message), (message.get("content"), None))]
 
     def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
         if role != "user":
@@ -322,7 +322,7 @@ class ResultBlocks(MessageList):
         for at, block in enumerate(content if type(content) is list else ()):
             if (found := self._read_result(block)) is not None:
                 key, result = found
-                yield ResultPlace(("messages", place, "content", at, *self._block_path), key, result.content)
+                yield ResultPlace(("messages", place, "content", at, *self._block_path), key, result[0])
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
         content = message.get("content")

@@ -5,7 +5,7 @@ call has none. Where that call is withheld and another survives, the first survi
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from callfuse.dialects.base import Frame, OpenCall
@@ -35,21 +35,36 @@ def stand_ins(
     frames: Iterable[Frame], withheld: set[OpenCall], is_signed: Callable[[OpenCall], bool], model: str
 ) -> dict[int, list[Path]]:
     """Where in held frames, by the frame's id, the parts open that get the stand-in."""
-    if not any(map(is_signed, withheld)):
-        return {}
-    opened: dict[OpenCall, tuple[int, Path]] = {}
-    for frame in frames:
-        for entry in frame.entries:
-            opened.setdefault(entry.call, (id(frame), entry.path))
     found: dict[int, list[Path]] = {}
+    opened = _opened(frames)
+    for call in heirs(opened, withheld, is_signed, model):
+        frame_id, path = opened[call]
+        found.setdefault(frame_id, []).append(path)
+    return found
+
+
+def heirs(
+    opened: Iterable[OpenCall], withheld: set[OpenCall], is_signed: Callable[[OpenCall], bool], model: str
+) -> Iterator[OpenCall]:
+    """The calls, of those that open in held frames, that get the stand-in: one a choice at most."""
+    if not any(map(is_signed, withheld)):
+        return
+    known = set(opened)
     for choice in {call.choice for call in withheld}:
-        calls = {call.index: call for call in (*opened, *withheld) if call.choice == choice}
+        calls = {call.index: call for call in (*known, *withheld) if call.choice == choice}
         listed = [calls.get(at) for at in range(max(calls) + 1)]
         chosen = survivor_without(
             [call is not None and is_signed(call) for call in listed], [call in withheld for call in listed], model
         )
         call = listed[chosen] if chosen is not None else None
-        if call in opened:
-            frame_id, path = opened[call]
-            found.setdefault(frame_id, []).append(path)
-    return found
+        if call is not None and call in known:
+            yield call
+
+
+def _opened(frames: Iterable[Frame]) -> dict[OpenCall, tuple[int, Path]]:
+    """Where calls begin in held frames: the frame's id, and the path of the first part."""
+    opened: dict[OpenCall, tuple[int, Path]] = {}
+    for frame in frames:
+        for entry in frame.entries:
+            opened.setdefault(entry.call, (id(frame), entry.path))
+    return opened

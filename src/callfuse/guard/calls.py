@@ -54,6 +54,7 @@ class AnswerCalls:
         self._made: dict[OpenCall, tuple[int, ToolCall]] = {}
         self._condemned: dict[int, list[ToolCall]] = {}
         self._news: set[int] = set()
+        self._growing: dict[int, set[OpenCall]] = {}
 
     @property
     def any(self) -> bool:
@@ -96,9 +97,16 @@ class AnswerCalls:
         if call is None:
             return
         if event.what is What.OPENED:
-            self._queue.open_call(call, suspect=self._judge.must_hold(call.name, call.namespace))
+            self._open(event.choice, call)
         elif event.what is What.CLOSED:
             self._close(event.choice, call)
+
+    def _open(self, choice: int, call: OpenCall) -> None:
+        """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
+        if not self._queue.is_holding(choice):
+            self._growing[choice] = set()
+        self._queue.open_call(call, suspect=self._judge.must_hold(call.name, call.namespace))
+        self._growing[choice].add(call)
 
     def _close(self, choice: int, call: OpenCall) -> None:
         """A call is complete: innocent or looping, and perhaps the news that frees another."""
@@ -108,9 +116,12 @@ class AnswerCalls:
             self._news.add(choice)
         if not self._queue.is_holding(choice):
             return
+        growing = self._growing[choice]
+        growing.discard(call)
         if call in self._queue.held:
             looping = self._judge.finding(complete, news=choice in self._news) is not None
-            self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
+            if looping or not growing:  # what waits may be pieces of several calls by turns
+                self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
             if looping:
                 self._condemned.setdefault(choice, []).append(complete)
         condemned = self._condemned.get(choice, ())

@@ -187,7 +187,7 @@ class Guard:
             and not self._queue.is_waiting
             and self._framer.empty
             and not self._continues
-            and self._codec.call_mark not in chunk
+            and not self._codec.names_call(chunk)
             and chunk.endswith(self._codec.form.frame_end)
         )
 
@@ -352,7 +352,7 @@ class Guard:
         if not self._judge.settings.fail_closed:
             queue.open()
             queue.slip(left)
-        elif at_fault is not None and not queue.held and self._codec.call_mark not in at_fault:
+        elif at_fault is not None and not queue.held and not self._codec.names_call(at_fault):
             queue.slip(left)
         else:
             names = {call.choice: call.name for call in queue.held} or {0: _NO_NAME}

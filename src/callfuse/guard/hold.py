@@ -6,8 +6,9 @@ in PASSING or OPEN, and joins the queue if it stands in HOLDING or CONDEMNED.
 
 PASSING: nothing waits. A call that cannot be a loop (FREE) streams through; one that could be (SUSPECT) starts a hold
 with the frame that opens it. HOLDING: the suspect grows and all behind it queues. If it is found innocent at its end,
-the queue leaves. CONDEMNED: a call has been found looping. Only the end of the answer decides, for it shows whether a
-new call came too: that is progress (NEWS) and frees all. At the END policy gives its verdict over the queue (JUDGE).
+and no other call in the queue is growing, the queue leaves. CONDEMNED: a call has been found looping. Only the end of
+the answer decides, for it shows whether a new call came too: that is progress (NEWS) and frees all. At the END policy
+gives its verdict over the queue (JUDGE).
 An answer that is CUT off, and any LIMIT or error before the verdict, release everything unchanged. OPEN and ENDED let
 everything pass. (A second answer of which nothing has gone out is not released but dropped: the guard takes the next
 rung.)

@@ -4,7 +4,7 @@ Built by dialects (from requests and responses) and by the ledger; read by detec
 """
 
 from callfuse.harness import MARKER
-from callfuse.model.calls import ANY_TOOL, Delivery, PastCall, Result, ToolCall
+from callfuse.model.calls import ANY_TOOL, Delivery, PastCall, PlainResult, Result, ToolCall
 from callfuse.model.finding import Finding, Kind
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.timeline import MIN_WINDOW_CALLS, Timeline
@@ -18,6 +18,7 @@ __all__ = [
     "Finding",
     "Kind",
     "PastCall",
+    "PlainResult",
     "Result",
     "Round",
     "Timeline",

@@ -21,20 +21,29 @@ class Result(NamedTuple):
     is_error: bool | None = None
 
 
-class ToolCall:
-    """A complete call. Frozen: assigning to an attribute raises AttributeError. Equal only to itself.
+PlainResult = tuple[Any, bool | None]
+"""A `Result`, or the same as a plain tuple, which costs a tenth of one."""
 
-    `id` may be empty; `arguments` is the raw JSON text, or the value where the format has native JSON; `namespace` is
-    the toolset that the name belongs to, where the vendor has such; `kind` the vendor's own word for this kind of call.
-    `exact` reads native arguments again whose integers the fast parser could not hold. `ignore` names the arguments
-    that do not tell calls apart. `signature` is given where it is known, or where the arguments are gone
-    (`has_arguments` is False then).
-    """
 
-    __slots__ = ("_signature", "arguments", "exact", "has_arguments", "id", "ignore", "kind", "name", "namespace")
+class _Fields:
+    """The attributes of a `ToolCall`, while they can still be set."""
+
+    __slots__ = (
+        "_signature",
+        "arguments",
+        "exact",
+        "full_name",
+        "has_arguments",
+        "id",
+        "ignore",
+        "kind",
+        "name",
+        "namespace",
+    )
 
     id: str
     name: str
+    full_name: str
     arguments: Any
     namespace: str
     kind: str
@@ -42,6 +51,19 @@ class ToolCall:
     ignore: frozenset[str]
     has_arguments: bool
     _signature: Signature | None
+
+
+class ToolCall(_Fields):
+    """A complete call. Frozen: assigning to an attribute raises AttributeError. Equal only to itself.
+
+    `id` may be empty; `arguments` is the raw JSON text, or the value where the format has native JSON; `namespace` is
+    the toolset that the name belongs to, where the vendor has such, and `full_name` the name behind it and a dot;
+    `kind` the vendor's own word for this kind of call. `exact` reads native arguments again whose integers the fast
+    parser could not hold. `ignore` names the arguments that do not tell calls apart. `signature` is given where it is
+    known, or where the arguments are gone (`has_arguments` is False then).
+    """
+
+    __slots__ = ()
 
     def __init__(
         self,
@@ -55,15 +77,18 @@ class ToolCall:
         signature: Signature | None = None,
         has_arguments: bool = True,
     ) -> None:
-        _set_id(self, id)
-        _set_name(self, name)
-        _set_arguments(self, arguments)
-        _set_namespace(self, namespace)
-        _set_kind(self, kind)
-        _set_exact(self, exact)
-        _set_ignore(self, ignore)
-        _set_signature(self, signature)
-        _set_has_arguments(self, has_arguments)
+        _set_class(self, _Fields)  # whose attributes can be set, at a third of what the setters of the slots take
+        self.id = id
+        self.name = name
+        self.full_name = f"{namespace}.{name}" if namespace else name
+        self.arguments = arguments
+        self.namespace = namespace
+        self.kind = kind
+        self.exact = exact
+        self.ignore = ignore
+        self._signature = signature
+        self.has_arguments = has_arguments
+        self.__class__ = ToolCall
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a ToolCall is frozen: {name} cannot be set")
@@ -73,11 +98,6 @@ class ToolCall:
 
     def __repr__(self) -> str:
         return f"ToolCall({self.id!r}, {self.name!r}, {self.arguments!r})"
-
-    @property
-    def full_name(self) -> str:
-        """The tool's name, with its namespace where it has one."""
-        return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
     @property
     def signature(self) -> Signature:
@@ -106,16 +126,9 @@ class ToolCall:
         return ToolCall(self.id, self.name, self.arguments, self.namespace, self.kind, self.exact, ignore)
 
 
-# The setters of the slots: the only way past `__setattr__`, and three times as fast as `object.__setattr__`.
-_set_id: Final = ToolCall.__dict__["id"].__set__
-_set_name: Final = ToolCall.__dict__["name"].__set__
-_set_arguments: Final = ToolCall.__dict__["arguments"].__set__
-_set_namespace: Final = ToolCall.__dict__["namespace"].__set__
-_set_kind: Final = ToolCall.__dict__["kind"].__set__
-_set_exact: Final = ToolCall.__dict__["exact"].__set__
-_set_ignore: Final = ToolCall.__dict__["ignore"].__set__
-_set_signature: Final = ToolCall.__dict__["_signature"].__set__
-_set_has_arguments: Final = ToolCall.__dict__["has_arguments"].__set__
+_set_class: Final = object.__dict__["__class__"].__set__
+_set_signature: Final = _Fields.__dict__["_signature"].__set__
+# The only ways past `__setattr__`.
 
 
 class Delivery(Enum):
@@ -150,12 +163,12 @@ class PastCall:
     Changed only while a conversation is put together; nothing changes it afterwards.
     """
 
-    __slots__ = ("_failed", "_outcome", "call", "delivery", "result", "step", "withheld")
+    __slots__ = ("_failed", "_outcome", "_recalled", "call", "delivery", "result", "step", "withheld")
 
     def __init__(
         self,
         call: ToolCall,
-        result: Result | None = None,
+        result: PlainResult | None = None,
         outcome: Outcome | None = None,
         delivery: Delivery = _DELIVERED,
         step: int = 0,
@@ -166,6 +179,7 @@ class PastCall:
         self.withheld = delivery is not _DELIVERED and not delivery.reached_client
         self.step = step
         self._outcome = outcome
+        self._recalled: Outcome | None = None
         self._failed: bool | None = None
 
     def __repr__(self) -> str:
@@ -200,9 +214,11 @@ class PastCall:
     def outcome(self) -> Outcome | None:
         """What came back; None where that is unknown, or the call was withheld."""
         known = self._outcome
-        if known is None and self.result is not None:
-            known = self._outcome = outcome_of(self.result.content, self.result.is_error)
-            self.result = None
+        if known is None and (self.result is not None or self._recalled is not None):
+            if self.result is not None:
+                known = outcome_of(*self.result)
+                self.result = None
+            known = self._outcome = known or self._recalled
         return known
 
     @property
@@ -214,7 +230,11 @@ class PastCall:
             self._failed = is_failure(*self.result)
         return self._failed
 
-    def recall(self, outcome: Outcome) -> None:
-        """Take over the outcome that the ledger knows: once read it stays, whatever the client shows now."""
-        self._outcome = outcome
-        self.result = None
+    def recall(self, outcome: Outcome, *, certain: bool) -> None:
+        """Take over the outcome that the ledger knows: once read it stays, whatever the client shows now. Where it is
+        not `certain` that this is the call which the ledger means, a result that the client still shows counts more."""
+        if certain:
+            self._outcome = outcome
+            self.result = None
+        else:
+            self._recalled = outcome

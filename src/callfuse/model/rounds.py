@@ -20,14 +20,14 @@ class Round:
     Equal calls of one round are one piece of evidence, whatever their order.
     """
 
-    __slots__ = ("_by_signature", "_executed", "_signatures", "calls", "position", "time")
+    __slots__ = ("_brought", "_by_signature", "_signatures", "calls", "position", "time")
 
     def __init__(self, calls: tuple[PastCall, ...], position: int, time: float | None = None) -> None:
         self.calls = calls
         self.position = position
         self.time = time
         self._signatures: frozenset[Signature] | None = None
-        self._executed: int | None = None
+        self._brought: object = None
         self._by_signature: dict[Signature, PastCall] | None = None
 
     def __repr__(self) -> str:
@@ -43,9 +43,21 @@ class Round:
     @property
     def executed(self) -> int:
         """How many of its calls reached the client."""
-        if self._executed is None:
-            self._executed = sum([not call.withheld for call in self.calls])
-        return self._executed
+        if len(self.calls) == 1:
+            return not self.calls[0].withheld
+        return sum([not call.withheld for call in self.calls])
+
+    @property
+    def brought(self) -> object:
+        """What it calls and what came of each call, to be compared with that of other rounds: equal to nothing else
+        where a call was withheld or its outcome is not known."""
+        if self._brought is None:
+            pairs = [(one.signature, came.digest) for one in self.calls if not one.withheld and (came := one.outcome)]
+            if len(pairs) < len(self.calls):
+                self._brought = object()
+            else:
+                self._brought = pairs[0] if len(pairs) == 1 else frozenset(pairs)
+        return self._brought
 
     @property
     def distinct(self) -> tuple[PastCall, ...]:
@@ -60,7 +72,7 @@ class Round:
 
     def forget(self) -> None:
         """Work out anew what follows from the calls: one of them has changed."""
-        self._signatures = self._by_signature = None
+        self._signatures = self._brought = self._by_signature = None
 
     def named(self) -> "Round | None":
         """The round without calls that have no name, which are evidence of nothing; None where it has no other."""

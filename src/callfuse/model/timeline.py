@@ -22,7 +22,7 @@ class Timeline:
     of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
     """
 
-    __slots__ = ("_declares", "_lacks", "_memo", "_news", "_window", "has_blocks", "now", "rounds")
+    __slots__ = ("_declares", "_lacks", "_memo", "_news", "_returns", "_size", "_window", "has_blocks", "now", "rounds")
 
     def __init__(
         self,
@@ -38,11 +38,20 @@ class Timeline:
         self._declares = declares
         self._lacks: dict[str, bool] = {}
         self._news: dict[tuple[int, int], frozenset[Signature]] = {}
+        self._returns: tuple[int, int, bool] | None = None
+        self._size: int | None = None
         self._window: tuple[int, dict[Signature, PastCall]] | None = None
         self._memo: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def __iter__(self) -> Iterator[Round]:
         return iter(self.rounds)
+
+    @property
+    def size(self) -> int:
+        """The number of calls, equal ones of a round each."""
+        if self._size is None:
+            self._size = sum([len(round_.calls) for round_ in self.rounds])
+        return self._size
 
     @property
     def newest(self) -> Round | None:
@@ -56,7 +65,9 @@ class Timeline:
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
-        if "" not in [call.call.name for round_ in self.rounds for call in round_.calls]:
+        names = [call.call.name for round_ in self.rounds for call in round_.calls]
+        if "" not in names:
+            self._size = len(names)
             return self
         rounds = [named for round_ in self.rounds if (named := round_.named())]
         return Timeline(rounds, self.now, has_blocks=self.has_blocks, declares=self._declares)
@@ -105,12 +116,21 @@ class Timeline:
         return known
 
     def returns(self, index: int, size: int) -> bool:
-        """Whether a call of the newest round but `index` is one of the window of `size` rounds before it."""
+        """Whether a call of the newest round but `index` is one of the window of `size` rounds before it.
+
+        Several detectors ask in turn: the last answer is kept.
+        """
+        known = self._returns
+        if known is None or known[0] != index or known[1] != size:
+            known = self._returns = index, size, self._finds_return(index, size)
+        return known[2]
+
+    def _finds_return(self, index: int, size: int) -> bool:
         if index >= len(self.rounds):
             return False
         mine = self.rounds[index].signatures
-        for earlier in self.rounds_of_window(size, before=index + 1):  # noqa: SIM110 - half the cost of a generator
-            if not mine.isdisjoint(earlier.signatures):
+        for earlier in self.rounds_of_window(size, before=index + 1):
+            if not mine.isdisjoint(earlier._signatures or earlier.signatures):
                 return True
         return False
 

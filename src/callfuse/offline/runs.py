@@ -114,7 +114,7 @@ def estimate_tokens(past: PastCall) -> int:
     The characters of name, arguments and result texts, divided by `CHARACTERS_A_TOKEN`; images and files count nothing.
     Call it before anything asks for the call's outcome: that drops the result.
     """
-    result = _length(past.result.content) if past.result else 0
+    result = _length(past.result[0]) if past.result else 0
     return -(-(len(past.name) + len(past.call.text) + result) // CHARACTERS_A_TOKEN)
 
 

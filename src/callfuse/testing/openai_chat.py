@@ -89,9 +89,10 @@ class OpenAIChat:
 
 def _calls(message: Mapping[str, Any]) -> Iterator[Call]:
     for call in objects(message.get("tool_calls")):
-        function = call.get("function")
-        if isinstance(function, dict):
-            yield Call(str(function.get("name")), str(function.get("arguments")), str(call.get("id")))
+        kind, text = ("custom", "input") if call.get("type") == "custom" else ("function", "arguments")
+        inner = call.get(kind)
+        if isinstance(inner, dict):
+            yield Call(str(inner.get("name")), str(inner.get(text)), str(call.get("id")))
 
 
 def _envelope(turn: Turn, kind: str) -> dict[str, Any]:

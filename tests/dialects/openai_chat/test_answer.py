@@ -189,8 +189,17 @@ def test_legacy_function_call() -> None:
         ({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}]}, [("a", "f", '{"x":1}')]),
         ({"tool_calls": [None, {"id": "a"}]}, [("a", "", "")]),
         ({"function_call": {"name": "f", "arguments": "{}"}}, [("", "f", "{}")]),
+        ({"function_call": {"name": "", "arguments": ""}}, []),
+        ({"tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "f", "input": "1 + 2"}}]},
+         [("a", "f", "1 + 2")]),
+        ({"tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "f", "input": None}}]}, [("a", "f", "")]),
+        ({"tool_calls": [{"custom": {"name": "f", "input": ["x"]}}]}, [("", "f", '["x"]')]),
+        ({"tool_calls": [{"id": "a", "type": "custom", "custom": None}]}, [("a", "", "")]),
+        ({"tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"},
+                          "custom": {"name": "", "input": ""}}],
+          "function_call": {"name": "", "arguments": ""}}, [("a", "f", "{}")]),
     ],
-)
+)  # fmt: skip
 def test_whole_answers(message: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
     """The calls of a message, whatever is missing in it."""
     (choice,) = read_whole({"choices": [{"index": 2, "message": message, "finish_reason": "tool_calls"}]})
@@ -222,6 +231,23 @@ def message(*deltas: dict[str, Any]) -> dict[str, Any]:
         ([{"reasoning": "a"}, {"reasoning": "b"}, {"content": "c"}], {"content": "c", "reasoning": "ab"}),
         ([{"refusal": None, "audio": None, "x": None, "y": [], "z": ""}], {"content": None}),
         ([{"annotations": [1]}, {"annotations": [2]}], {"content": None, "annotations": [1, 2]}),
+        ([{"channel": "a", "provider_metadata": {"b": 1}, "graph_data": {"sources": [1]}}], {"content": None}),
+        ([{"token_id": 7, "executed_tools": [1], "reasoning_encrypted": "x", "name": "f"}], {"content": None}),
+        (
+            [{"audio": {"id": "", "data": "", "expires_at": 0}, "function_call": {"name": "", "arguments": ""}}],
+            {"content": None},
+        ),
+        (
+            [{"provider_specific_fields": {"a": [1], "b": None}}, {"provider_specific_fields": {"a": [1, 2]}}],
+            {"content": None, "provider_specific_fields": {"a": [1, 2], "b": None}},
+        ),
+        (
+            [
+                {"extra_content": {"google": {"thought": True}}},
+                {"extra_content": {"google": {"thought_signature": "c2ln"}}},
+            ],
+            {"content": None, "extra_content": {"google": {"thought": True, "thought_signature": "c2ln"}}},
+        ),
     ],
 )
 def test_what_vendors_want_back(deltas: list[dict[str, Any]], expected: dict[str, Any]) -> None:
@@ -256,7 +282,8 @@ def test_reasoning_details() -> None:
     ("delta", "part"),
     [
         ({"audio": {"data": "x"}}, "delta.audio"),
-        ({"web_search_data": [1]}, "delta.web_search_data"),
+        ({"annotations": {"a": 1}}, "delta.annotations"),
+        ({"extra_content": "x"}, "delta.extra_content"),
         ({"content": [{"type": "text"}]}, "delta.content"),
         ({"reasoning_details": "x"}, "delta.reasoning_details"),
         ({"reasoning_details": ["x"]}, "delta.reasoning_details"),
@@ -268,6 +295,58 @@ def test_what_cannot_be_rebuilt_is_named(delta: dict[str, Any], part: str) -> No
     with pytest.raises(AskError) as told:
         message(delta)
     assert told.value.part == part
+
+
+def test_details_of_two_calls_stay_apart() -> None:
+    """Though they have one index: each is its own call's."""
+    one = {"type": "reasoning.encrypted", "index": 0, "data": "YQ==", "id": "tool_f_1"}
+    assert details(one, one | {"id": "tool_g_2", "data": "Yg=="}) == [one, one | {"id": "tool_g_2", "data": "Yg=="}]
+
+
+def test_custom_calls() -> None:
+    """Their input grows like arguments, and goes back as it came."""
+
+    def custom(index: int, text: str, **more: Any) -> dict[str, Any]:
+        name = {"name": more.pop("name")} if "name" in more else {}
+        return {"index": index, **more, "custom": {**name, "input": text}}
+
+    chunks = [
+        delta(custom(0, "1 ", id="a", type="custom", name="f", vendor={"x": 1})),
+        delta(custom(0, "+ 2")),
+        delta(piece("{}", 1, id="b", name="g")),
+        END,
+    ]
+    assert assembled(*chunks) == [(0, 0, "a", "f", "1 + 2", True), (0, 1, "b", "g", "{}", True)]
+    first, second = json.loads(turn(chunks))["tool_calls"]
+    assert first == {"id": "a", "type": "custom", "custom": {"name": "f", "input": "1 + 2"}, "vendor": {"x": 1}}
+    assert second == {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("detail", "opened"),
+    [
+        ({"type": "reasoning.encrypted", "format": "google-gemini-v1", "id": "x1"}, True),
+        ({"type": "reasoning.encrypted", "id": "tool_f_x1"}, True),
+        ({"type": "reasoning.encrypted", "format": "openai-responses-v1", "id": "rs_1"}, False),
+        ({"type": "reasoning.encrypted", "format": "google-gemini-v1"}, False),
+        ({"type": "reasoning.encrypted", "format": "google-gemini-v1", "id": 7}, False),
+        ({"type": "reasoning.text", "format": "google-gemini-v1", "id": "x1"}, False),
+        ("x", False),
+    ],
+)
+def test_a_detail_that_names_a_call_opens_it(detail: Any, opened: bool) -> None:
+    """Only where somebody may hold it; the call itself is the same one, and its detail may come again."""
+    chunk = {"choices": [{"index": 0, "delta": {"reasoning_details": [detail]}}]}
+    assert list(ChatReader().read(chunk)) == []
+    reader = ChatReader(trace=True)
+    (*events,) = reader.read(chunk)
+    assert [event.what.name for event in events] == ["OPENED"] * opened
+    assert reader.calls == []
+    id_ = detail["id"] if opened else "a"
+    (event,) = reader.read(delta(piece("{}", id=id_, name="f")))
+    assert not opened or event.call is events[0].call
+    assert [(call.index, call.name) for call in reader.calls] == [(0, "f")]
+    assert list(reader.read(chunk)) == []
 
 
 def test_custom_tools() -> None:
@@ -297,8 +376,18 @@ def test_a_whole_turn_keeps_its_bytes() -> None:
     """Without the keys that say nothing; big numbers, order and white space stay."""
     raw = b'{ "reasoning" : "r\\u00e9" , "tool_calls":[ {"id":"a", "n":9007199254740993.0} ], "big":1.50 }'
     body = b'{"choices":[{"message":' + raw + b"}]}"
-    assert turn_of_whole(body) == raw
+    assert turn_of_whole(body, json.loads(body)) == raw
     body = body.replace(b'"big":1.50', b'"refusal":null,"annotations":[],"audio":null,"content":null')
-    assert json.loads(turn_of_whole(body)).keys() == {"reasoning", "tool_calls", "content"}
+    assert json.loads(turn_of_whole(body, json.loads(body))).keys() == {"reasoning", "tool_calls", "content"}
     with pytest.raises(AskError):
-        turn_of_whole(b'{"choices":[]}')
+        turn_of_whole(b'{"choices":[]}', {"choices": []})
+
+
+def test_a_whole_turn_without_what_does_not_apply() -> None:
+    """Snowflake writes out what a message does not have; a request with a nameless call would be refused."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    hollow = {"function_call": {"name": "", "arguments": ""}, "audio": {"id": "", "expires_at": 0}, "refusal": ""}
+    said = {"role": "assistant", "content": "", "tool_calls": [call | {"custom": {"name": "", "input": ""}}]}
+    payload = {"choices": [{"message": said | hollow}]}
+    found = json.loads(turn_of_whole(json.dumps(payload).encode(), payload))
+    assert found == {"role": "assistant", "content": "", "tool_calls": [call]}

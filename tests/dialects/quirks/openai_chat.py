@@ -30,6 +30,18 @@ def part(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
     return {**more, "function": ({} if name is None else {"name": name}) | {"arguments": arguments}}
 
 
+def whole(*parts: dict[str, Any], finish: str | None = "tool_calls", **more: Any) -> bytes:
+    """A whole answer with these calls."""
+    message = {"role": "assistant", "content": None, **more, "tool_calls": list(parts)}
+    choices = [{"index": 0, "message": message, "finish_reason": finish}]
+    return json.dumps({"id": "c1", "object": "chat.completion", "choices": choices}).encode()
+
+
+def signature(id_: str, data: str = "c2ln") -> dict[str, Any]:
+    """The detail that holds the signature of a call."""
+    return {"type": "reasoning.encrypted", "data": data, "format": "google-gemini-v1", "id": id_, "index": 0}
+
+
 WHOLE = part("search", ZEBRA, index=0, id="call_one", type="function")
 OTHER = part("search", OKAPI, index=1, id="call_two", type="function")
 ONE, TWO = (0, "call_one", "search", ZEBRA), (0, "call_two", "search", OKAPI)
@@ -221,6 +233,63 @@ QUIRKS = [
         calls(WHOLE) + b'data: {"error":{"message":"The server had an error","type":"server_error"}}\n\n' + DONE,
         [ONE],
         withheld=False,
+    ),
+    Quirk(
+        "custom tools, their input in pieces",
+        delta(role="assistant", content=None)
+        + calls({"index": 0, "id": "call_one", "type": "custom", "custom": {"name": "sum", "input": ""}})
+        + calls({"index": 0, "custom": {"input": "1 + "}})
+        + calls({"index": 0, "custom": {"input": "2"}})
+        + calls({"index": 1, "id": "call_two", "type": "custom", "custom": {"name": "sum", "input": "{"}})
+        + END,
+        [(0, "call_one", "sum", "1 + 2"), (0, "call_two", "sum", "{")],
+        history=[("sum", "1 + 2"), ("sum", "{")],
+    ),
+    Quirk(
+        "a whole answer with a custom tool",
+        whole({"id": "call_one", "type": "custom", "custom": {"name": "sum", "input": "1 + 2"}}),
+        [(0, "call_one", "sum", "1 + 2")],
+        form="json",
+    ),
+    Quirk(
+        "a custom tool, and no finish reason",
+        calls({"index": 0, "id": "call_one", "type": "custom", "custom": {"name": "sum", "input": "1 +"}}) + DONE,
+        [(0, "call_one", "sum", "1 +")],
+    ),
+    Quirk(
+        "an empty function_call beside the calls, and an empty finish reason (Snowflake)",
+        whole(
+            WHOLE | {"custom": {"name": "", "input": ""}},
+            finish="",
+            content="I look.",
+            function_call={"name": "", "arguments": ""},
+            audio={"id": "", "data": "", "expires_at": 0},
+        ),
+        [(0, "call_one", "search", '{"query": "zebra"}')],
+        kept=b"I look.",
+        form="json",
+    ),
+    Quirk(
+        "an empty function_call in a stream",
+        delta(role="assistant", function_call={"name": "", "arguments": ""})
+        + calls(WHOLE | {"custom": {"name": "", "input": ""}}, function_call={"name": "", "arguments": ""})
+        + END,
+        [ONE],
+    ),
+    Quirk(
+        "the signature of a call before it, under its id (Gemini at OpenRouter)",
+        delta(role="assistant", content="", reasoning_details=[signature("tool_search_x1")])
+        + calls(WHOLE | {"id": "tool_search_x1"})
+        + END,
+        [(0, "tool_search_x1", "search", ZEBRA)],
+    ),
+    Quirk(
+        "keys that nobody has heard of",
+        delta(role="assistant", content="I look.", channel="final", token_id=7)
+        + calls(WHOLE, name="search", provider_metadata={"gateway": {"cost": "0"}}, graph_data={"sources": None})
+        + END,
+        [ONE],
+        kept=b"I look.",
     ),
     Quirk(
         "a refusal",

@@ -36,6 +36,7 @@ from tests.support.sdk import SDKVendor
 from tests.support.wire import events
 
 MODEL = "gpt-test"
+USUAL = Quirks()
 TOKENS = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
 
@@ -81,7 +82,7 @@ class OpenAIChatKit:
     def whole(self, answer: Answer) -> bytes:
         """The `chat.completion` object."""
         choices = [
-            {"index": at, "message": _message(items), "logprobs": None, "finish_reason": _finish(items)}
+            {"index": at, "message": _message(items, answer.quirks), "logprobs": None, "finish_reason": _finish(items)}
             for at, items in enumerate(answer.choices)
         ]
         body = {**_envelope(answer, "chat.completion"), "choices": choices, "usage": TOKENS}
@@ -117,8 +118,7 @@ class OpenAIChatKit:
     def said(self, request: bytes) -> View:
         """The last assistant message."""
         turn = next(turn for turn in reversed(json.loads(request)["messages"]) if turn["role"] == "assistant")
-        made = [(call["id"], call["function"]) for call in turn.get("tool_calls") or ()]
-        calls = tuple(SeenCall(call_id, what["name"], what["arguments"]) for call_id, what in made)
+        calls = tuple(SeenCall(call["id"], *_inner(call)) for call in turn.get("tool_calls") or ())
         return View(turn["content"] or "", turn.get("reasoning_content") or "", calls, None)
 
     def results(self, request: bytes) -> list[tuple[str, str]]:
@@ -174,18 +174,28 @@ def _tool(name: str) -> Any:
     return {"type": "function", "function": function}
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(call: Call, quirks: Quirks = USUAL) -> dict[str, Any]:
+    if quirks.custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _inner(call: dict[str, Any]) -> tuple[str, str]:
+    """Name and arguments of a call, or of a fragment of one."""
+    if "custom" in call:
+        return call["custom"].get("name") or "", call["custom"].get("input") or ""
+    function = call.get("function") or {}
+    return function.get("name") or "", function.get("arguments") or ""
 
 
 def _finish(items: tuple[Item, ...]) -> str:
     return "tool_calls" if any(isinstance(item, Call) for item in items) else "stop"
 
 
-def _message(items: tuple[Item, ...]) -> dict[str, Any]:
+def _message(items: tuple[Item, ...], quirks: Quirks) -> dict[str, Any]:
     text = "".join(item.text for item in items if isinstance(item, Text))
     thinking = "".join(item.text for item in items if isinstance(item, Thinking))
-    calls = [_call(item) for item in items if isinstance(item, Call)]
+    calls = [_call(item, quirks) for item in items if isinstance(item, Call)]
     message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
     message |= {"reasoning_content": thinking} if thinking else {}
     return message | ({"tool_calls": calls} if calls else {})
@@ -206,6 +216,8 @@ def _choice_frames(answer: Answer, choice: int) -> list[Frame]:
     deltas: list[tuple[dict[str, Any], str, int | None]] = [({"role": "assistant", "content": ""}, "start", None)]
     number = 0
     for at, item in enumerate(items):
+        if quirks.details and isinstance(item, Call) and not number:
+            deltas.append(({"reasoning_details": [_signature(item)]}, "open", at))
         deltas += [(delta, kind, at) for delta, kind in _deltas(item, number, quirks)]
         number += isinstance(item, Call)
     finish = None if quirks.no_finish and number else _finish(items)
@@ -232,7 +244,8 @@ def _choice_frames(answer: Answer, choice: int) -> list[Frame]:
 def _deltas(item: Item, number: int, quirks: Quirks) -> list[tuple[dict[str, Any], str]]:
     match item:
         case Text(pieces):
-            more = {"refusal": None, "tool_calls": None} if quirks.nulls else {}
+            more: dict[str, Any] = {"refusal": None, "tool_calls": None} if quirks.nulls else {}
+            more |= {"channel": "final", "token_id": 7} if quirks.extras else {}
             return [({"content": piece, **more}, "piece") for piece in pieces]
         case Thinking(pieces):
             return [({"reasoning_content": piece}, "piece") for piece in pieces]
@@ -245,17 +258,26 @@ def _call_deltas(call: Call, number: int, quirks: Quirks) -> list[tuple[dict[str
     opening, rest = ("", call.pieces)
     if quirks.whole_calls or quirks.no_index:
         opening, rest = call.arguments, ()
-    head = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": opening}}
+    head: dict[str, Any] = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": opening}}
     again: dict[str, Any] = {"id": call.id} if quirks.repeat_id else {"id": ""} if quirks.empty_id else {}
     name = {"name": call.name} if quirks.repeat_id else {"name": ""} if quirks.empty_id else {}
     null = {"content": None} if quirks.nulls else {}
+    if quirks.custom:
+        head |= {"type": "custom", "custom": {"name": call.name, "input": opening}}
+        del head["function"]
     return [
         ({**null, "tool_calls": [{**index, **head}]}, "open"),
-        *(
-            ({**null, "tool_calls": [{**index, **again, "function": {**name, "arguments": piece}}]}, "piece")
-            for piece in rest
-        ),
+        *(({**null, "tool_calls": [{**index, **again, **_piece(name, piece, quirks)}]}, "piece") for piece in rest),
     ]
+
+
+def _piece(name: dict[str, str], piece: str, quirks: Quirks) -> dict[str, Any]:
+    return {"custom": {**name, "input": piece}} if quirks.custom else {"function": {**name, "arguments": piece}}
+
+
+def _signature(call: Call) -> dict[str, Any]:
+    """The detail that holds the signature of a call."""
+    return {"type": "reasoning.encrypted", "data": "c2ln", "format": "google-gemini-v1", "id": call.id, "index": 0}
 
 
 @cache
@@ -277,8 +299,8 @@ def _ask(body: bytes, *, stream: bool) -> Any:
 
 def _view(choice: Any) -> View:
     message = choice.message
-    made = [(call.id, call.function) for call in message.tool_calls or []]
-    calls = tuple(SeenCall(call_id, what.name, canonical(what.arguments)) for call_id, what in made)
+    made = [(call.id, _inner(call.model_dump())) for call in message.tool_calls or []]
+    calls = tuple(SeenCall(call_id, name, canonical(arguments)) for call_id, (name, arguments) in made)
     thinking = getattr(message, "reasoning_content", None) or ""
     return View(message.content or "", thinking, calls, choice.finish_reason)
 
@@ -303,13 +325,13 @@ class _Choice:
 
     def take(self, fragment: dict[str, Any]) -> None:
         """Join one fragment of a call to the call that it belongs to."""
-        index, function = fragment.get("index"), fragment.get("function") or {}
-        call_id, name = fragment.get("id") or "", function.get("name") or ""
+        index, (name, arguments) = fragment.get("index"), _inner(fragment)
+        call_id = fragment.get("id") or ""
         call = self._known(index, call_id, name)
         if call is None:
             call = _OpenCall(index, call_id, name)
             self.calls.append(call)
-        call.arguments += function.get("arguments") or ""
+        call.arguments += arguments
 
     def _known(self, index: int | None, call_id: str, name: str) -> _OpenCall | None:
         if index is not None:
@@ -353,8 +375,9 @@ def read_whole(body: dict[str, Any]) -> tuple[View, ...]:
 def _whole(choice: dict[str, Any]) -> View:
     message = choice["message"]
     calls = tuple(
-        SeenCall(call["id"], call["function"]["name"], canonical(call["function"]["arguments"]))
+        SeenCall(call["id"], name, canonical(arguments))
         for call in message.get("tool_calls") or []
+        for name, arguments in (_inner(call),)
     )
     return View(
         message.get("content") or "", message.get("reasoning_content") or "", calls, choice.get("finish_reason")
@@ -406,7 +429,7 @@ def _choice(number: int, parts: list[dict[str, Any]]) -> Iterable[str]:
     firsts = list(dict.fromkeys(indexes))
     if firsts != list(range(len(firsts))):
         yield f"choice {number}: call indexes {firsts}"
-    opened = {fragment.get("index") for fragment in fragments if (fragment.get("function") or {}).get("name")}
+    opened = {fragment.get("index") for fragment in fragments if _inner(fragment)[0]}
     if opened != {fragment.get("index") for fragment in fragments}:
         yield f"choice {number}: a call without a name"
     wanted = "tool_calls" if fragments else "stop"

@@ -16,7 +16,7 @@ from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, Path, ResultBlocks
-from callfuse.model import Result, ToolCall
+from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, ExactAt, dumps
 
@@ -42,7 +42,9 @@ class MessagesRequest(ResultBlocks):
             return []
         calls = []
         for at, block in enumerate(content):
-            if type(block) is dict and block.get("type") == "tool_use" and is_direct(block.get("caller")):
+            if type(block) is not dict or block.get("type") != "tool_use":
+                continue
+            if (caller := block.get("caller")) is None or is_direct(caller):
                 id_, name = block.get("id"), block.get("name")
                 exact = partial(_exact_input, self.body, position, at)
                 id_ = id_ if type(id_) is str else str(id_ or "")
@@ -55,7 +57,7 @@ class MessagesRequest(ResultBlocks):
         if type(block) is not dict or block.get("type") != "tool_result":
             return None
         id_, flag = block.get("tool_use_id"), block.get("is_error")
-        result = Result(block.get("content"), None if flag is None else bool(flag))
+        result = block.get("content"), None if flag is None else bool(flag)
         return id_ if type(id_) is str else str(id_ or ""), result
 
     def _tool_names(self) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_messa
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, Path, ResultBlocks
-from callfuse.model import Result, ToolCall
+from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, dumps
 
@@ -49,7 +49,7 @@ class ConverseRequest(ResultBlocks):
         if type(result) is not dict:
             return None
         status = result.get("status")
-        return str(result.get("toolUseId") or ""), Result(result.get("content"), status == "error" if status else None)
+        return str(result.get("toolUseId") or ""), (result.get("content"), status == "error" if status else None)
 
     def _tool_names(self) -> Iterator[Any]:
         """The tools, then those in the model's own format (Anthropic's computer, say)."""

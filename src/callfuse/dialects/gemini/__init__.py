@@ -20,6 +20,7 @@ class Gemini:
     name: Final = "gemini"
     backend: Final = "gemini"
     call_mark: Final = b"functionCall"
+    early_mark: Final = b""
     heartbeat: Final = b"\r\n\r\n"
 
     def serves(self, path: str) -> bool:

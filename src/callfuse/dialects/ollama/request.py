@@ -10,7 +10,7 @@ from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.message_list import Key, KeyedResult, Path, ResultMessages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of, splice_whole, thin_whole
-from callfuse.model import Result, ToolCall
+from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, dumps
 
@@ -51,7 +51,7 @@ class OllamaRequest(ResultMessages):
         content, images = message.get("content"), message.get("images")
         if isinstance(images, list) and images:
             content = [content, *({"type": "image", "data": image} for image in images)]
-        return [(self._key(message), Result(content))]
+        return [(self._key(message), (content, None))]
 
     def _tool_names(self) -> Iterator[Any]:
         for tool in entries(self._payload.get("tools")):

@@ -1,12 +1,13 @@
 """OpenAI chat completions, and every vendor that speaks them, legacy `function_call` included."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.openai_chat.answer import ChatReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.openai_chat.details import MARK as DETAIL_MARK
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.openai_chat.writer import ChatWriter
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
@@ -20,6 +21,7 @@ class OpenAIChat(EventDialect):
     name: Final = "openai-chat"
     backend: Final = "openai"
     call_mark: Final = b"_call"
+    early_mark: ClassVar = DETAIL_MARK
 
     def serves(self, path: str) -> bool:
         """Whether the path ends as OpenAI's does."""
@@ -47,7 +49,7 @@ class OpenAIChat(EventDialect):
 
     def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body)
+        return turn_of_whole(body, payload)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of each choice."""

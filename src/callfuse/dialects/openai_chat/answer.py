@@ -6,36 +6,44 @@ appended, empty ones overwrite nothing; arguments may be null; a whole call may 
 reason; finish reasons may be repeated, followed by more deltas, or missing where `[DONE]` ends the answer.
 
 The turn holds everything that vendors want back as it came: reasoning in its three spellings, details with signatures,
-what a vendor added to a call. A part that cannot be put together again raises AskError.
+what a vendor added to a call. A part that is wanted back and cannot be put together again raises AskError; a key that
+nobody is known to want is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import AskError, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import message_at
+from callfuse.dialects.openai_chat.details import KEY as DETAILS
+from callfuse.dialects.openai_chat.details import add_detail, call_ids
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import NotJSON, dumps, loads
+from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
 
 CUTTING: Final = frozenset({"length", "content_filter"})
 """Finish reasons after which the last call may lack its end."""
 
-_QUIET: Final[Sequence[Event]] = ()
 CUSTOM: Final = "custom"
 """The kind of calls whose input is a text and no JSON."""
+
+_QUIET: Final[Sequence[Event]] = ()
+_TO_COME: Final = -1
+"""The index of a call that has not begun."""
 _OWN_KEYS: Final = frozenset({"index", "id", "type", "function", "custom"})
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 _LISTS: Final = ("annotations",)
-_READ_ELSEWHERE: Final = frozenset({"role", "tool_calls", "function_call"})
-_GROWING: Final = frozenset({"text", "summary", "data"})
-"""Strings of a reasoning detail that come in pieces."""
+_OBJECTS: Final = ("extra_content", "provider_specific_fields")
+"""Objects that Google and LiteLLM want back."""
+_WHOLE_ONLY: Final = ("audio", "thinking_blocks")
+"""What is wanted back and cannot be put together from its pieces."""
+_WANTED: Final = frozenset({*_TEXTS, *_LISTS, *_OBJECTS, *_WHOLE_ONLY, DETAILS})
 
 
 class ChatReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_key", "_cut", "_growing", "_trace", "calls", "entries")
+    __slots__ = ("_by_id", "_by_key", "_cut", "_growing", "_trace", "calls", "entries")
 
     def __init__(self, *, trace: bool = False) -> None:
         self._trace = trace
@@ -43,6 +51,7 @@ class ChatReader(Reader):
         self.entries: list[Entry] = []
         self._by_key: dict[tuple[int, object], OpenCall] = {}
         self._growing: dict[int, OpenCall] = {}
+        self._by_id: dict[tuple[int, str], OpenCall] = {}
         self._cut: set[int] = set()
 
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -54,17 +63,20 @@ class ChatReader(Reader):
             return (Event(What.BROKE),) if payload.get("error") else _QUIET
         events: list[Event] = []
         for place, choice in enumerate(choices):
-            delta = choice.get("delta")
-            if delta:
-                if parts := delta.get("tool_calls"):
-                    self._read_calls(events, choice.get("index") or 0, place, parts)
-                if (part := delta.get("function_call")) and any(part.values()):  # Snowflake sends an empty one
-                    call = self._grow(events, choice.get("index") or 0, {"index": "function_call", "function": part})
-                    if self._trace:
-                        self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
+            if delta := choice.get("delta"):
+                self._read_delta(events, choice.get("index") or 0, place, delta)
             if reason := choice.get("finish_reason"):
                 self._finish(events, choice.get("index") or 0, reason)
         return events or _QUIET
+
+    def _read_delta(self, events: list[Event], choice: int, place: int, delta: Payload) -> None:
+        """Read the delta of a choice, which stands at `place` of the choices."""
+        if self._trace and delta.get(DETAILS):
+            self._announce(events, choice, delta)
+        if parts := delta.get("tool_calls"):
+            self._read_calls(events, choice, place, parts)
+        if part := delta.get("function_call"):
+            self._read_legacy(events, choice, place, part)
 
     def _read_calls(self, events: list[Event], choice: int, place: int, parts: Sequence[Payload]) -> None:
         """Read the parts of calls in the delta of a choice, which stands at `place` of the choices."""
@@ -79,11 +91,18 @@ class ChatReader(Reader):
             if self._trace:
                 self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
 
+    def _read_legacy(self, events: list[Event], choice: int, place: int, part: Payload) -> None:
+        """Read the older form of a call in the delta of a choice, which stands at `place` of the choices."""
+        if not says_nothing(part):
+            call = self._grow(events, choice, {"index": "function_call", "function": part})
+            if self._trace:
+                self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
+
     def end(self) -> Sequence[Event]:
         """A choice that still lacks its finish reason (some vendors send none) is over if all its calls are whole."""
         events: list[Event] = []
         growing = [call for call in self.calls if not call.closed and call.choice not in self._cut]
-        broken = {call.choice for call in growing if call.pieces and not _is_complete(call.arguments)}
+        broken = {call.choice for call in growing if call.pieces and not _may_be_over(call)}
         for choice in sorted({call.choice for call in growing} - broken):
             self._finish(events, choice, "")
         return (*events, Event(What.ENDED))
@@ -116,16 +135,27 @@ class ChatReader(Reader):
         return None if name else self._growing.get(choice)
 
     def _open(self, events: list[Event], choice: int, index: object, id_: str, name: str) -> OpenCall:
-        if (before := self._growing.get(choice)) and not before.closed and _is_complete(before.arguments):
+        before = self._growing.get(choice)
+        if before and not before.closed and before.kind != CUSTOM and _is_complete(before.arguments):
             before.closed = True
             events.append(Event(What.CLOSED, choice, before))
         place = sum(call.choice == choice for call in self.calls)
-        call = OpenCall(choice, place, id_, name, numbered=index is not None)
+        call = self._by_id.get((choice, id_)) if id_ else None
+        if call is None or call.index != _TO_COME:
+            call = self._by_id[choice, id_] = OpenCall(choice, place, id_)
+        call.index, call.name, call.numbered = place, name, index is not None
         self.calls.append(call)
         self._growing[choice] = call
         self._by_key[choice, "id " + id_ if index is None else index] = call
         events.append(Event(What.OPENED, choice, call))
         return call
+
+    def _announce(self, events: list[Event], choice: int, delta: Payload) -> None:
+        """Open the calls that are still to come and whose ids stand in a detail: it must wait for their verdict."""
+        for id_ in call_ids(delta):
+            if (choice, id_) not in self._by_id:
+                call = self._by_id[choice, id_] = OpenCall(choice, _TO_COME, id_)
+                events.append(Event(What.OPENED, choice, call))
 
     def _finish(self, events: list[Event], choice: int, reason: str) -> None:
         open_calls = [call for call in self.calls if call.choice == choice and not call.closed]
@@ -139,6 +169,11 @@ class ChatReader(Reader):
         events.append(Event(What.CUT, choice, cut) if reason in CUTTING else Event(What.FINISHED, choice))
 
 
+def _may_be_over(call: OpenCall) -> bool:
+    """Whether a call may be over at the end of an answer; a text that is no JSON may end anywhere."""
+    return call.kind == CUSTOM or _is_complete(call.arguments)
+
+
 def _is_complete(arguments: str) -> bool:
     """Whether a call may be over where another begins, or all end: some servers send the pieces of several by turns."""
     try:
@@ -150,21 +185,25 @@ def _is_complete(arguments: str) -> bool:
 
 def calls_of(message: Payload) -> list[ToolCall]:
     """The calls of a whole assistant message, of an answer or of a history."""
-    parts = message.get("tool_calls") or ()
     calls = [
         _custom_call(part) if part.get("custom") else _call(part.get("id"), part.get("function"))
-        for part in parts
+        for part in message.get("tool_calls") or ()
         if type(part) is dict
     ]
-    if type(part := message.get("function_call")) is dict and any(part.values()):  # Snowflake sends an empty one
+    if type(part := message.get("function_call")) is dict and not says_nothing(part):
         calls.append(_call("", part))
     return calls
+
+
+def says_nothing(value: Any) -> bool:
+    """Whether a value is empty, or an object of nothing but such: Snowflake Cortex writes out what does not apply."""
+    return not value or (type(value) is dict and not any(value.values()))
 
 
 def _function_of(part: Payload) -> tuple[Payload, str]:
     """The function or the custom tool in a part of a call, and the call's kind. Snowflake sends an empty `custom`."""
     custom = part.get("custom")
-    if type(custom) is dict and any(custom.values()):
+    if type(custom) is dict and not says_nothing(custom):
         return custom, CUSTOM
     return part.get("function") or {}, ""
 
@@ -174,9 +213,10 @@ def _custom_call(part: Payload) -> ToolCall:
     function, kind = _function_of(part)
     if not kind:
         return _call(part.get("id"), part.get("function"))
-    return ToolCall(
-        str(part.get("id") or ""), str(function.get("name") or ""), str(function.get("input") or ""), "", kind
-    )
+    text = function.get("input") or ""
+    if type(text) is not str:
+        text = dumps(text).decode()
+    return ToolCall(str(part.get("id") or ""), str(function.get("name") or ""), text, kind=kind)
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
@@ -212,7 +252,7 @@ def turn(payloads: Sequence[Payload]) -> bytes:
         reader.read(payload)
         for choice in payload.get("choices") or ():
             for key, value in (choice.get("delta") or {}).items():
-                if value and key not in _READ_ELSEWHERE:
+                if key in _WANTED and not says_nothing(value):
                     _add(message, key, value)
     if _is_legacy(payloads):
         message["function_call"] = _part_of(reader.calls[0])["function"]
@@ -228,15 +268,26 @@ def _part_of(call: OpenCall) -> Payload:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def turn_of_whole(body: bytes) -> bytes:
-    """The message of a whole answer, without the keys that say nothing."""
-    return message_at(body, ("choices", 0, "message"))
+def turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """The message of a whole answer, without the keys that say nothing. Raises AskError where there is none."""
+    message: Any = choices[0].get("message") if (choices := payload.get("choices")) else None
+    message = message if isinstance(message, dict) else {}
+    empty = [key for key, value in message.items() if key != "content" and says_nothing(value)]
+    raw = message_at(body, ("choices", 0, "message"), without=empty)
+    parts = message.get("tool_calls") or ()
+    return apply(raw, [Edit(("tool_calls", at, key), None) for at, part in enumerate(parts) for key in _unused(part)])
+
+
+def _unused(part: Any) -> Iterator[str]:
+    """The keys of a call for the kind that it is not of."""
+    if type(part) is dict:
+        yield from (key for key in ("function", CUSTOM) if key in part and says_nothing(part[key]))
 
 
 def _is_legacy(payloads: Sequence[Payload]) -> bool:
     """Whether the call came as the legacy `function_call`."""
     return any(
-        any(((choice.get("delta") or {}).get("function_call") or {}).values())
+        not says_nothing((choice.get("delta") or {}).get("function_call"))
         for payload in payloads
         for choice in payload.get("choices") or ()
     )
@@ -248,25 +299,23 @@ def _add(message: Payload, key: str, value: Any) -> None:
         message[key] = (message.get(key) or "") + value
     elif key in _LISTS and isinstance(value, list):
         message.setdefault(key, []).extend(value)
-    elif key == "reasoning_details" and isinstance(value, list):
+    elif key in _OBJECTS and isinstance(value, dict):
+        message[key] = _merge(message.get(key) or {}, value)
+    elif key == DETAILS and isinstance(value, list):
         details: list[Payload] = message.setdefault(key, [])
         for detail in value:
-            _add_detail(details, detail)
+            add_detail(details, detail)
     else:
         raise AskError(f"delta.{key}")
 
 
-def _add_detail(details: list[Payload], new: Any) -> None:
-    """Grow the reasoning detail of the same index and type, or begin one."""
-    if not isinstance(new, dict):
-        raise AskError("delta.reasoning_details")
-    same = ("index", "type", "id") if "index" not in new else ("index", "type")
-    last = details[-1] if details else None
-    if last is None or any(last.get(key) != new.get(key) for key in same):
-        details.append(dict(new))
-        return
+def _merge(old: Payload, new: Payload) -> Payload:
+    """An object with what a later delta says of it; objects in it are merged too."""
+    merged = dict(old)
     for key, value in new.items():
-        if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str):
-            last[key] += value
-        elif value is not None:
-            last[key] = value
+        known = merged.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            merged[key] = known | value
+        elif value is not None or key not in merged:
+            merged[key] = value
+    return merged

@@ -10,7 +10,7 @@ from callfuse.dialects.history import is_own_or_reminder
 from callfuse.dialects.message_list import KeyedResult, Path, ResultMessages
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.openai_chat.writer import ChatWriter, splice_whole, thin_whole, without_reasoning
-from callfuse.model import Result, ToolCall
+from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, dumps
 
@@ -46,9 +46,10 @@ class ChatRequest(ResultMessages):
         if role == "user":
             return []
         id_, content = message.get("tool_call_id"), message.get("content")
-        if images := self._attachment_behind(position):
+        behind: Any = self._messages[position + 1] if position + 1 < self.length else None
+        if type(behind) is dict and behind.get("role") == "user" and (images := self._attachment_behind(position)):
             content = [content, *images]
-        return [(id_ if type(id_) is str else str(id_ or ""), Result(content))]
+        return [(id_ if type(id_) is str else str(id_ or ""), (content, None))]
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
         content = message.get("content")

@@ -17,15 +17,17 @@ from callfuse.dialects.edits import (
     raw_at,
     remove_elements,
 )
-from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, stand_ins, survivor_without
+from callfuse.dialects.openai_chat.details import KEY as DETAILS
+from callfuse.dialects.openai_chat.details import call_ids, without_details, without_loose_details
+from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import Edit, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 DONE: Final = b"[DONE]"
-OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop"})
-"""Finish reasons that a block replaces; `length`, `content_filter` and the like stay."""
+OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop", "", None})
+"""Finish reasons that a block replaces, as it does one that lacks; `length`, `content_filter` and the like stay."""
 REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 """Keys of a message that hold reasoning, which no other model takes back."""
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
@@ -62,16 +64,20 @@ class ChatWriter:
 
     def sent(self, payload: Payload) -> None:
         """Note what a chunk has given to the client."""
+        self._see(payload, ())
+
+    def _see(self, payload: Payload, gone: Collection[Path]) -> None:
+        """Note what a chunk gives to the client without the values at these paths."""
         self._see_head(payload)
         self._usage.see(payload.get("usage"))
-        for choice in payload.get("choices") or ():
+        for place, choice in enumerate(payload.get("choices") or ()):
             delta = choice.get("delta") or {}
             number = choice.get("index") or 0
             if delta.get("role"):
                 self._roles.add(number)
             if delta.get("content") or delta.get("refusal"):
                 self._texts.add(number)
-            self._details_sent |= bool(delta.get("reasoning_details"))
+            self._details_sent |= bool(delta.get(DETAILS)) and ("choices", place, "delta", DETAILS) not in gone
 
     def _see_head(self, payload: Payload) -> None:
         """Keep the stream's identity, which its first chunk gives, whether that went out or not."""
@@ -82,7 +88,9 @@ class ChatWriter:
         """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
         frames = list(frames)
         ends = _ends(frames, blocks)
-        unsigned = stand_ins(frames, withheld, lambda call: is_signed(call.extra), _model_of(frames))
+        model = _model_of(frames)
+        unsigned = stand_ins(frames, withheld, lambda call: is_signed(call.extra), model)
+        signed_now = _heirs(frames, withheld, model)
         pieces: list[bytes] = []
         left = dict(blocks)
         for at, frame in enumerate(frames):
@@ -90,7 +98,7 @@ class ChatWriter:
                 pieces.append(frame.raw)
                 continue
             self._see_head(frame.payload)
-            edits = list(_removal_edits(frame, withheld))
+            edits = [*_removal_edits(frame, withheld), *_detail_edits(frame, withheld, signed_now)]
             edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
             for place in ends.get(at, ()):
                 choice = frame.payload["choices"][place]
@@ -117,7 +125,7 @@ class ChatWriter:
                 continue
             self._usage.see(frame.payload.get("usage"))
             self._see_head(frame.payload)
-            edits = list(_removal_edits(frame, withheld))
+            edits = [*_removal_edits(frame, withheld), *_detail_edits(frame, withheld, {})]
             for place, choice in enumerate(frame.payload.get("choices") or ()):
                 if choice.get("finish_reason"):
                     edits.append(Edit(("choices", place, "finish_reason"), b"null"))
@@ -171,8 +179,8 @@ class ChatWriter:
         if self._foreign:
             reader, begins = str(self._head.get("model") or ""), number not in self._called
             edits += without_reasoning(delta, path, reader, begins=begins)
-        elif delta.get("reasoning_details") and not self._details_due:
-            edits.append(Edit((*path, "reasoning_details"), None))
+        elif delta.get(DETAILS) and not self._details_due:
+            edits += without_loose_details(delta, path)
         if delta.get("tool_calls"):
             self._called.add(number)
         if isinstance(delta.get("content"), str) and delta["content"] and number in self._break_due:
@@ -199,7 +207,7 @@ class ChatWriter:
 
     def _write(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
         if frame.payload:
-            self.sent(frame.payload)
+            self._see(frame.payload, {edit.path for edit in edits if edit.raw is None})
         return edit_event(frame.raw, edits)
 
     def _is_empty(self, payload: Payload, edits: Sequence[Edit]) -> bool:
@@ -238,7 +246,7 @@ def _ends(frames: Sequence[Frame], choices: Collection[int]) -> dict[int, list[i
 
 def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
     """The edit that gives a blocked choice the block's finish reason, unless its own says more."""
-    if (choice.get("finish_reason") or "stop") not in OWN_REASONS:
+    if choice.get("finish_reason") not in OWN_REASONS:
         return []
     return [Edit((*path, "finish_reason"), dumps(block.finish or "stop"))]
 
@@ -271,6 +279,31 @@ def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
                 yield Edit((*entry.path, "index"), lower_index(shift))
 
 
+def _heirs(frames: Sequence[Frame], withheld: set[OpenCall], model: str) -> dict[int, str]:
+    """By choice, the id of the call that gets the stand-in for a signature in the details."""
+    signed = {
+        (choice.get("index") or 0, id_)
+        for frame in frames
+        for choice in (frame.payload or {}).get("choices") or ()
+        for id_ in call_ids(choice.get("delta") or {})
+    }
+    if not signed:
+        return {}
+    opened = dict.fromkeys(entry.call for frame in frames for entry in frame.entries)
+    chosen = heirs(opened, withheld, lambda call: (call.choice, call.id) in signed, model)
+    return {call.choice: call.id for call in chosen}
+
+
+def _detail_edits(frame: Frame, withheld: set[OpenCall], signed_now: Mapping[int, str]) -> Iterator[Edit]:
+    """The edits that take the details of withheld calls out of a chunk; the calls in `signed_now` inherit one."""
+    for place, choice in enumerate((frame.payload or {}).get("choices") or ()):
+        delta = choice.get("delta") or {}
+        if delta.get(DETAILS):
+            number = choice.get("index") or 0
+            ids = {call.id for call in withheld if call.choice == number}
+            yield from without_details(delta, ("choices", place, "delta"), ids, signed_now.get(number, ""))
+
+
 def _copy_edits(payload: Payload, path: Path) -> Iterable[Edit]:
     """Writer repeats a chunk's delta as its `message`: the calls go there too."""
     message = payload[str(path[0])][path[1]].get("message")
@@ -292,8 +325,7 @@ def thin_whole(
         if block := blocks.get(at):
             key = "refusal" if structured else "content"
             edits.append(Edit((*path, "message", key), append_to_string(block.text)))
-            if choice.get("finish_reason"):
-                edits += _finish_edits(choice, path, block)
+            edits += _finish_edits(choice, path, block)
     return apply(body, edits)
 
 
@@ -308,6 +340,19 @@ def _call_edits(message: Payload, path: Path, gone: Sequence[int], model: str) -
         yield Edit((*path, "tool_calls", chosen, "extra_content"), add_stand_in)
     if any(place >= listed for place in gone):
         yield Edit((*path, "function_call"), None)
+    if message.get(DETAILS):
+        ids = [str(call.get("id") or "") for call in calls]
+        yield from _message_detail_edits(message, path, ids, withheld, model)
+
+
+def _message_detail_edits(
+    message: Payload, path: Path, ids: Sequence[str], withheld: Sequence[bool], model: str
+) -> Iterator[Edit]:
+    """The edits that take the details of withheld calls, of all with these ids, out of a message."""
+    signed = set(call_ids(message))
+    chosen = survivor_without([id_ in signed for id_ in ids], withheld, model)
+    lost = {id_ for id_, is_gone in zip(ids, withheld, strict=True) if is_gone}
+    yield from without_details(message, path, lost, ids[chosen] if chosen is not None else "")
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:

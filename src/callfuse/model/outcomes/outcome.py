@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from callfuse.harness import is_placeholder
+from callfuse.harness import is_placeholder, strip_additions
 from callfuse.model.outcomes.errors import error_digest, is_transient
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import Media, Part, parts_of
@@ -105,6 +105,11 @@ def is_failure(content: Any, is_error: bool | None = None) -> bool | None:
 
 
 def _is_failure(content: Any, is_error: bool | None) -> bool | None:
+    if type(content) is str:  # most results are: no list of parts is needed
+        text = strip_additions(content)
+        if text and is_placeholder(text):
+            return None
+        return reports_error(text) if is_error is None else bool(is_error)
     parts = list(parts_of(content))
     if _is_removed(parts):
         return None

@@ -212,6 +212,8 @@ def edges(text: str) -> str:
 
 def exit_code(seen: str) -> int | None:
     """Find the exit code in the lower-case edges of a text; None if there is none."""
+    if not ("exit" in seen or "return" in seen):  # each of the phrases holds one of these
+        return None
     found = _EXIT_CODE.search(seen) if any(words in seen for words in _EXIT_PHRASES) else None
     return int(found[1]) if found else None
 
@@ -234,7 +236,7 @@ def _is_complaint(text: str) -> bool:
     if (named := _COMPLAINER.match(text)) is None:
         return False
     line = text[named.end() :].partition("\n")[0].lower()
-    return line.startswith("cannot ") or any(words in line for words in _COMPLAINTS)
+    return line.startswith("cannot ") or True in [words in line for words in _COMPLAINTS]
 
 
 def _read_prose(text: str) -> ResultStatus:

@@ -1,0 +1,84 @@
+"""Reasoning details of chat completions: how they grow, and which of them belong to a call.
+
+OpenRouter gives Gemini's signature of a call not at the call but in a detail of its own, whose `id` is the call's. In a
+stream it comes in a chunk before the call. A detail goes where its call goes.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from callfuse.dialects.base import AskError
+from callfuse.dialects.edits import remove_elements
+from callfuse.dialects.thought_signatures import STAND_IN
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, dumps
+
+KEY: Final = "reasoning_details"
+MARK: Final = b"reasoning.encrypted"
+"""Stands in every chunk that has a call's detail."""
+
+_GROWING: Final = frozenset({"text", "summary", "data"})
+"""Strings of a detail that come in pieces."""
+
+Path = tuple[str | int, ...]
+
+
+def call_id_of(detail: Any) -> str:
+    """The id of the call whose signature a detail holds; empty where it holds none. Details of other vendors have ids
+    of their own (OpenAI's begin with `rs_`)."""
+    if type(detail) is not dict or detail.get("type") != "reasoning.encrypted":
+        return ""
+    id_ = detail.get("id")
+    if type(id_) is not str:
+        return ""
+    return id_ if id_.startswith("tool_") or str(detail.get("format")).startswith("google") else ""
+
+
+def call_ids(message: Payload) -> list[str]:
+    """The ids of the calls whose signatures stand in the details of a delta or a message."""
+    details = message.get(KEY)
+    return [id_ for one in details if (id_ := call_id_of(one))] if type(details) is list else []
+
+
+def without_details(message: Payload, path: Path, gone: Collection[str], heir: str = "") -> Iterator[Edit]:
+    """The edits that take the details of calls with these ids out of the delta or message at `path`. `heir` is the id
+    of the call that gets the stand-in for the first signature that goes."""
+    details = message.get(KEY)
+    if type(details) is not list:
+        return
+    places = [at for at, one in enumerate(details) if type(one) is dict and one.get("id") and one["id"] in gone]
+    place = next((at for at in places if call_id_of(details[at])), None) if heir else None
+    if place is not None:
+        yield Edit((*path, KEY, place, "id"), dumps(heir))
+        yield Edit((*path, KEY, place, "data"), dumps(STAND_IN))
+        places.remove(place)
+    yield from remove_elements((*path, KEY), places, len(details))
+
+
+def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
+    """The edits that leave a delta only the details of calls."""
+    details = delta.get(KEY)
+    listed = details if type(details) is list else ()
+    loose = [at for at, one in enumerate(listed) if not call_id_of(one)]
+    yield from remove_elements((*path, KEY), loose, len(listed)) if listed else (Edit((*path, KEY), None),)
+
+
+def add_detail(details: list[Payload], new: Any) -> None:
+    """Grow the detail of the same index and type, or begin one. Raises AskError where it is none."""
+    if not isinstance(new, dict):
+        raise AskError(f"delta.{KEY}")
+    last = details[-1] if details else None
+    if last is None or not _is_same(last, new):
+        details.append(dict(new))
+        return
+    for key, value in new.items():
+        if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str):
+            last[key] += value
+        elif value is not None:
+            last[key] = value
+
+
+def _is_same(last: Payload, new: Payload) -> bool:
+    same = ("index", "type", "id") if "index" not in new else ("index", "type")
+    two_ids = last.get("id") and new.get("id") and last["id"] != new["id"]
+    return not two_ids and all(last.get(key) == new.get(key) for key in same)
