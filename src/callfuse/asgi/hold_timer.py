@@ -49,7 +49,7 @@ class HoldTimer:
     async def run(self, cancel_call: Callable[[], None]) -> None:
         """Keep the connection open during a hold, and end a hold that lasts too long. `cancel_call` ends the app's
         call, where it is another answer that lasts too long."""
-        with Stage(log.no_heartbeat):  # the client is gone; the app will learn it from its own `send`
+        with Stage(log.heartbeat_failure):  # the client is gone; the app will learn it from its own `send`
             with anyio.CancelScope() as self._scope:
                 while self._guard.holding and not self._client.closed:
                     await self._step(cancel_call)

@@ -180,7 +180,7 @@ class SafeGuard:
     def _last_words(self) -> bytes:
         """The end of an answer that nothing else can end: callfuse's own text; a stream that has begun breaks off."""
         with self._stage:
-            return self._request.own_answer(texts.unjudged("")) if self._is_whole else b""
+            return self._request.own_answer(texts.unchecked_call("")) if self._is_whole else b""
         return b""
 
 

@@ -196,11 +196,11 @@ class Guard:
             self._read(frame)
         cause, limit = self._limit()
         if self._passes:
-            self._queue.slip(self._framer.rest())
+            self._queue.slip(self._framer.flush())
         elif self.held_bytes > limit and not (self._silent or self._queue.is_open or self.due):
             if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
                 self._silent = True
-                self._framer.rest()
+                self._framer.flush()
             else:
                 self.record.fail_open.append(cause)
                 self._fail_frames()
@@ -214,7 +214,7 @@ class Guard:
         return "max_held_bytes", settings.max_held_bytes
 
     def _finish(self) -> bytes:
-        if rest := self._framer.rest():
+        if rest := self._framer.flush():
             self._read(rest)
         calls = self._calls
         if not calls.over and (not self.pending or self._queue.spoke or calls.would_complete):
@@ -223,7 +223,7 @@ class Guard:
 
     def _cut(self) -> bytes:
         self._calls.end(complete=False)
-        self._queue.slip(self._framer.rest())
+        self._queue.slip(self._framer.flush())
         return self._queue.drain()
 
     def _fail(self) -> bytes:
@@ -233,7 +233,7 @@ class Guard:
     def _fail_frames(self) -> None:
         """Let go of what waits, and of a frame that has no end yet."""
         self._let_go()
-        rest = self._framer.rest() if self._passes or self._silent else b""
+        rest = self._framer.flush() if self._passes or self._silent else b""
         if not self._silent:
             self._queue.slip(rest)
 
@@ -243,7 +243,7 @@ class Guard:
             self._silent = True
             return b""
         self._attempt(self._queue.open)
-        self._queue.slip(self._framer.rest() + chunk)
+        self._queue.slip(self._framer.flush() + chunk)
         return self._queue.drain()
 
     def _leave(self) -> bytes:
@@ -500,4 +500,4 @@ def _tell(form: Format, writer: Writer, frame: bytes) -> None:
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:
     """The blocks for calls of these tools, by choice, that could not be judged."""
-    return {choice: Block(texts.unjudged(name)) for choice, name in names.items()}
+    return {choice: Block(texts.unchecked_call(name)) for choice, name in names.items()}
