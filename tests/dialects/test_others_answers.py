@@ -165,7 +165,7 @@ def test_gemini_arrays() -> None:
     writer.next_answer(foreign=True)
     framer = JSON_ARRAY.framer()
     body = json.dumps([chunk(THOUGHT), chunk({"text": "So."}), chunk(THOUGHT), chunk(FUNCTION, finish="STOP")]).encode()
-    out = b"".join(writer.splice(raw, JSON_ARRAY.payload(raw)) for raw in (*framer.feed(body), framer.rest()) if raw)
+    out = b"".join(writer.splice(raw, JSON_ARRAY.payload(raw)) for raw in (*framer.feed(body), framer.flush()) if raw)
     assert [one["candidates"][0]["content"]["parts"] for one in json.loads(out)] == [
         [{"text": "So."}],
         [FUNCTION | {"thoughtSignature": STAND_IN}],

@@ -41,7 +41,7 @@ PREPARING = (
     "asgi.middleware.dialect_of",
     "asgi.prepare.loads",
     "asgi.prepare.lane_of",
-    "asgi.prepare.are_ordinary",
+    "asgi.prepare.are_ordinary_headers",
     "asgi.commands.ChatCommands.find",
     "asgi.commands.ChatCommands.without_pinned",
     "asgi.prepare.KeptRequest.__init__",

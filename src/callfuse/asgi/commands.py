@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.types import ASGIApp, Scope, Send
-from callfuse.commands import Found, Mark, find, run
-from callfuse.commands.run import KEYS, pinned
-from callfuse.conversations.identity import Headers, Lane, is_sub_agent, lane_at
+from callfuse.commands import FoundCommands, PrefixSearch, find_commands, run_commands
+from callfuse.commands.run import KEYS, locked_settings
+from callfuse.conversations.identity import Headers, Lane, chain_lane, is_sub_agent
 from callfuse.conversations.ledger import LaneState, Ledger, SessionKey, SessionState
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
@@ -26,7 +26,7 @@ ACTION: Final = b"command"
 TURNS_KEPT: Final = 64
 """User messages per session whose commands are known to have run. One for each lane of the session is enough."""
 
-NOTHING: Final = Found()
+NOTHING: Final = FoundCommands()
 """The result for a request without commands."""
 
 
@@ -50,18 +50,18 @@ class ChatCommands:
         self._ledger = ledger
         self._counts = counts
         self._enabled = settings.enabled
-        self._mark = Mark(settings.prefix)
-        self._run = partial(run, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
-        self._pinned = pinned(settings.locked)
+        self._mark = PrefixSearch(settings.prefix)
+        self._run = partial(run_commands, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
+        self._pinned = locked_settings(settings.locked)
         self._prefix = settings.prefix
 
-    def find(self, request: Request, headers_: Headers) -> Found:
+    def find(self, request: Request, headers_: Headers) -> FoundCommands:
         """The commands of a request, and the edits that remove them from it. No commands for sub-agents: a model wrote
         their messages, not a user."""
         body, chain = request.body, request.chain
         found = NOTHING
-        if self._enabled and self._mark.stands_in(body) and not is_sub_agent(headers_):
-            found = find(request, self._prefix)
+        if self._enabled and self._mark.occurs_in(body) and not is_sub_agent(headers_):
+            found = find_commands(request, self._prefix)
         if chain is not None and (edits := chain.detach_from_synthetic_reply()):
             found = found._replace(edits=(*found.edits, *edits))
         return found
@@ -73,7 +73,7 @@ class ChatCommands:
         return replace(kept, overrides=kept.overrides.without(self._pinned))
 
     async def carry_out(
-        self, found: Found, request: Request, session: Session, before: SessionState, status: "Status"
+        self, found: FoundCommands, request: Request, session: Session, before: SessionState, status: "Status"
     ) -> tuple[SessionState, OwnAnswer | None]:
         """Run the commands of the last user message, once: agents send it again with each request.
 
@@ -105,7 +105,7 @@ class ChatCommands:
         chain = request.chain
         if chain is not None and chain.begins_chain and (opening := chain.after_synthetic_reply()):
             state = LaneState(session=session.name)
-            await self._ledger.write({lane_at(session.lane, opening): state}, session.now)
+            await self._ledger.write({chain_lane(session.lane, opening): state}, session.now)
 
 
 class Status:

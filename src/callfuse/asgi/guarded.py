@@ -131,7 +131,7 @@ class GuardedAnswer:
         if self.guard is None:
             return
         with self.keeper.fail_open.stage("while reporting"):
-            log.unanswered(cause)
+            log.steer_failure(cause)
         step = self.guard.escalate()
         self.ask = step.ask
         if step.ask is None:

@@ -50,7 +50,7 @@ class HoldTimer:
     async def run(self, cancel_call: Callable[[], None]) -> None:
         """Send heartbeats during a hold, and end one that takes too long. `cancel_call` is called instead if it is a
         pending answer that takes too long."""
-        with Stage(log.no_heartbeat):  # the client is gone; the app learns of it from its own `send`
+        with Stage(log.heartbeat_failure):  # the client is gone; the app learns of it from its own `send`
             with anyio.CancelScope() as self._scope:
                 while self._guard.holding and not self._client.closed:
                     await self._step(cancel_call)

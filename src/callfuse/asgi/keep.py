@@ -5,7 +5,7 @@ from dataclasses import replace
 from callfuse.asgi.evidence import Evidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
-from callfuse.conversations.identity import Lane, lane_at
+from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState
 from callfuse.dialects.base import ChainedRequest, Continuation
 from callfuse.guard.record import ExchangeRecord
@@ -90,7 +90,7 @@ class Keeper:
         lanes: dict[Lane, LaneState] = {}
         if opening:
             there = replace(state, notes={}, continuation=known, session=session)
-            lanes[lane_at(lane, opening)] = there
+            lanes[chain_lane(lane, opening)] = there
         if not (chain.chained and opening):
             here = known if chain.chained else Continuation(known.items)
             lanes[lane] = replace(state, continuation=here)

@@ -17,7 +17,7 @@ from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
-from callfuse.conversations.ledger import Connected, Ledger
+from callfuse.conversations.ledger import Closable, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.observe.counts import Counts
 from callfuse.stores import open_ledger
@@ -126,7 +126,7 @@ class CallFuseMiddleware:
         try:
             await self.app(scope, receive, send)
         finally:
-            if isinstance(self.ledger, Connected):
+            if isinstance(self.ledger, Closable):
                 await self.ledger.aclose()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from callfuse.asgi.headers import without
 from callfuse.asgi.types import Scope
 from callfuse.config.model import section_of
-from callfuse.config.wording import right, shown
+from callfuse.config.wording import describe_fix, format_value
 from callfuse.conversations.identity import OWN_HEADER
 from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
@@ -44,13 +44,13 @@ def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tu
         try:
             section = ModelSettings.model_validate({key: parts if key == "mode" and len(parts) > 1 else text})
         except ValidationError as error:
-            words = right(error.errors()[0], ModelSettings.model_fields[key])
-            wrong[name.decode()] = f"{shown(text)}: {words}"
+            words = describe_fix(error.errors()[0], ModelSettings.model_fields[key])
+            wrong[name.decode()] = f"{format_value(text)}: {words}"
         else:
             values[key] = getattr(section, key)
     if any(rung.other_model for rung in values.get("mode", ())) and not (has_other_model or "escalate_model" in values):
         del values["mode"]
-        wrong[_MODE] = f"{shown(found[_MODE.encode()].decode('latin-1'))}: {NO_OTHER_MODEL}"
+        wrong[_MODE] = f"{format_value(found[_MODE.encode()].decode('latin-1'))}: {NO_OTHER_MODEL}"
     return Overrides(values), wrong
 
 

@@ -15,8 +15,8 @@ from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.review import OnLoop, Where
 from callfuse.asgi.types import ASGIApp, Scope
-from callfuse.commands import Found
-from callfuse.conversations.identity import Lane, are_ordinary, lane_of
+from callfuse.commands import FoundCommands
+from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import Request
@@ -53,7 +53,7 @@ class Host:
     def unguarded(self, cause: str) -> None:
         """Count a request or answer that passes unguarded, by cause; the first of each cause is logged."""
         if self.counts.add("not_guarded", cause) == 1:
-            log.unguarded(cause)
+            log.unguarded_exchange(cause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class _Preparation:
         self._host = host
         self._incoming = incoming
         self._backend = (host.backend_of and host.backend_of(incoming.scope["path"])) or ""
-        self._is_ordinary = are_ordinary(incoming.headers)
+        self._is_ordinary = are_ordinary_headers(incoming.headers)
         self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
         self._own = NO_OVERRIDES
 
@@ -160,7 +160,7 @@ class _Preparation:
         return self._build(request, lane, state, kept, now)
 
     async def _carry_out(
-        self, commands: Found, request: Request, session: Session, kept: SessionState
+        self, commands: FoundCommands, request: Request, session: Session, kept: SessionState
     ) -> tuple[Request, SessionState] | SyntheticReply | None:
         """Run commands. Returns the request without them and the session's new state, or callfuse's own answer."""
         status = Status(self._host.settings, self._model(request), self._own)
@@ -212,11 +212,11 @@ def read_overrides(host: Host, found: Mapping[bytes, bytes]) -> Overrides:
     """The overrides in the headers of a request; each header that sets nothing is logged once."""
     for name, problem in overrides.find_unknown(found).items():
         if host.counts.add("ignored_headers", "unknown") == 1:  # any name may come from outside
-            log.header(name, problem)
+            log.ignored_header(name, problem)
     if not host.settings.header_overrides:
         return NO_OVERRIDES
     own, wrong = overrides.read_overrides(found, has_other_model=host.settings.has_other_model)
     for name, problem in wrong.items():
         if host.counts.add("ignored_headers", name) == 1:
-            log.header(name, problem)
+            log.ignored_header(name, problem)
     return own

@@ -103,4 +103,4 @@ class Review:
 
     def _report_failure(self, error: Exception) -> None:
         self._counts.add("callback_errors")
-        log.callback(error)
+        log.callback_failure(error)

@@ -182,7 +182,7 @@ class SafeGuard:
         """The end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which breaks
         off."""
         with self._stage:
-            return self._request.own_answer(texts.unjudged("")) if self._is_whole else b""
+            return self._request.own_answer(texts.unchecked_call("")) if self._is_whole else b""
         return b""
 
 

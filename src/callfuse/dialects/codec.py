@@ -75,7 +75,7 @@ class Codec:
         """The payloads in the chunks of an answer, without broken frames."""
         framer = self.form.framer()
         payloads: list[Payload] = []
-        for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.rest()):
+        for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.flush()):
             with suppress(NotJSON):
                 if frame and (payload := self.form.payload(frame)) is not None:
                     payloads.append(payload)

@@ -220,11 +220,11 @@ class Guard:
             self._read(frame)
         cause, limit = self._limit()
         if self._passes:
-            self._queue.bypass(self._framer.rest())
+            self._queue.bypass(self._framer.flush())
         elif self.held_bytes > limit and not (self._silent or self._queue.is_open or self.needs_verdict):
             if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
                 self._silent = True
-                self._framer.rest()
+                self._framer.flush()
             else:
                 self.record.fail_open.append(cause)
                 self._fail_frames()
@@ -239,7 +239,7 @@ class Guard:
         return "max_held_bytes", settings.max_held_bytes
 
     def _finish(self) -> bytes:
-        if rest := self._framer.rest():
+        if rest := self._framer.flush():
             self._read(rest)
         calls = self._calls
         if not calls.over and (not self.pending or self._queue.spoke or calls.would_complete):
@@ -248,7 +248,7 @@ class Guard:
 
     def _cut(self) -> bytes:
         self._calls.end(complete=False)
-        self._queue.bypass(self._framer.rest())
+        self._queue.bypass(self._framer.flush())
         return self._queue.drain()
 
     def _fail(self) -> bytes:
@@ -258,7 +258,7 @@ class Guard:
     def _fail_frames(self) -> None:
         """Release what waits, and an incomplete frame."""
         self._let_go()
-        rest = self._framer.rest() if self._passes or self._silent else b""
+        rest = self._framer.flush() if self._passes or self._silent else b""
         if not self._silent:
             self._queue.bypass(rest)
 
@@ -268,7 +268,7 @@ class Guard:
             self._silent = True
             return b""
         self._attempt(self._queue.open)
-        self._queue.bypass(self._framer.rest() + chunk)
+        self._queue.bypass(self._framer.flush() + chunk)
         return self._queue.drain()
 
     def _leave(self) -> bytes:
@@ -529,4 +529,4 @@ def _note_sent(form: Format, writer: Writer, frame: bytes) -> None:
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:
     """The blocks, by choice, for calls that could not be judged. `names`: the tool of each choice."""
-    return {choice: Block(texts.unjudged(name)) for choice, name in names.items()}
+    return {choice: Block(texts.unchecked_call(name)) for choice, name in names.items()}

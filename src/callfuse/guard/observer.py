@@ -66,7 +66,7 @@ class Observer:
             return
         self._left -= len(chunk)
         if self._left < 0:
-            self._framer.rest()
+            self._framer.flush()
             return
         template = self._template
         if template is not None and template.append(chunk):
@@ -113,7 +113,7 @@ class Observer:
         """The record of the delivered answer: its calls and their verdicts. Empty if it broke, or was too long to
         read."""
         record = ExchangeRecord(self._choices)
-        if rest := self._framer.rest():
+        if rest := self._framer.flush():
             self._read((rest,))
         if not self._ending.finished or self._ending.broke or self._left < 0:
             return record

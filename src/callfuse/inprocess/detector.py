@@ -157,7 +157,7 @@ class LoopDetector:
             answer = self._on_loop(found)
             rung = verdict.rung if answer is None else wanted(answer)
         if boundary.error is not None:
-            log.callback(boundary.error)
+            log.callback_failure(boundary.error)
             return verdict
         if answer is None:
             return verdict

@@ -244,7 +244,7 @@ def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[
         if framer.waiting > MAX_PIECE:
             yield Fault(name, line, f"{_TOO_LONG}; the rest is not read")
             return
-    if framer.rest().strip():
+    if framer.flush().strip():
         yield Fault(name, line, "ends in the middle of a record")
 
 

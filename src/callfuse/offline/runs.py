@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from callfuse.config.wording import shown
+from callfuse.config.wording import format_value
 from callfuse.dialects.base import Request
 from callfuse.model import PastCall, Round, ToolCall
 from callfuse.wire.jsontext import dumps
@@ -91,7 +91,7 @@ def label_of(record: dict[str, Any]) -> Label:
     if success in (0, 1) and not isinstance(success, bool):
         success = bool(success)
     if not isinstance(success, bool | None):
-        raise BadRecord(f"success = {shown(success)}: use true, false or null")
+        raise BadRecord(f"success = {format_value(success)}: use true, false or null")
     # An id beside a verdict is a run's; an id alone may be a request's, of which a conversation has many.
     session = text_at(record, "session_id") or text_at(record, "conversation_id")
     session = session or (id_ if success is not None else "")
@@ -104,7 +104,7 @@ def text_at(record: dict[str, Any], key: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str | None):
-        raise BadRecord(f"{key} = {shown(value)}: use a text")
+        raise BadRecord(f"{key} = {format_value(value)}: use a text")
     return value or ""
 
 

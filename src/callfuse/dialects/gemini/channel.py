@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, placed
+from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, with_separator
 from callfuse.wire.jsontext import Edit, apply
 
 _BLANK_LINES: Final = (b"\r\n\r\n", b"\n\n", b"\r\r")
@@ -51,7 +51,7 @@ class Channel:
         first = not (self._has_element or (spliced and self._has_spliced))
         self._has_spliced |= spliced
         self._has_element |= not spliced
-        return placed(frame, first=first)
+        return with_separator(frame, first=first)
 
     def bare(self, frame: bytes, *, ends: bool = True) -> bytes:
         """A frame without payload; empty if it would end a stream that goes on (`ends=False`)."""

@@ -8,7 +8,7 @@ results were cut, `result_norm_sha1`, a digest of the whole result without times
 from collections.abc import Iterator
 from typing import Any, Final
 
-from callfuse.config.wording import shown
+from callfuse.config.wording import format_value
 from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.offline.runs import BadRecord, Run, kind_of, label_of
@@ -64,15 +64,15 @@ def _check(at: int, call: Any) -> None:
     if not isinstance(call, dict):
         raise BadRecord(f"calls[{at}] is {kind_of(call)}; use an object")
     if not isinstance(call.get("name"), str):
-        raise BadRecord(f"calls[{at}].name = {shown(call.get('name'))}: use a text")
+        raise BadRecord(f"calls[{at}].name = {format_value(call.get('name'))}: use a text")
     for key in ("turn", "user_turn"):
         value = call.get(key)
         if not isinstance(value, _NUMBER):
-            raise BadRecord(f"calls[{at}].{key} = {shown(value)}: use a whole number")
+            raise BadRecord(f"calls[{at}].{key} = {format_value(value)}: use a whole number")
     if not isinstance(call.get("is_error"), _FLAG):
-        raise BadRecord(f"calls[{at}].is_error = {shown(call['is_error'])}: use true, false or null")
+        raise BadRecord(f"calls[{at}].is_error = {format_value(call['is_error'])}: use true, false or null")
     if not isinstance(call.get("result_norm_sha1"), _TEXT):
-        raise BadRecord(f"calls[{at}].result_norm_sha1 = {shown(call['result_norm_sha1'])}: use a text")
+        raise BadRecord(f"calls[{at}].result_norm_sha1 = {format_value(call['result_norm_sha1'])}: use a text")
 
 
 def _call(call: dict[str, Any], number: int) -> PastCall:
