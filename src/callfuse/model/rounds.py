@@ -53,17 +53,12 @@ class Round:
         """What it calls and what came of each call, to be compared with that of other rounds: equal to nothing else
         where a call was withheld or its outcome is not known."""
         if self._brought is None:
-            self._brought = self._pairs()
+            if len(self.calls) == 1:
+                self._brought = self.calls[0].brought or object()
+            else:
+                of_calls = frozenset([one.brought for one in self.calls])
+                self._brought = object() if None in of_calls else of_calls
         return self._brought
-
-    def _pairs(self) -> object:
-        """The signature and the outcome's digest of a single call; of several the set of these."""
-        if len(self.calls) == 1:
-            (one,) = self.calls
-            outcome = None if one.withheld else one.outcome
-            return (one.signature, outcome.digest) if outcome else object()
-        pairs = [(one.signature, came.digest) for one in self.calls if not one.withheld and (came := one.outcome)]
-        return frozenset(pairs) if len(pairs) == len(self.calls) else object()
 
     @property
     def distinct(self) -> tuple[PastCall, ...]:
