@@ -32,14 +32,10 @@ MANY_ATTRIBUTES = {
 LONG_FUNCTIONS: set[str] = set()
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS = {
-    "conversations.conversation.Conversation._known_to_be_new",
-    "conversations.conversation.Conversation.after",
     "detect.engine.Engine.judge_round",
-    "detect.returning.Returning.evidence",
-    "detect.similar._streak",
     "detect.similarity._values",
-    "guard.guard.StreamGuard._act",
-    "guard.whole.WholeGuard._act",
+    "guard.guard.Guard._act",
+    "guard.guard.Guard._follow",
     "policy.settings.LoopSettings._loosest",
 }
 UNDOCUMENTED = {

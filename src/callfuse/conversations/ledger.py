@@ -79,6 +79,11 @@ class KeptRound:
         self.delivered = tuple([call for call in self.calls if not call.withheld])
         self.blocked = Delivery.BLOCKED in [call.delivery for call in self.calls]
 
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether a result of one of its calls has been read."""
+        return any(call.outcome is not None for call in self.delivered)
+
     def past(self) -> Round:
         """The round as detectors read it where the request does not hold it."""
         return Round(tuple([call.past() for call in self.calls]), NOWHERE, self.time)

@@ -105,24 +105,22 @@ def read_conversation(
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
-    shown = timelines[0]
-    turn_at, turn = request.turn(shown[-1].position if shown and not chained else None)
-    unique = _unique_ids(shown) if state.rounds else frozenset[str]()
-    match = _match(shown, unique, state, request.length, turn_at, turn, chained=chained, named=named)
-    merged, kept, read_any = _merge(shown, unique, match, turn)
-    newest = shown[0] if shown else None
-    if newest is not None and not kept:
-        kept = [keep_round(newest.calls, newest.position, None, turn)]
-        read_any = any(call.outcome is not None for call in kept[0].calls)
+    shown = _shown(request, timelines[0], state, chained=chained, named=named)
+    match = _match(shown, state) if state.rounds else _NOTHING
+    merged, kept, is_new = _merge(shown, match)
+    if shown.rounds and not kept:
+        newest = shown.rounds[0]
+        kept = [keep_round(newest.calls, newest.position, None, shown.turn)]
+        is_new = kept[0].has_outcomes
     blocks = True in [round_.blocked for round_ in match.kept]
     return Conversation(
         request,
         settings,
         timelines,
         Timeline(merged, now, has_blocks=blocks, declares=request.declares),
-        LaneEvidence(state, tuple(kept), request.length, turn, is_new=read_any),
+        LaneEvidence(state, tuple(kept), request.length, shown.turn, is_new=is_new),
         chained,
-        match.at is None or match.first > 0 or all(call.outcome is None for call in match.kept[match.at].delivered),
+        brings_results=match.at is None or match.first > 0 or not match.kept[match.at].has_outcomes,
     )
 
 
@@ -158,79 +156,88 @@ MOST_UNKNOWN: Final = 16
 """Rounds at the end of a history among which the newest is looked for that the ledger knows."""
 
 
-def _match(
-    shown: Sequence[Round],
-    unique: Set[str],
-    state: LaneState,
-    length: int,
-    turn_at: int,
-    turn: bytes,
-    *,
-    chained: bool,
-    named: bool,
-) -> _Match:
-    """Which of the kept rounds belong to the timeline of a request that shows these rounds; `unique` are the ids that
-    only one of their calls has."""
-    if not state.rounds:
-        return _NOTHING
-    kept = [round_ for round_ in state.rounds if round_.turn == turn]
-    if not shown:
-        return _NOTHING if chained else _match_compacted(kept, state, length, turn_at, turn, named=named)
-    anchor = _anchor(shown, kept, unique)
-    if anchor is None and length < state.length:  # a summary may have taken the place of the user message
-        last = state.rounds[-1].turn
-        kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
-        at = _find(shown[0], kept, 0, unique, only_known=True)
+class _Shown(NamedTuple):
+    """What a request shows of its timeline: its rounds, newest first; the ids that only one of their calls has (only
+    where the ledger has rounds); the number of messages; where its user message stands, and that one's digest.
+    `chained`: the vendor has the rest; `named`: the client gave the session its id."""
+
+    rounds: Sequence[Round]
+    unique: Set[str]
+    length: int
+    turn_at: int
+    turn: bytes
+    chained: bool
+    named: bool
+
+
+def _shown(request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool) -> _Shown:
+    """What a request shows of its newest timeline, whose rounds these are."""
+    turn_at, turn = request.turn(rounds[-1].position if rounds and not chained else None)
+    unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
+    return _Shown(rounds, unique, request.length, turn_at, turn, chained, named)
+
+
+def _match(shown: _Shown, state: LaneState) -> _Match:
+    """Which of the kept rounds, of which there are some, belong to the timeline of a request that shows these."""
+    kept = [round_ for round_ in state.rounds if round_.turn == shown.turn]
+    if not shown.rounds:
+        return _NOTHING if shown.chained else _match_compacted(shown, kept, state)
+    anchor = _anchor(shown, kept)
+    if anchor is None and shown.length < state.length:  # a summary may have taken the place of the user message
+        kept = _of_last_turn(state, shown.turn)
+        at = _find(shown.rounds[0], kept, 0, shown.unique, only_known=True)
         anchor = None if at is None else (0, at)
     if anchor is None:
         return _NOTHING
     first, at = anchor
-    shift = kept[at].position - shown[first].position
-    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < length]
-    return _Match([*kept[: at + 1], *later], at, first, shift, length if chained or shift else turn_at)
+    shift = kept[at].position - shown.rounds[first].position
+    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < shown.length]
+    dropped_to = shown.length if shown.chained or shift else shown.turn_at
+    return _Match([*kept[: at + 1], *later], at, first, shift, dropped_to)
 
 
-def _anchor(shown: Sequence[Round], kept: Sequence[KeptRound], unique: Set[str]) -> tuple[int, int] | None:
+def _anchor(shown: _Shown, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
     """The newest round that the ledger knows: its places among those shown and those kept.
 
     Of an answer that could not be recorded (several choices, a limit) the ledger does not have the round.
     """
-    for first, round_ in enumerate(shown[:MOST_UNKNOWN]):
-        at = _find(round_, kept, 0, unique, only_known=first > 0)
+    for first, round_ in enumerate(shown.rounds[:MOST_UNKNOWN]):
+        at = _find(round_, kept, 0, shown.unique, only_known=first > 0)
         if at is not None:
             return first, at
     return None
 
 
-def _match_compacted(
-    kept: list[KeptRound], state: LaneState, length: int, turn_at: int, turn: bytes, *, named: bool
-) -> _Match:
+def _match_compacted(shown: _Shown, kept: list[KeptRound], state: LaneState) -> _Match:
     """What of the kept rounds belongs to a history without rounds."""
-    is_shorter = length < state.length
-    if is_shorter and not kept and named:
-        last = state.rounds[-1].turn
-        kept = [replace(one, turn=turn) for one in state.rounds if one.turn == last]
-    elif not is_shorter or turn_at == length - 1:
-        return _Match([one for one in kept if turn_at < one.position < length])
+    is_shorter = shown.length < state.length
+    if is_shorter and not kept and shown.named:
+        kept = _of_last_turn(state, shown.turn)
+    elif not is_shorter or shown.turn_at == shown.length - 1:
+        return _Match([one for one in kept if shown.turn_at < one.position < shown.length])
     return _Match(kept, dropped_to=state.length)
 
 
-def _merge(
-    shown: Sequence[Round], unique: Set[str], match: _Match, turn: bytes
-) -> tuple[list[Round], list[KeptRound], bool]:
+def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
+    """The kept rounds of the newest user message, as if they had been made for that with the digest `turn`."""
+    last = state.rounds[-1].turn
+    return [replace(one, turn=turn) for one in state.rounds if one.turn == last]
+
+
+def _merge(shown: _Shown, match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
-        return [*shown], [], False
+        return [*shown.rounds], [], False
     left = [*match.kept]
     at = match.at
-    unknown = shown[: match.first]
+    unknown = shown.rounds[: match.first]
     rounds: list[Round] = [*unknown]
     kept: list[KeptRound] = []
     read_any = bool(unknown)
-    for round_ in shown[match.first :]:
+    for round_ in shown.rounds[match.first :]:
         if at is None and left:
-            at = _find(round_, left, match.shift, unique)
+            at = _find(round_, left, match.shift, shown.unique)
         if at is None:
             rounds.append(round_)
             continue
@@ -238,7 +245,7 @@ def _merge(
             kept.append(one)
             if not one.delivered:
                 rounds.append(one.past())
-        known, read = _complete(round_, left[at], unique)
+        known, read = _complete(round_, left[at], shown.unique)
         read_any |= read
         kept.append(known)
         rounds.append(_with_withheld(round_, known))
@@ -251,7 +258,7 @@ def _merge(
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]
     kept.reverse()
-    kept += [keep_round(one.calls, one.position, None, turn) for one in reversed(unknown)]
+    kept += [keep_round(one.calls, one.position, None, shown.turn) for one in reversed(unknown)]
     return rounds, kept, read_any
 
 
