@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from callfuse.config import load_config
-from callfuse.detect import engine
+from callfuse.detect import registry
 from callfuse.detect.detector import Detector
-from callfuse.model import Kind
+from callfuse.detect.registry import KINDS
 from callfuse.offline.files import Reading
 from callfuse.offline.replay import ANY, Figures, Replay, costs_of, total
 from callfuse.offline.runs import Fault
@@ -36,21 +36,21 @@ _HEAD = (
 @contextmanager
 def only(detectors: Sequence[Detector]) -> Iterator[None]:
     """Let the engine run these detectors and no others."""
-    shipped = engine.DETECTORS
-    engine.DETECTORS = tuple(detectors)
+    shipped = registry.DETECTORS
+    registry.DETECTORS = tuple(detectors)
     try:
         yield
     finally:
-        engine.DETECTORS = shipped
+        registry.DETECTORS = shipped
 
 
 def measured(folder: Path, settings: LoopSettings) -> dict[str, dict[str, Figures]]:
     """For the shipped detectors, and for each kind that fires alone, the figures of each source."""
     names = sorted(str(path) for path in folder.iterdir() if ".json" in path.name)
-    rows = {"shipped": (engine.DETECTORS, Replay(settings, [str(kind) for kind in Kind]))}
-    for kind in Kind:  # what is judged in hindsight has no detector, and runs whichever do
-        alone = Replay(settings.model_copy(), [str(kind)])  # with settings go the limits of the detectors that run
-        rows[str(kind)] = (tuple(one for one in engine.DETECTORS if one.kind is kind), alone)
+    rows = {"shipped": (registry.DETECTORS, Replay(settings, [*KINDS]))}
+    for kind in KINDS:  # what is judged in hindsight has no detector, and runs whichever do
+        alone = Replay(settings.model_copy(), [kind])  # with settings go the limits of the detectors that run
+        rows[kind] = (tuple(one for one in registry.DETECTORS if one.kind.name == kind), alone)
     for one in Reading(names):
         if isinstance(one, Fault):
             print(one, file=sys.stderr)

@@ -9,7 +9,8 @@ from callfuse.cli.reload import FIXED
 from callfuse.commands.run import KEYS as COMMANDS
 from callfuse.config import load_config
 from callfuse.config.reference import descriptions, reference
-from callfuse.policy.fields import MODES, PLACEHOLDERS, Rung
+from callfuse.policy.fields import MODES, PLACEHOLDERS
+from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import ModelSettings, ToolSettings, command_key
 from callfuse.proxy.settings import Route
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from callfuse.model import Timeline
+from callfuse.policy.sections import LIMITS
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import timeline
 
@@ -62,11 +63,7 @@ _limits: Final[dict[str, list[Any]]] = {
     "similarity_threshold": [None, 0.5, 0.9],
 }
 _detectors: Final[dict[str, list[Any]]] = {
-    "no_news": [False, 2, 3, 4],
-    "cycle": [False, 2, 3],
-    "same_error": [False, 2, 4],
-    "unknown_tool": [False, 2, 3],
-    "stagnation": [False, 2, 3, 6],
+    kind: [False, *{2: True, 3: True, limit.default: True}] for kind, limit in LIMITS.items()
 }
 _tools: Final[dict[str, list[Any]]] = {
     "enabled": [True, False],

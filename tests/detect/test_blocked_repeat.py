@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.detect import Engine
 from callfuse.detect.blocked_repeat import BlockedRepeat
-from callfuse.model import Finding, Kind
+from callfuse.model import Finding
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import call, timeline
 
@@ -55,7 +55,7 @@ def test_it_is_hard_and_does_not_end_on_news() -> None:
     """The last rung at once; a new call beside it is no excuse, for it was not executed yet."""
     finding = found("b=y", *BLOCKED, "b=y")
     assert finding is not None
-    assert (finding.kind, finding.hard, finding.ends_on_news) == (Kind.REPEAT, True, False)
+    assert (finding.kind, finding.hard, finding.ends_on_news) == ("repeat", True, False)
     assert (finding.count, finding.threshold, finding.previous) == (4, 3, "came back x")
     assert finding.calls == ("id1", "id2", "id3")
 

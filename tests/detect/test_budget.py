@@ -1,7 +1,6 @@
 """`budget`, rule by rule: more calls in a timeline, or of one tool, than allowed."""
 
 from callfuse.detect.budget import Budget, ToolBudget
-from callfuse.model import Kind
 from tests.detect.timelines import Rule
 
 ALL = Rule(Budget(), max_calls=3)
@@ -13,7 +12,7 @@ def test_the_first_call_beyond() -> None:
     assert ALL.count("a=x", "b=x") == 0
     finding = ALL.found("a=x", "b=x", "c=x")
     assert finding is not None
-    assert (finding.kind, finding.count, finding.threshold, finding.hard) == (Kind.BUDGET, 4, 4, False)
+    assert (finding.kind, finding.count, finding.threshold, finding.hard) == ("budget", 4, 4, False)
     assert finding.calls == ("id0", "id1", "id2")
     assert not ALL.found(*["a=x"] * 50).hard  # type: ignore[union-attr]
 

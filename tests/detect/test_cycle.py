@@ -4,7 +4,6 @@ import pytest
 
 from callfuse.detect import Engine
 from callfuse.detect.cycle import Cycle
-from callfuse.model import Kind
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import Rule, calls, timeline
 
@@ -72,7 +71,7 @@ def test_rounds_are_compared_by_their_sets() -> None:
 def test_the_pending_round_must_be_the_one_that_is_due(pending: str, found: int) -> None:
     """All of it and nothing else."""
     engine = Engine(timeline("a=x b=y", "c=z d=z", "a=x b=y"), LoopSettings())
-    assert [finding.kind for _, finding in engine.judge_round(calls(pending))] == [Kind.CYCLE] * found
+    assert [finding.kind for _, finding in engine.judge_round(calls(pending))] == ["cycle"] * found
 
 
 def test_a_pending_round_supplies_no_evidence_about_itself() -> None:
@@ -158,5 +157,5 @@ def test_a_finding_names_what_it_rests_on() -> None:
     """The calls of all laps, the pattern, and what the pending call brought in the lap before."""
     finding = RULE.found("a=x", "b=y c=z", "a=x", pending="b")
     assert finding is not None
-    assert (finding.kind, finding.calls, finding.lap) == (Kind.CYCLE, ("id0", "id1", "id2", "id3"), ("a", "b + c"))
+    assert (finding.kind, finding.calls, finding.lap) == ("cycle", ("id0", "id1", "id2", "id3"), ("a", "b + c"))
     assert (finding.previous, finding.whole_round) == ("came back y", frozenset(one.signature for one in calls("b c")))

@@ -8,7 +8,7 @@ from callfuse.detect import Engine
 from callfuse.detect.budget import ToolBudget
 from callfuse.detect.detector import ANY_TOOL
 from callfuse.detect.repeat import Repeat
-from callfuse.model import NOWHERE, Delivery, Kind, PastCall, Result, Round, Timeline, ToolCall
+from callfuse.model import NOWHERE, Delivery, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings, Rung
 from tests.detect.timelines import call, calls, past, rounds, timeline
 
@@ -81,8 +81,8 @@ def test_the_hardest_finding_wins() -> None:
     """Six equal calls are soft as `repeat_changing` and hard as `repeat`; all that hit are named."""
     finding = Engine(timeline(*["a=x"] * 5), LoopSettings()).judge(call("a"))
     assert finding is not None
-    assert (finding.kind, finding.hard) == (Kind.REPEAT, True)
-    assert finding.kinds == (Kind.REPEAT, Kind.REPEAT_CHANGING, Kind.NO_NEWS)
+    assert (finding.kind, finding.hard) == ("repeat", True)
+    assert finding.kinds == ("repeat", "repeat_changing", "no_news")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_what_a_round_has_without_its_namespace() -> None:
     dropped = PastCall(kept, outcome=past("a=x").outcome, delivery=Delivery.DROPPED)
     engine = Engine(Timeline([Round((dropped,), NOWHERE)] * 2), LoopSettings())
     assert engine.could_fire("a")
-    assert [finding.kind for _, finding in engine.judge_round([pending])] == [Kind.REPEAT]
+    assert [finding.kind for _, finding in engine.judge_round([pending])] == ["repeat"]
 
 
 def test_equal_calls_of_a_round_are_one() -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from callfuse.detect.no_news import NoNews
-from callfuse.model import Kind
 from tests.detect.timelines import Rule
 
 RULE = Rule(NoNews())
@@ -100,5 +99,5 @@ def test_a_finding_names_the_rounds_and_what_the_call_brought() -> None:
     """The streak's calls, oldest first; what came back last is what this very call had brought, not its neighbour."""
     finding = RULE.found("a=x", "b=y", "b=y", "a=x", "b=y")
     assert finding is not None
-    assert (finding.kind, finding.calls, finding.previous) == (Kind.NO_NEWS, ("id2", "id3", "id4"), "came back x")
+    assert (finding.kind, finding.calls, finding.previous) == ("no_news", ("id2", "id3", "id4"), "came back x")
     assert finding.ends_on_news

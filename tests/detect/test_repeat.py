@@ -6,7 +6,7 @@ import pytest
 
 from callfuse.detect import Engine
 from callfuse.detect.repeat import Repeat, RepeatChanging
-from callfuse.model import Finding, Kind
+from callfuse.model import Finding
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import call, timeline
 
@@ -159,7 +159,7 @@ def test_a_finding_names_what_it_rests_on() -> None:
     """Kind, tool, limit, window, the calls oldest first, and what came back last."""
     finding = found("b=y", "a=x", "a=x", "!a", ttl_seconds=60)
     assert finding is not None
-    assert (finding.kind, finding.tool, finding.window_s, finding.confidence) == (Kind.REPEAT, "a", 60, 1.0)
+    assert (finding.kind, finding.tool, finding.window_s, finding.confidence) == ("repeat", "a", 60, 1.0)
     assert (finding.calls, finding.previous) == (("id1", "id2", "id3"), "came back x")
     assert finding.signature == call("a").signature
     assert finding.ends_on_news
@@ -171,7 +171,7 @@ def test_changing_outcomes() -> None:
     for times in range(12):
         finding = changing(*rounds[:times])
         assert count(finding) == (times + 1 if times + 1 >= 6 else 0)
-        assert finding is None or (finding.kind, finding.hard) == (Kind.REPEAT_CHANGING, times + 1 >= 10)
+        assert finding is None or (finding.kind, finding.hard) == ("repeat_changing", times + 1 >= 10)
 
 
 @pytest.mark.parametrize(("limit", "own", "soft"), [(3, 6, 6), (8, 6, 8), (3, 2, 3)])

@@ -3,7 +3,7 @@
 import pytest
 
 from callfuse.detect import Engine
-from callfuse.model import Finding, Kind
+from callfuse.model import Finding
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import timeline
 
@@ -129,7 +129,7 @@ def test_a_finding_names_what_it_rests_on() -> None:
     """The failed calls, oldest first, and the last error."""
     finding = found(*FOUR)
     assert finding is not None
-    assert (finding.kind, finding.tool, finding.threshold) == (Kind.SAME_ERROR, "a", 4)
+    assert (finding.kind, finding.tool, finding.threshold) == ("same_error", "a", 4)
     assert (finding.calls, finding.previous) == (("id0", "id1", "id2", "id3"), "Error: no key")
 
 

@@ -7,7 +7,7 @@ of the loops, the round is named in which they are first found.
 import pytest
 
 from callfuse.detect import Engine
-from callfuse.model import Kind, Timeline
+from callfuse.model import Timeline
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import rounds
 
@@ -49,38 +49,38 @@ HARMLESS = {
     "three errors and a success": ["run1=!bad", "run2=!bad", "run3=!bad", "run4=fine"],
     "known calls now and then": ["read=x", "ls=y", "grep1=a", "read=x", "ls=y", "grep2=b", "read=x", "ls=y", "grep3=c"],
 }
-LOOPS: dict[str, tuple[list[str], int, set[Kind]]] = {
-    "the same call": (["read=x"] * 3, 3, {Kind.REPEAT}),
-    "the same call with others before it": (["a=x", "b=y", "read=x", "read=x", "read=x"], 5, {Kind.REPEAT}),
-    "the same call in every parallel round": (["read=x ls=y"] * 4, 3, {Kind.REPEAT}),
+LOOPS: dict[str, tuple[list[str], int, set[str]]] = {
+    "the same call": (["read=x"] * 3, 3, {"repeat"}),
+    "the same call with others before it": (["a=x", "b=y", "read=x", "read=x", "read=x"], 5, {"repeat"}),
+    "the same call in every parallel round": (["read=x ls=y"] * 4, 3, {"repeat"}),
     "the same call, other times and ids in its result": (
         ["run=took_12_s", "run=took_3_s", "run=took_145_s"],
         3,
-        {Kind.REPEAT},
+        {"repeat"},
     ),
     "the same call, always something new": (
         [f"run=line_{letter}" for letter in LETTERS[:6]],
         6,
-        {Kind.REPEAT_CHANGING},
+        {"repeat_changing"},
     ),
-    "a poller that never gets on": (["wait_for_job=waiting"] * 15, 15, {Kind.REPEAT}),
-    "a poller that says so and never gets on": (["process@=waiting"] * 15, 15, {Kind.REPEAT}),
-    "a job that runs for ever": (["check=~the_build"] * 15, 15, {Kind.REPEAT}),
-    "a server that stays at its limit": (["search=^slow_down"] * 15, 15, {Kind.REPEAT}),
-    "to and fro": (["a=x", "b=y", "a=x", "b=y"], 4, {Kind.CYCLE}),
-    "three in turn": (["a=x", "b=y", "c=z"] * 2, 6, {Kind.CYCLE}),
-    "five in turn": (["a=x", "b=y", "c=z", "d=w", "e=v"] * 2, 9, {Kind.NO_NEWS}),
-    "known calls in any order": (["a=x", "b=y", "c=z", "b=y", "a=x", "c=z", "b=y"], 7, {Kind.NO_NEWS}),
-    "the same error, whatever is tried": ([f"run{at}=!no_such_table" for at in range(4)], 4, {Kind.SAME_ERROR}),
+    "a poller that never gets on": (["wait_for_job=waiting"] * 15, 15, {"repeat"}),
+    "a poller that says so and never gets on": (["process@=waiting"] * 15, 15, {"repeat"}),
+    "a job that runs for ever": (["check=~the_build"] * 15, 15, {"repeat"}),
+    "a server that stays at its limit": (["search=^slow_down"] * 15, 15, {"repeat"}),
+    "to and fro": (["a=x", "b=y", "a=x", "b=y"], 4, {"cycle"}),
+    "three in turn": (["a=x", "b=y", "c=z"] * 2, 6, {"cycle"}),
+    "five in turn": (["a=x", "b=y", "c=z", "d=w", "e=v"] * 2, 9, {"no_news"}),
+    "known calls in any order": (["a=x", "b=y", "c=z", "b=y", "a=x", "c=z", "b=y"], 7, {"no_news"}),
+    "the same error, whatever is tried": ([f"run{at}=!no_such_table" for at in range(4)], 4, {"same_error"}),
     "the same error of other names": (
         [f"run{at}=!no_column_'{name}'" for at, name in enumerate("xyxy")],
         4,
-        {Kind.SAME_ERROR},
+        {"same_error"},
     ),
     "many guesses at a name": (
         [f"open{at}=!no_file_'{letter}'" for at, letter in enumerate(LETTERS)],
         8,
-        {Kind.SAME_ERROR},
+        {"same_error"},
     ),
     "paraphrases of an error": (
         [
@@ -90,13 +90,13 @@ LOOPS: dict[str, tuple[list[str], int, set[Kind]]] = {
             "run3=!bad_path_/c:_9_tries",
         ],
         4,
-        {Kind.SAME_ERROR},
+        {"same_error"},
     ),
 }
 UNKNOWN = ["serch=!no_tool", "seerch1=!no_tool", "find_all=!no_tool"]
 
 
-def found(texts: list[str], tools: set[str] | None = None) -> list[tuple[int, set[Kind]]]:
+def found(texts: list[str], tools: set[str] | None = None) -> list[tuple[int, set[str]]]:
     """The rounds, from 1, in which something is found when they come or when their results do, and what."""
     made = rounds(*texts)
     hits = []
@@ -129,7 +129,7 @@ def test_what_is_caught(name: str) -> None:
 
 def test_unknown_tools() -> None:
     """The third in a row, where the list of tools is complete."""
-    assert found(UNKNOWN, {"search", "find"}) == [(3, {Kind.UNKNOWN_TOOL})]
+    assert found(UNKNOWN, {"search", "find"}) == [(3, {"unknown_tool"})]
     assert found(UNKNOWN) == []
     assert found(["search=x", *UNKNOWN[:2], "search1=y", UNKNOWN[2]], {"search", "find"}) == []
 

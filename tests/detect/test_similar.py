@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.detect import Engine
 from callfuse.detect.similar import MOST, Similar
-from callfuse.model import Kind, PastCall, Result, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import Rule, past
 
@@ -91,7 +91,7 @@ def test_a_finding_names_what_it_rests_on() -> None:
     """A new call beside it is no excuse."""
     finding = RULE.found("a111=x", "a112=x", pending="a113")
     assert finding is not None
-    assert (finding.kind, finding.calls, finding.ends_on_news) == (Kind.SIMILAR, ("id0", "id1"), False)
+    assert (finding.kind, finding.calls, finding.ends_on_news) == ("similar", ("id0", "id1"), False)
     assert (round(finding.confidence, 2), finding.previous) == (0.67, "came back x")
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from callfuse.detect.stagnation import Stagnation
-from callfuse.model import Kind
 from tests.detect.timelines import Rule
 
 RULE = Rule(Stagnation(), detectors={"stagnation": 4})
@@ -64,5 +63,5 @@ def test_a_finding_names_what_it_rests_on() -> None:
     """The calls, oldest first, and what they brought."""
     finding = RULE.found("a=x", "b=x", "c=x", pending="z")
     assert finding is not None
-    assert (finding.kind, finding.calls, finding.previous) == (Kind.STAGNATION, ("id0", "id1", "id2"), "came back x")
+    assert (finding.kind, finding.calls, finding.previous) == ("stagnation", ("id0", "id1", "id2"), "came back x")
     assert not finding.ends_on_news

@@ -3,7 +3,6 @@
 import pytest
 
 from callfuse.detect.unknown_tool import UnknownTool
-from callfuse.model import Kind
 from tests.detect.timelines import Rule
 
 RULE = Rule(UnknownTool())
@@ -62,5 +61,5 @@ def test_a_finding_names_what_it_rests_on() -> None:
     """The unknown calls, oldest first."""
     finding = RULE.found("x=!q", "a=x y=!q", pending="z", tools=TOOLS)
     assert finding is not None
-    assert (finding.kind, finding.tool, finding.calls) == (Kind.UNKNOWN_TOOL, "z", ("id0", "id2"))
+    assert (finding.kind, finding.tool, finding.calls) == ("unknown_tool", "z", ("id0", "id2"))
     assert finding.previous == "Error: q"

@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.detect import Engine
 from callfuse.detect.budget import weight as weigh
-from callfuse.model import Kind, PastCall, Result, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import call, calls, timeline
 
@@ -41,7 +41,7 @@ def test_nothing_goes_beyond_the_limit() -> None:
     for limit, found in ((11, 2), (12, 0)):
         engine = Engine(past, LoopSettings(max_weighted_calls=limit))
         judged = engine.judge_round(calls("c d"))
-        assert [finding.kind for _, finding in judged] == [Kind.BUDGET] * found
+        assert [finding.kind for _, finding in judged] == ["budget"] * found
         assert engine.could_fire("c") == any(engine.suspects()) == bool(found)
 
 

@@ -95,8 +95,8 @@ def test_the_rung_after_a_failed_one(mode: list[str], rungs: list[Rung]) -> None
 
 def test_signed_and_alone() -> None:
     """A request that must not be changed is not asked again; nor is one with several choices."""
-    assert set(judge(*LOOP, mode="chance", may_change=False).ladder("a")) == {Rung.BLOCK}
-    assert set(judge(*LOOP, mode="chance", may_ask=False).ladder("a")) == {Rung.BLOCK}
+    assert set(judge(*LOOP, mode="chance", may_change=False).ladder("a", "repeat")) == {Rung.BLOCK}
+    assert set(judge(*LOOP, mode="chance", may_ask=False).ladder("a", "repeat")) == {Rung.BLOCK}
 
 
 LONG = ["steer", "force_text", "escalate", "block"]
@@ -108,7 +108,7 @@ LONG = ["steer", "force_text", "escalate", "block"]
 )
 def test_another_model_is_another(other: str, rungs: list[str]) -> None:
     """To escalate to the model that is being asked would be no other answer."""
-    assert list(judge(*LOOP, mode=LONG, other=other).ladder("a")) == rungs
+    assert list(judge(*LOOP, mode=LONG, other=other).ladder("a", "repeat")) == rungs
 
 
 def test_how_rungs_ask() -> None:

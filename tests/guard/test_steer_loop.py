@@ -5,7 +5,7 @@ import json
 import pytest
 
 from callfuse.guard.steer_loop import SteerLoop, all_ask
-from callfuse.model import Finding, Kind
+from callfuse.model import Finding
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
 from tests.detect.timelines import call
@@ -26,7 +26,7 @@ def verdicts(*rungs: tuple[Rung | None, int]) -> list[Verdict]:
     found = []
     for letter, (rung, place) in zip("abc", rungs, strict=False):
         made = call(letter)
-        finding = Finding(Kind.REPEAT, letter, made.signature, 3, 3, 300, hard=False)
+        finding = Finding("repeat", letter, made.signature, 3, 3, 300, hard=False)
         found.append(Verdict(made, finding, rung, place))
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.model import Finding, Kind, ToolCall
+from callfuse.model import Finding, ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.ladder import Verdict
@@ -25,7 +25,7 @@ LONG = '{"query": "' + "zebra " * 30 + '"}'
 def verdict(rung: Rung | None = Rung.BLOCK, *, first: bool = True, arguments: Any = LONG) -> Verdict:
     """A finding in a call with long arguments."""
     call = ToolCall("id", "search", arguments)
-    return Verdict(call, Finding(Kind.REPEAT, "search", call.signature, 4, 3, 300.0, False), rung, 1, first)
+    return Verdict(call, Finding("repeat", "search", call.signature, 4, 3, 300.0, False), rung, 1, first)
 
 
 def told(caplog: pytest.LogCaptureFixture, given: Verdict, level: int = logging.DEBUG) -> list[logging.LogRecord]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.model import Kind
+from callfuse.detect.registry import KINDS
 from callfuse.offline.files import Reading
 from callfuse.offline.replay import Replay
 from callfuse.policy.settings import LoopSettings
@@ -22,7 +22,7 @@ MIB = 2**20
 
 def peak_of(path: Path, **options: Any) -> tuple[Replay, int]:
     """A replay of a file, and the most memory that it held, in bytes."""
-    replay = Replay(LoopSettings(), [str(kind) for kind in Kind], show=5, draw=5)
+    replay = Replay(LoopSettings(), [*KINDS], show=5, draw=5)
     tracemalloc.start()
     try:
         for one in Reading([str(path)], **options):

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from callfuse.model import Kind
+from callfuse.detect.registry import KINDS
 from callfuse.offline.replay import ANY, MAX_FAULTS, Replay, total
 from callfuse.offline.runs import Fault, Run
 from callfuse.policy.settings import MODES, LoopSettings
 from tests.offline.test_judging import run_of
 
-RULES = [str(kind) for kind in Kind]
+RULES = [*KINDS]
 THREE = [["a"]] * 3
 FIVE = [["b"], *([["a"]] * 4)]
 QUIET = [["a"], ["a"], ["b"]]

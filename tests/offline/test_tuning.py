@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from callfuse.config import load_config
-from callfuse.model import Kind
 from callfuse.offline.files import Reading
 from callfuse.offline.judging import judged
 from callfuse.offline.report_text import report_tuning
@@ -61,7 +60,7 @@ def first_found(run: Run, settings: LoopSettings, *, warned: bool) -> int | None
     """How many calls were made before the round in which something is found first."""
     calls = list(judged(run, settings))
     for one in calls:
-        if one.finding is not None and (warned or one.finding.kind is not Kind.SAME_ERROR):
+        if one.finding is not None and (warned or one.finding.kind != "same_error"):
             return next(at for at, other in enumerate(calls) if (other.turn, other.round) == (one.turn, one.round))
     return None
 

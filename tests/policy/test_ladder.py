@@ -7,8 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.detect import Engine
-from callfuse.model import Finding, Kind, Timeline
+from callfuse.detect.detector import Evidence, Hit
+from callfuse.detect.registry import KINDS
+from callfuse.detect.repeat import Repeat
+from callfuse.model import Finding, Timeline
 from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
+from callfuse.policy.rungs import CAPS, cap
 from callfuse.policy.settings import MODES, Ladder, LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds
 from tests.support.examples import more_examples
@@ -28,7 +32,7 @@ def placed(texts: Sequence[str], places: Sequence[int]) -> Timeline:
 
 def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
     """A finding of a call of this name."""
-    return Finding(Kind.REPEAT, word[0], call(word).signature, count, 3, 300, hard)
+    return Finding("repeat", word[0], call(word).signature, count, 3, 300, hard)
 
 
 def place_of(past: Timeline, found: Finding, ladder: Ladder = LONG) -> int:
@@ -181,3 +185,19 @@ def test_what_is_withheld_was_foreseen(past: list[tuple[str, int]], ladder: Ladd
     for verdict in decide(timeline, engine.judge_round(calls(pending)), ladder):
         if verdict.withholds:
             assert would_withhold(timeline, engine.possible(verdict.call.name), ladder)
+
+
+def test_what_may_be_found_at_any_count_is_withheld_on_every_ladder_that_withholds() -> None:
+    """A hard finding would take the last rung, but it may come as the first one."""
+    found = Hit(Repeat(), call("a"), Evidence(1, certain=True), 1, hard=True, any_count=True)
+    assert would_withhold(placed([], []), [found], (STEER, WARN))
+    assert not would_withhold(placed([], []), [found], (OBSERVE, WARN))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cap_holds_at_every_place(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a ladder for findings of this kind; milder rungs stay."""
+    monkeypatch.setitem(CAPS, kind, STEER)
+    assert cap((OBSERVE, WARN, STEER, FORCE_TEXT, BLOCK), kind) == (OBSERVE, WARN, STEER, STEER, STEER)
+    monkeypatch.delitem(CAPS, kind)
+    assert cap((WARN, BLOCK), kind) == (WARN, BLOCK)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.model import MARKER, Finding, Kind, ToolCall
+from callfuse.model import MARKER, Finding, ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import PLACEHOLDERS, LoopSettings, Rung
@@ -21,7 +21,7 @@ def verdict(
 ) -> Verdict:
     """A call of `search` that has been found looping."""
     call = ToolCall("id", "search", arguments)
-    return Verdict(call, Finding(Kind.REPEAT, "search", b"", 4, 3, 300.0, False, previous=previous), rung, 1)
+    return Verdict(call, Finding("repeat", "search", b"", 4, 3, 300.0, False, previous=previous), rung, 1)
 
 
 def written(kind: str, template: str | None, found: Verdict, **more: Any) -> str:

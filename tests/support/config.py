@@ -5,6 +5,7 @@ from typing import Any
 
 from callfuse import CallFuseMiddleware
 from callfuse.conversations.ledger import Ledger
+from callfuse.policy.sections import LIMITS
 from tests.support.asgi import App
 
 LADDERS: dict[str, str | list[str]] = {
@@ -26,9 +27,7 @@ LADDERS: dict[str, str | list[str]] = {
 }
 ENDLESS = ("steer", "text at last", "another at last")
 """The ladders that have no block."""
-ONLY_REPEATS: dict[str, Any] = {
-    "detectors": {"no_news": False, "cycle": False, "same_error": False, "unknown_tool": False}
-}
+ONLY_REPEATS: dict[str, Any] = {"detectors": dict.fromkeys(LIMITS, False)}
 """Where an oracle counts equal calls in a row and nothing else."""
 QUIET = ("observe", "observe at first", "warn", "text at last", "graduated")
 """The ladders whose first rung leaves the response alone."""

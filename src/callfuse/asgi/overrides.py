@@ -16,7 +16,7 @@ from callfuse.config.wording import describe_fix, format_value
 from callfuse.conversations.identity import OWN_HEADER
 from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
-from callfuse.policy.settings import NO_OTHER_MODEL, Rung
+from callfuse.policy.settings import NO_OTHER_MODEL
 from callfuse.policy.tiers import Overrides
 
 KEYS: Final = {
@@ -46,7 +46,7 @@ def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tu
             wrong[name.decode()] = f"{format_value(text)}: {words}"
         else:
             values[key] = getattr(section, key)
-    if Rung.ESCALATE in values.get("mode", ()) and not (has_other_model or "escalate_model" in values):
+    if any(rung.other_model for rung in values.get("mode", ())) and not (has_other_model or "escalate_model" in values):
         del values["mode"]
         wrong[_MODE] = f"{format_value(found[_MODE.encode()].decode('latin-1'))}: {NO_OTHER_MODEL}"
     return Overrides(values), wrong

@@ -16,7 +16,6 @@ from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.ladder import OnLoopError, Verdict, wanted, warned
-from callfuse.policy.settings import Rung
 
 
 class Where(NamedTuple):
@@ -93,9 +92,9 @@ class Review:
 
     def _note_change(self, verdict: Verdict) -> None:
         """Requests are warned by what the ladder says: what a callback has said instead is kept with the call."""
-        warns = verdict.rung is Rung.WARN
-        if not verdict.withholds and warns != warned(verdict.finding, self._judge.ladder(verdict.call.full_name)):
-            self.notes.append((verdict.call, self._judge.warning(verdict) if warns else ""))
+        ladder = self._judge.ladder(verdict.call.full_name, verdict.finding.kind)
+        if not verdict.withholds and verdict.warns != warned(verdict.finding, ladder):
+            self.notes.append((verdict.call, self._judge.warning(verdict) if verdict.warns else ""))
 
     def _event(self, verdict: Verdict) -> LoopEvent:
         return LoopEvent(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from callfuse.cli.runs import fail, print_faults, progress, run_command
 from callfuse.config import load_config
+from callfuse.detect.registry import KINDS
 from callfuse.errors import ConfigError
-from callfuse.model import Kind
 from callfuse.offline.files import STDIN, Reading
 from callfuse.offline.replay import Replay
 from callfuse.offline.report_data import as_csv, as_json
@@ -66,7 +66,7 @@ def _run(files: Sequence[str], options: ReplayOptions) -> int:
 
 def _replay_for(options: ReplayOptions) -> Replay:
     """Make an empty replay; ConfigError for wrong settings, ValueError for wrong options."""
-    known = [str(kind) for kind in Kind]
+    known = [*KINDS]
     for rule in options.rules:
         if rule not in known:
             raise ValueError(f"--rule {rule}: use one of {', '.join(known)}")

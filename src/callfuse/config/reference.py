@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from callfuse.config.environment import variables
 from callfuse.config.model import Config, KeyPath, keys, section_of
-from callfuse.policy.sections import Detectors
+from callfuse.policy.sections import LIMITS, Detectors
 from callfuse.policy.settings import MODES, LoopSettings
 
 
@@ -55,13 +55,18 @@ def reference() -> Iterator[Key]:
 
 @cache
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """The docstrings below the fields of a class; for tiers those of the same key in `LoopSettings`."""
+    """The docstrings below the fields of a class; for limits the text of the detector.
+
+    The keys of tiers have the descriptions of the same keys in `LoopSettings`.
+    """
     words: dict[str, str] = {}
     if model not in (LoopSettings, Detectors):
         words |= descriptions(LoopSettings) | descriptions(Detectors)
     for one in reversed(model.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:
             words |= dict(_below_fields(one))
+    if model is Detectors:
+        words |= {kind: limit.about for kind, limit in LIMITS.items()}
     return {key: words[key] for key in model.model_fields if key in words}
 
 

@@ -14,6 +14,7 @@ from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.model import Config, entry_of, item_of, section_of
 from callfuse.config.reference import descriptions
 from callfuse.policy import fields
+from callfuse.policy.rungs import Rung
 from callfuse.proxy import settings as serve
 
 JSONSchema = dict[str, Any]
@@ -32,7 +33,7 @@ def _spellings(names: Iterable[str]) -> list[str]:
 
 
 SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *_spellings(WORDS)]}]}
-RUNG: JSONSchema = {"enum": _spellings(fields.Rung)}
+RUNG: JSONSchema = {"enum": _spellings(Rung)}
 MODE: JSONSchema = {"anyOf": [{"enum": _spellings(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
 
 

@@ -11,13 +11,13 @@ from typing import Final
 
 from callfuse.conversations.ledger import CallKey, is_same_id
 from callfuse.conversations.timeline import Conversation
-from callfuse.detect import Engine, can_fire
-from callfuse.detect.same_error import may_have_failed
+from callfuse.detect import Engine, can_fire, may_tell
 from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ladder import warned
+from callfuse.policy.rungs import cap
 
 LOOKED_BACK: Final = 1000
 """Rounds before a call on which its warning can rest, so that a long history costs linear time. The longest streak that
@@ -86,7 +86,7 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
             before = Timeline(whole.rounds[at + 1 : at + 1 + LOOKED_BACK], declares=request.declares)
             calls = [one.call for one in round_.calls if not one.withheld]
             for call, finding in Engine(before, settings).judge_round(calls):
-                if warned(finding, settings.for_tool(call.full_name).settings.ladder):
+                if warned(finding, cap(settings.for_tool(call.full_name).settings.ladder, finding.kind)):
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
 
 
@@ -95,7 +95,7 @@ def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
     observe."""
     settings, request = conversation.settings, conversation.request
     for rounds in _histories(conversation):
-        if not may_have_failed(rounds, settings):
+        if not may_tell(rounds, settings):
             continue
         engine = Engine(_timeline(conversation, rounds), settings)
         for round_, finding in zip(engine.past.rounds, engine.hindsights(), strict=True):

@@ -1,8 +1,9 @@
 """What a loop is: one pure file a detector, and the engine that runs them.
 
-Nothing here reads a clock, waits or logs: a timeline, a pending call and settings in, findings out.
+`registry` lists the detectors. Nothing here reads a clock, waits or logs: a timeline, a pending call and settings in,
+findings out.
 """
 
-from callfuse.detect.engine import Engine, can_fire
+from callfuse.detect.engine import Engine, can_fire, may_tell
 
-__all__ = ["Engine", "can_fire"]
+__all__ = ["Engine", "can_fire", "may_tell"]

@@ -7,32 +7,34 @@ again the next one is refused at once.
 from collections.abc import Iterable, Sequence
 
 from callfuse.detect.detector import Detector, Evidence, twice
-from callfuse.model import Kind, PastCall, Timeline, ToolCall
+from callfuse.detect.repeat import Repeat
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.model import PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import same_outcome
 from callfuse.model.signature import Signature
-from callfuse.policy.settings import ForTool, LoopSettings
 
 
 class BlockedRepeat(Detector):
     """A call that has been blocked in this timeline."""
 
-    kind = Kind.REPEAT
+    kind = Repeat.kind
+    names_calls = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, and nothing is found where that is off."""
         return twice(tool.settings.max_repeats)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Only after a block."""
         return timeline.has_blocks
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The blocked calls."""
         if not timeline.has_blocks:
             return ()
         return [one.call for _, one in timeline.memoized(_blocked, settings).values()]
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
         if not timeline.has_blocks:
             return None
@@ -54,7 +56,7 @@ def _is_same_again(found: Sequence[tuple[int, PastCall]], at: int) -> bool:
     return since is not None and same_outcome(since.outcome, before)
 
 
-def _blocked(timeline: Timeline, settings: LoopSettings) -> dict[Signature, tuple[int, PastCall]]:
+def _blocked(timeline: Timeline, settings: Settings) -> dict[Signature, tuple[int, PastCall]]:
     """The blocked calls of the timeline, each where it was blocked last."""
     found: dict[Signature, tuple[int, PastCall]] = {}
     for index, round_ in enumerate(timeline):
@@ -64,7 +66,7 @@ def _blocked(timeline: Timeline, settings: LoopSettings) -> dict[Signature, tupl
     return found
 
 
-def _has_news(timeline: Timeline, rounds: int, settings: LoopSettings) -> bool:
+def _has_news(timeline: Timeline, rounds: int, settings: Settings) -> bool:
     """Whether a new call has been executed in the newest rounds."""
     for index, round_ in zip(range(rounds), timeline, strict=False):
         new = timeline.news(index, settings.window)

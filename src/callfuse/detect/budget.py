@@ -7,8 +7,9 @@ hardly tells good runs from bad ones; in good ones of almost any length most cal
 from typing import Final
 
 from callfuse.detect.detector import ANY_TOOL, Detector, Evidence, distinct_calls
-from callfuse.model import Kind, PastCall, Timeline, ToolCall
-from callfuse.policy.settings import ForTool, LoopSettings
+from callfuse.detect.kind import Kind
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.model import PastCall, Timeline, ToolCall
 
 STALE: Final = 10
 """What a call counts in a weighted budget that brought nothing new."""
@@ -17,18 +18,22 @@ STALE: Final = 10
 class Budget(Detector):
     """All calls since the last real user message."""
 
-    kind = Kind.BUDGET
+    kind = Kind(
+        "budget",
+        seen="one call more than one request may take ({count} counted)",
+        suggestion="Answer with what is known, and say what is missing.",
+    )
     of_any_tool = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_calls`; never hard."""
         return _first_beyond(tool.settings.max_calls)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Not before there are as many calls as allowed."""
         return timeline.size >= settings.max_calls
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls there have been."""
         return timeline.memoized(_executed, settings)
 
@@ -40,11 +45,11 @@ class ToolBudget(Budget):
         """The first call beyond `max_calls_of_tool`; never hard."""
         return _first_beyond(tool.settings.max_calls_of_tool)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Not before there are as many calls as allowed, of whatever tools."""
         return timeline.size >= settings.max_calls_of_tool
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
         tools = timeline.memoized(_by_tool, settings)
         if call.full_name == ANY_TOOL:
@@ -59,16 +64,16 @@ class WeightedBudget(Budget):
         """The first call beyond `max_weighted_calls`; never hard."""
         return _first_beyond(tool.settings.max_weighted_calls)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Not before the calls would weigh as much as allowed if none of them had brought anything new."""
         return STALE * timeline.size >= settings.max_weighted_calls
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """What all calls weigh."""
         return Evidence(weight(timeline, settings), timeline.memoized(_executed, settings).calls)
 
 
-def weight(timeline: Timeline, settings: LoopSettings) -> int:
+def weight(timeline: Timeline, settings: Settings) -> int:
     """What a timeline's calls weigh with the pending one, which counts once."""
     return timeline.memoized(_weight, settings)
 
@@ -77,20 +82,20 @@ def _first_beyond(most: int) -> tuple[int, int]:
     return (most + 1 if most else 0), 0
 
 
-def _executed(timeline: Timeline, settings: LoopSettings) -> Evidence:
+def _executed(timeline: Timeline, settings: Settings) -> Evidence:
     """Every call that was not withheld."""
     calls = tuple([call for call in distinct_calls(timeline.rounds) if not call.withheld])
     return Evidence(1 + len(calls), calls)
 
 
-def _by_tool(timeline: Timeline, settings: LoopSettings) -> dict[str, Evidence]:
+def _by_tool(timeline: Timeline, settings: Settings) -> dict[str, Evidence]:
     calls: dict[str, list[PastCall]] = {}
     for call in timeline.memoized(_executed, settings).calls:
         calls.setdefault(call.call.full_name, []).append(call)
     return {name: Evidence(1 + len(own), tuple(own)) for name, own in calls.items()}
 
 
-def _weight(timeline: Timeline, settings: LoopSettings) -> int:
+def _weight(timeline: Timeline, settings: Settings) -> int:
     total, known = 1, set[bytes]()
     for call in reversed(timeline.memoized(_executed, settings).calls):
         outcome = call.outcome

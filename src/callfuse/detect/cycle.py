@@ -7,12 +7,13 @@ outcomes are equal lap by lap. A new call is progress: the first lap begins with
 from collections.abc import Iterable
 from typing import Final
 
-from callfuse.detect.detector import Detector, Evidence, distinct_calls, twice
+from callfuse.detect.detector import Detector, Evidence, distinct_calls
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.settings import LONGEST_LAP, Settings
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, Round, Timeline, ToolCall
+from callfuse.model import Round, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
-from callfuse.policy.settings import LONGEST_LAP, ForTool, LoopSettings
 
 LENGTHS: Final = range(2, LONGEST_LAP + 1)
 """Rounds in a lap."""
@@ -23,19 +24,21 @@ MOST_NAMES: Final = 4
 class Cycle(Detector):
     """A B A B, A B C A B C, and so on."""
 
-    kind = Kind.CYCLE
+    kind = Kind(
+        "cycle",
+        seen="lap {count} of one sequence of calls ({lap}), each lap with the same results",
+        suggestion="Leave the sequence: change one of its steps, or answer with what is known.",
+        limit=SoftLimit("laps", 2, "Laps of one sequence of 2 to 5 rounds."),
+    )
+    names_calls = True
     ends_on_news = True
     spares_pollers = True
 
-    def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Laps."""
-        return twice(tool.settings.detectors.cycle)
-
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """The second lap ends with the pending round, so its other rounds have come before."""
         return timeline.returns(at, settings.reach)
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the rounds that may be due, where the newest one has come before, and not it alone."""
         rounds = timeline.rounds[: 1 + LONGEST_LAP]
         sets = [round_.signatures for round_ in rounds]
@@ -43,7 +46,7 @@ class Cycle(Detector):
             return ()
         return [one.call for one in distinct_calls(rounds[1:LONGEST_LAP])]
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The laps that the pending round would complete, if it is just the round that is due."""
         for due, evidence in timeline.memoized(_laps, settings):
             if call.signature in due.signatures:
@@ -51,7 +54,7 @@ class Cycle(Detector):
         return None
 
 
-def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evidence]]:
+def _laps(timeline: Timeline, settings: Settings) -> list[tuple[Round, Evidence]]:
     """For each length the round that is due, and what it would complete; the shortest sequence first."""
     laps: list[tuple[Round, Evidence]] = []
     past = recent(timeline, settings)
@@ -81,7 +84,7 @@ def _laps(timeline: Timeline, settings: LoopSettings) -> list[tuple[Round, Evide
     return laps
 
 
-def _rounds(timeline: Timeline, settings: LoopSettings, length: int) -> list[Round]:
+def _rounds(timeline: Timeline, settings: Settings, length: int) -> list[Round]:
     """The newest rounds as far as they are laps of this length."""
     past = recent(timeline, settings)
     rounds = [*past[:length]]
@@ -116,7 +119,7 @@ def _agrees(outcomes: dict[tuple[int, Signature], Outcome], place: int, round_: 
     return True
 
 
-def _from_news(timeline: Timeline, settings: LoopSettings, rounds: int, length: int) -> int:
+def _from_news(timeline: Timeline, settings: Settings, rounds: int, length: int) -> int:
     """How many of the newest rounds there are from the last new call on, and from those that are new right before it.
 
     Only in the first lap, which is the oldest, may a call be new.

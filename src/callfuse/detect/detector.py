@@ -1,15 +1,16 @@
 """The seam between the engine and a detector."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Final
 
-from callfuse.model import ANY_TOOL, Kind, PastCall, Round, Timeline, ToolCall
+from callfuse.detect.kind import Kind
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.model import ANY_TOOL, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
-from callfuse.policy.settings import ForTool, LoopSettings
 
-__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hit", "any_call", "distinct_calls", "twice"]
+__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hindsight", "Hit", "any_call", "distinct_calls", "twice"]
 
 
 NAMED: Final = 100
@@ -33,22 +34,36 @@ class Evidence:
     certain: bool = False
 
 
-class Detector:
-    """One kind of loop. A subclass must give `kind`, `limits` and `evidence`; what it leaves out is the safe choice."""
+class Rule:
+    """What has a kind: a detector of pending calls, or one of results."""
 
     kind: ClassVar[Kind]
-    of_any_tool: ClassVar[bool] = False
-    """Evidence does not depend on whether the call has come before: what is found in one of `ANY_TOOL` is the most."""
     ends_on_news: ClassVar[bool] = False
     """A new call in the same round shows progress and voids what was found."""
+
+
+class Detector(Rule):
+    """Finds one kind of loop in pending calls.
+
+    A subclass must give `kind` and `evidence`, and `limits` where its kind has none; what it leaves out is the safe
+    choice.
+    """
+
+    of_any_tool: ClassVar[bool] = False
+    """Evidence does not depend on whether the call has come before: what is found in one of `ANY_TOOL` is the most."""
     spares_pollers: ClassVar[bool] = False
     """A stretch with a poller in it has `poll_factor` times the limits."""
+    names_calls: ClassVar[bool] = False
+    """Names the very calls that repeat: where others hit as well, this one explains the finding better."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Soft and hard limit for this tool, in the detector's unit; 0 is off, and never."""
-        raise NotImplementedError
+        """Soft and hard limit for this tool, in the detector's unit; 0 is off, and never.
 
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+        By default the kind's own setting, and hard at twice that.
+        """
+        return twice(tool.settings.limit_of(self.kind.name))
+
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Whether anything could be found right after the newest round but `at`, whatever is called then; False must be
         sure.
 
@@ -56,7 +71,7 @@ class Detector:
         """
         return True
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall] | None:
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
         """The calls to judge in place of a pending one whose arguments are not known yet.
 
         No pending call of a tool may have more evidence than the one of them of that tool that has most: a call streams
@@ -65,8 +80,23 @@ class Detector:
         """
         return None
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """What a pending call adds up to, by the settings of its tool; None where it adds up to nothing."""
+        raise NotImplementedError
+
+
+class Hindsight(Rule):
+    """Finds one kind of loop in results, once they are known: what is found is told with the last of them.
+
+    A subclass must give `kind`, with its limit, and `evidence`. Its calls have gone out, so it warns at most.
+    """
+
+    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
+        """Whether anything could be found in these rounds of one timeline, newest first; False must be sure."""
+        return True
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """What is found of each round, as if it were the newest, the newest first; None for nothing."""
         raise NotImplementedError
 
 
@@ -74,16 +104,18 @@ class Detector:
 class Hit:
     """What a detector has found in a call: as much of a finding as is asked of one that is only foreseen."""
 
-    detector: Detector
+    detector: Rule
     call: ToolCall
     evidence: Evidence
     threshold: int
     hard: bool
+    any_count: bool = False
+    """How often the call may have come is not known: it may be found at any count, or not at all."""
 
     @property
-    def kind(self) -> Kind:
-        """That of the detector."""
-        return self.detector.kind
+    def kind(self) -> str:
+        """That of the detector, by its name."""
+        return self.detector.kind.name
 
     @property
     def tool(self) -> str:

@@ -7,35 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from callfuse.detect.blocked_repeat import BlockedRepeat
-from callfuse.detect.budget import Budget, ToolBudget, WeightedBudget, weight
-from callfuse.detect.cycle import Cycle
-from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hit, any_call
-from callfuse.detect.no_news import NoNews
+from callfuse.detect import registry
+from callfuse.detect.budget import weight
+from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, any_call
 from callfuse.detect.pollers import have_waited, polls
-from callfuse.detect.repeat import Repeat, RepeatChanging
-from callfuse.detect.same_error import same_errors
-from callfuse.detect.similar import Similar
-from callfuse.detect.stagnation import Stagnation
-from callfuse.detect.unknown_tool import UnknownTool
-from callfuse.model import Finding, Kind, PastCall, Timeline, ToolCall
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
-from callfuse.policy.settings import ForTool, LoopSettings
-
-DETECTORS: tuple[Detector, ...] = (
-    BlockedRepeat(),
-    Repeat(),
-    RepeatChanging(),
-    Cycle(),
-    NoNews(),
-    UnknownTool(),
-    Similar(),
-    Stagnation(),
-    Budget(),
-    ToolBudget(),
-    WeightedBudget(),
-)
-"""In the order in which they explain themselves best."""
 
 
 class Limits(NamedTuple):
@@ -43,13 +21,13 @@ class Limits(NamedTuple):
 
     soft: int
     hard: int
-    settings: LoopSettings
+    settings: Settings
 
 
 class Engine:
     """The detectors over one timeline, for the pending round of one exchange."""
 
-    def __init__(self, timeline: Timeline, settings: LoopSettings) -> None:
+    def __init__(self, timeline: Timeline, settings: Settings) -> None:
         self.past = timeline.evidence()
         """What of the timeline is evidence."""
         self.settings = _in_force(self.past, settings)
@@ -112,7 +90,7 @@ class Engine:
             recurring = self._recurring(detector)
             if recurring is None:
                 call = any_call(name)
-                yield Hit(detector, call, Evidence(1, certain=True), 1, hard=True)
+                yield Hit(detector, call, Evidence(1, certain=True), 1, hard=True, any_count=True)
                 continue
             for call in recurring.get(name, ()):
                 own = self._limits(call.full_name).get(detector)
@@ -168,15 +146,17 @@ class Engine:
         return judged
 
     def hindsights(self) -> Iterator[Finding | None]:
-        """What only results show, once they are known: the same error again. For each round of `past` as if it were the
-        newest, the newest first."""
-        for evidence in same_errors(self.past, self.settings):
-            if evidence is None:
-                yield None
-            else:
-                call = evidence.calls[0].call
-                soft = self.settings.for_tool(call.full_name).settings.detectors.same_error
-                yield self._finding(Hit(_SAME_ERROR, call, evidence, soft, hard=False), ())
+        """What only results show, once they are known, such as the same error again. For each round of `past` as if it
+        were the newest, the newest first."""
+        found = [one.evidence(self.past, self.settings) for one in registry.HINDSIGHTS]
+        for _, *of_round in zip(self.past.rounds, *found, strict=True):
+            told = zip(registry.HINDSIGHTS, of_round, strict=True)
+            yield next((self._told(one, evidence) for one, evidence in told if evidence is not None), None)
+
+    def _told(self, hindsight: Hindsight, evidence: Evidence) -> Finding:
+        name, call = hindsight.kind.name, evidence.calls[0].call
+        soft = self.settings.for_tool(call.full_name).settings.limit_of(name)
+        return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
 
     def found(self, detector: Detector, call: ToolCall) -> Finding | None:
         """What one detector finds in a pending call, as if it came alone."""
@@ -225,11 +205,12 @@ class Engine:
         """The hardest of one call's hits as a finding that names all kinds."""
         if not found:
             return None
-        hit = ([one for one in found if one.hard] or found)[0]
-        kinds = tuple(dict.fromkeys([one.detector.kind for one in found]))
+        free = [one for one in found if not one.detector.kind.most] or found  # what is capped may do less
+        hit = ([one for one in free if one.hard] or free)[0]
+        kinds = tuple(dict.fromkeys([one.kind for one in found]))
         return self._finding(hit, kinds if len(kinds) > 1 else ())
 
-    def _finding(self, hit: Hit, kinds: tuple[Kind, ...]) -> Finding:
+    def _finding(self, hit: Hit, kinds: tuple[str, ...] = ()) -> Finding:
         call, evidence = hit.call, hit.evidence
         newest = evidence.calls[:NAMED]
         return Finding(
@@ -262,23 +243,20 @@ class Engine:
         return ""
 
 
-class _SameError(Detector):
-    """Stands for `same_error`, which is judged in hindsight, in what is found."""
-
-    kind = Kind.SAME_ERROR
-
-
-_SAME_ERROR = _SameError()
+def may_tell(rounds: Sequence[Round], settings: Settings) -> bool:
+    """Whether results could show a loop in these rounds of one timeline, newest first: the cheap pre-check of
+    `Engine.hindsights`. False is sure."""
+    return any(one.may_fire(rounds, settings) for one in registry.HINDSIGHTS)
 
 
-def can_fire(timeline: Timeline, settings: LoopSettings, at: int = 0) -> bool:
+def can_fire(timeline: Timeline, settings: Settings, at: int = 0) -> bool:
     """Whether any call could be found to loop right after the newest round but `at`, whatever it is: the cheap
     pre-check of `Engine.can_fire` for any place of a timeline. False is sure."""
     in_force = settings.late if settings.no_repeats_after else settings
     return next(_awake(timeline, in_force, at), None) is not None
 
 
-def _awake(timeline: Timeline, settings: LoopSettings, at: int) -> Iterator[Detector]:
+def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
     """The detectors that may find something right after the newest round but `at`."""
     if at >= len(timeline.rounds):
         return
@@ -288,11 +266,11 @@ def _awake(timeline: Timeline, settings: LoopSettings, at: int) -> Iterator[Dete
             yield detector
 
 
-def _enabled(settings: LoopSettings, name: str) -> Mapping[Detector, Limits]:
+def _enabled(settings: Settings, name: str) -> Mapping[Detector, Limits]:
     """The limits of the detectors that are on for a tool."""
     tool = settings.for_tool(name)
     if not tool.limits:
-        tool.limits.update({one: own for one in DETECTORS if (own := _limits_of(one, tool))})
+        tool.limits.update({one: own for one in registry.DETECTORS if (own := _limits_of(one, tool))})
     return tool.limits
 
 
@@ -301,7 +279,7 @@ def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
     return Limits(soft, hard, tool.settings) if soft and tool.settings.enabled else None
 
 
-def _in_force(timeline: Timeline, settings: LoopSettings) -> LoopSettings:
+def _in_force(timeline: Timeline, settings: Settings) -> Settings:
     """What holds in a timeline of this length."""
     is_late = settings.no_repeats_after and weight(timeline, settings) > settings.no_repeats_after
     return settings.late if is_late else settings

@@ -7,12 +7,13 @@ only the signatures need be known.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from callfuse.detect.detector import Detector, Evidence, distinct_calls, twice
+from callfuse.detect.detector import Detector, Evidence, distinct_calls
+from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
+from callfuse.detect.settings import Settings
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, PastCall, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import same_outcome
-from callfuse.policy.settings import ForTool, LoopSettings
 
 _AT_ONCE: Final = 10
 """Rounds beyond a window whose outcomes are read with it."""
@@ -21,19 +22,20 @@ _AT_ONCE: Final = 10
 class NoNews(Detector):
     """Nothing new is called, and nothing new comes back."""
 
-    kind = Kind.NO_NEWS
+    kind = Kind(
+        "no_news",
+        seen="round {count} in a row that only repeats known calls, and they brought what they had brought before",
+        suggestion="Use what these calls have returned, or do something that has not been done yet.",
+        limit=SoftLimit("rounds", 4, "Rounds in a row that bring nothing but known calls with known outcomes."),
+    )
     ends_on_news = True
     spares_pollers = True
 
-    def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Rounds."""
-        return twice(tool.settings.detectors.no_news)
-
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """A second round without news means that the newest one had come before."""
         return timeline.returns(at, settings.reach)
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """A call of each tool in the window: all are alike, but that those that wait for something may go on longer."""
         if not timeline.rounds or timeline.news(0, settings.window):
             return ()
@@ -44,14 +46,14 @@ class NoNews(Detector):
                 calls[past.full_name] = past.call
         return calls.values()
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The rounds without news before the pending one, if its call is known."""
         if not timeline.knows(call.signature, settings.window):
             return None
         return timeline.memoized(_streak, settings)
 
 
-def _streak(timeline: Timeline, settings: LoopSettings) -> Evidence:
+def _streak(timeline: Timeline, settings: Settings) -> Evidence:
     """The newest rounds without news; the same for every pending call."""
     rounds: list[Round] = []
     size = settings.window

@@ -9,9 +9,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
+from callfuse.detect.settings import Settings
 from callfuse.model import PastCall, ToolCall
 from callfuse.model.signature import Signature
-from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import NotJSON, loads
 
 KEYS: Final = ("action", "operation", "op", "command", "method", "mode", "type")
@@ -20,12 +20,12 @@ LONG: Final = 500
 """Characters of arguments beyond which nobody looks for such a word."""
 
 
-def polls(call: ToolCall, settings: LoopSettings) -> bool:
+def polls(call: ToolCall, settings: Settings) -> bool:
     """Whether a call waits for something, by its tool or its arguments: all that is known of one that is pending."""
     return settings.for_tool(call.full_name).poller or _says_so(call.arguments)
 
 
-def have_waited(calls: Collection[PastCall], settings: LoopSettings) -> bool:
+def have_waited(calls: Collection[PastCall], settings: Settings) -> bool:
     """Whether a call of the past waited for something, by what it is or as its outcome tells."""
     texts: set[str] = set()
     values: dict[Signature, Any] = {}

@@ -8,17 +8,23 @@ does not count itself, except that the round in which the call first appears sta
 from collections.abc import Iterable
 
 from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.kind import Kind
+from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, PastCall, Timeline, ToolCall
+from callfuse.model import PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
-from callfuse.policy.settings import ForTool, LoopSettings
 
 
 class RepeatChanging(Detector):
     """The same call whatever comes back."""
 
-    kind = Kind.REPEAT_CHANGING
+    kind = Kind(
+        "repeat_changing",
+        seen="call {count} of {tool} in a row with the same arguments, whatever came back",
+        suggestion="Decide on what it has returned, or wait for longer before asking again.",
+    )
+    names_calls = True
     ends_on_news = True
     spares_pollers = True
 
@@ -30,18 +36,18 @@ class RepeatChanging(Detector):
         soft = max(soft, other)
         return soft, -(-soft * 5 // 3)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: LoopSettings) -> bool:
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """A third call in a row means that the newest one had come before."""
         if 2 in (settings.max_repeats, settings.max_repeats_changing):
             return True
         return timeline.returns(at, settings.reach)
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the newest round."""
         newest = timeline.newest
         return [one.call for one in newest.distinct] if newest else ()
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The same calls before this one, whatever came of them."""
         streak = timeline.memoized(_streak, settings, call.signature)
         return Evidence(1 + len(streak), streak) if streak else None
@@ -50,24 +56,28 @@ class RepeatChanging(Detector):
 class Repeat(RepeatChanging):
     """The same call with the same outcome."""
 
-    kind = Kind.REPEAT
+    kind = Kind(
+        "repeat",
+        seen="call {count} of {tool} in a row with the same arguments, and nothing new came of it",
+        suggestion="Try other arguments or another tool, or go on with what is already known.",
+    )
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that."""
         return twice(tool.settings.max_repeats)
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The same calls before this one as far as their outcomes are equal."""
         streak = equal_calls(timeline, settings, call.signature)
         return Evidence(1 + len(streak), streak) if streak else None
 
 
-def equal_calls(timeline: Timeline, settings: LoopSettings, signature: Signature) -> tuple[PastCall, ...]:
+def equal_calls(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
     """The same calls before the pending one with equal outcomes, newest first."""
     return timeline.memoized(_with_equal_outcomes, settings, signature)
 
 
-def _streak(timeline: Timeline, settings: LoopSettings, signature: Signature) -> tuple[PastCall, ...]:
+def _streak(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
     """The same calls before the pending one, newest first."""
     streak: list[PastCall] = []
     for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
@@ -87,7 +97,7 @@ def _streak(timeline: Timeline, settings: LoopSettings, signature: Signature) ->
     return tuple(streak)
 
 
-def _with_equal_outcomes(timeline: Timeline, settings: LoopSettings, signature: Signature) -> tuple[PastCall, ...]:
+def _with_equal_outcomes(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
     """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
     streak = timeline.memoized(_streak, settings, signature)
     outcome: Outcome | None = None

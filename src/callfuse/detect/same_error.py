@@ -10,43 +10,63 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from callfuse.detect.detector import NAMED, Evidence
+from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence, Hindsight
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.settings import Settings
 from callfuse.detect.streak import changes_of, is_pause
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import Outcome
-from callfuse.policy.settings import LoopSettings
 
 
-def same_errors(timeline: Timeline, settings: LoopSettings) -> Iterator[Evidence | None]:
-    """For each round, newest first, the rounds up to it that failed as it did; None where there are too few, or the
-    round's own result is not known.
+class SameError(Hindsight):
+    """The same error again and again."""
 
-    The failures up to a round are those up to the round after it, but one: all rounds together cost one walk.
-    """
-    at = 0
-    while at < len(timeline.rounds):
-        streaks = _streaks(timeline, at, settings)
-        yield from streaks or (None,)
-        at += len(streaks) or 1
+    kind = Kind(
+        "same_error",
+        seen="round {count} in which {tool} fails with the same error, with no success in between",
+        suggestion="Read the error and mend its cause first, or take another tool.",
+        limit=SoftLimit(
+            "rounds",
+            4,
+            "Rounds of one tool that end in the same error, whatever the arguments, no success in between. Warns at "
+            "most.",
+        ),
+        most="warn",
+    )
 
+    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
+        """Whether one tool has failed for long enough.
 
-def may_have_failed(rounds: Sequence[Round], settings: LoopSettings) -> bool:
-    """Whether a streak may be among these rounds of one timeline: False is sure.
-
-    A streak is of one tool. One round in `same_error` is looked at, where as many rounds around it are of its tool: no
-    streak is so short that it fits between two of them.
-    """
-    shortest = settings.shortest_streak
-    if not shortest:
-        return False
-    tools = [round_.calls[0].call.name for round_ in rounds]
-    if "" in tools:  # such calls are no evidence, and may stand within a streak
-        return True
-    for at in range(shortest - 1, len(tools), shortest):
-        around = tools[at - shortest + 1 : at + shortest]
-        if around.count(tools[at]) >= shortest and _failed(rounds[at]):
+        One round in as many as the limit is looked at, where as many rounds around it are of its tool: no streak is so
+        short that it fits between two of them.
+        """
+        loosest = settings.for_tool(ANY_TOOL).settings
+        shortest = _limit(loosest) if loosest.enabled else 0
+        if not shortest:
+            return False
+        tools = [round_.calls[0].call.name for round_ in rounds]
+        if "" in tools:  # such calls are no evidence, and may stand within a streak
             return True
-    return False
+        for at in range(shortest - 1, len(tools), shortest):
+            around = tools[at - shortest + 1 : at + shortest]
+            if around.count(tools[at]) >= shortest and _failed(rounds[at]):
+                return True
+        return False
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """The rounds up to each that failed as it did; None where there are too few, or its own result is not known.
+
+        The failures up to a round are those up to the round after it, but one: all rounds together cost one walk.
+        """
+        at = 0
+        while at < len(timeline.rounds):
+            streaks = _streaks(timeline, at, settings)
+            yield from streaks or (None,)
+            at += len(streaks) or 1
+
+
+def _limit(settings: Settings) -> int:
+    return settings.limit_of(SameError.kind.name)
 
 
 @dataclass(slots=True)
@@ -66,7 +86,7 @@ class _Same:
         return Evidence(count, tuple(self.calls[: -NAMED - 1 : -1]))
 
 
-def _streaks(timeline: Timeline, at: int, settings: LoopSettings) -> list[Evidence | None]:
+def _streaks(timeline: Timeline, at: int, settings: Settings) -> list[Evidence | None]:
     """What the failures of one tool up to the newest round but `at` add up to in each of their rounds, newest first."""
     tool = timeline.rounds[at].calls[0].full_name
     own = settings.for_tool(tool).settings
@@ -76,7 +96,7 @@ def _streaks(timeline: Timeline, at: int, settings: LoopSettings) -> list[Eviden
     while (failures := _failures(timeline, at + len(rounds), tool, own)) is not None:
         rounds.append(failures)
     errors: defaultdict[bytes, _Same] = defaultdict(_Same)
-    unknown = 0
+    unknown, limit = 0, _limit(own)
     found: list[Evidence | None] = []
     for failures in reversed(rounds):
         unknown += not failures
@@ -87,14 +107,14 @@ def _streaks(timeline: Timeline, at: int, settings: LoopSettings) -> list[Eviden
             same.named.add(outcome.digest)
         for same in brought.values():
             same.rounds += 1
-        streaks = [one for same in brought.values() if (one := same.evidence(unknown, own.detectors.same_error))]
+        streaks = [one for same in brought.values() if (one := same.evidence(unknown, limit))]
         found.append(max(streaks, key=lambda one: one.count, default=None))
     return found[::-1]
 
 
-def _may_be(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> bool:
+def _may_be(timeline: Timeline, at: int, tool: str, settings: Settings) -> bool:
     """Whether enough rounds from here on call one tool and never with success: what costs less than outcomes."""
-    limit = settings.detectors.same_error
+    limit = _limit(settings)
     if not (tool and settings.enabled and limit):
         return False
     rounds = timeline.rounds[at : at + limit]
@@ -112,7 +132,7 @@ def _failed(round_: Round) -> bool:
     return all(one.withheld or not one.call.name or one.failed is not False for one in round_.calls)
 
 
-def _failures(timeline: Timeline, at: int, tool: str, settings: LoopSettings) -> list[tuple[PastCall, Outcome]] | None:
+def _failures(timeline: Timeline, at: int, tool: str, settings: Settings) -> list[tuple[PastCall, Outcome]] | None:
     """The calls of a round whose results are known, where all are of this tool and say what failed; else None."""
     if at >= len(timeline.rounds):
         return None

@@ -9,12 +9,13 @@ from operator import itemgetter
 from typing import Final
 
 from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.kind import Kind
 from callfuse.detect.repeat import equal_calls
+from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.similarity import alike, outcomes_alike
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, PastCall, Round, Timeline, ToolCall
+from callfuse.model import PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
-from callfuse.policy.settings import ForTool, LoopSettings
 
 MAX_REPEATS: Final = 3
 """The limit where that of `repeat` is off."""
@@ -25,19 +26,23 @@ MOST: Final = 16
 class Similar(Detector):
     """Nearly the same call with the same outcome. Its confidence is the least likeness in the streak."""
 
-    kind = Kind.SIMILAR
+    kind = Kind(
+        "similar",
+        seen="call {count} of {tool} in a row with nearly the same arguments ({confidence:.0%} alike) and result",
+        suggestion="Change the approach rather than a detail of the arguments.",
+    )
     spares_pollers = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that, once a threshold is set."""
         return twice(tool.settings.max_repeats or MAX_REPEATS) if tool.settings.similarity_threshold else (0, 0)
 
-    def recurring(self, timeline: Timeline, settings: LoopSettings) -> Iterable[ToolCall]:
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the newest round: nothing is more like a call than itself."""
         newest = timeline.newest
         return [one.call for one in newest.distinct] if newest else ()
 
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""
         newest = timeline.newest
         if newest is None or (len(newest.calls) == 1 and newest.calls[0].name != call.name):
@@ -50,7 +55,7 @@ class Similar(Detector):
         return Evidence(1 + len(streak), streak, confidence=min(likeness, least))
 
 
-def _streak(timeline: Timeline, settings: LoopSettings, newest: PastCall) -> tuple[tuple[PastCall, ...], float]:
+def _streak(timeline: Timeline, settings: Settings, newest: PastCall) -> tuple[tuple[PastCall, ...], float]:
     """A call of the newest round with those before it, each like the next, and the least likeness among them: the same
     for every pending call that this one is most like."""
     most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
@@ -75,9 +80,7 @@ def _streak(timeline: Timeline, settings: LoopSettings, newest: PastCall) -> tup
     return tuple(streak), least
 
 
-def _equal_ones(
-    timeline: Timeline, newest: PastCall, rounds: Sequence[Round], settings: LoopSettings
-) -> list[PastCall]:
+def _equal_ones(timeline: Timeline, newest: PastCall, rounds: Sequence[Round], settings: Settings) -> list[PastCall]:
     """A call of the newest round with those before it that are known to be equal, each the only one of its round."""
     if not settings.max_repeats:  # then `repeat` has not read their outcomes
         return [newest]
@@ -89,20 +92,18 @@ def _equal_ones(
     return streak or [newest]
 
 
-def _before(timeline: Timeline, settings: LoopSettings, call: ToolCall) -> tuple[float, PastCall] | None:
+def _before(timeline: Timeline, settings: Settings, call: ToolCall) -> tuple[float, PastCall] | None:
     """The call of the newest round that is enough like a pending one, and how much it is."""
     rounds = _rounds(timeline, call, settings)
     found = _most_like(timeline, call, rounds[0], settings) if rounds else None
     return found if found and found[0] >= (settings.similarity_threshold or 1) else None
 
 
-def _rounds(timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Sequence[Round]:
+def _rounds(timeline: Timeline, call: ToolCall, settings: Settings) -> Sequence[Round]:
     return recent(timeline, settings, lambda one: one.full_name == call.full_name)
 
 
-def _most_like(
-    timeline: Timeline, later: ToolCall, round_: Round, settings: LoopSettings
-) -> tuple[float, PastCall] | None:
+def _most_like(timeline: Timeline, later: ToolCall, round_: Round, settings: Settings) -> tuple[float, PastCall] | None:
     """How alike the call of a round is to a later one, of several the one most like it, whatever their order."""
     if len(round_.calls) == 1:
         (one,) = round_.calls
@@ -120,7 +121,7 @@ def _most_like(
     return likeness, one
 
 
-def _alike(timeline: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
+def _alike(timeline: Timeline, settings: Settings, one: ToolCall, other: ToolCall) -> float:
     """How alike two calls are. Streaks from several calls of the newest round meet: what they share is kept."""
     newest = timeline.newest
     if newest is None or len(newest.calls) == 1:
@@ -130,7 +131,7 @@ def _alike(timeline: Timeline, settings: LoopSettings, one: ToolCall, other: Too
     return timeline.memoized(_kept, settings, one, other)
 
 
-def _kept(_: Timeline, settings: LoopSettings, one: ToolCall, other: ToolCall) -> float:
+def _kept(_: Timeline, settings: Settings, one: ToolCall, other: ToolCall) -> float:
     return alike(one, other, settings)
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from rapidfuzz.distance import Levenshtein
 
+from callfuse.detect.settings import Settings, Similarity
 from callfuse.model import ToolCall
 from callfuse.model.outcomes import SHORT_TEXT, Outcome
-from callfuse.policy.settings import LoopSettings, Similarity
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 END: Final = 512
@@ -30,7 +30,7 @@ _MISSING: Final = object()
 _SCALAR: Final = (str, int, float)
 
 
-def alike(one: ToolCall, other: ToolCall, settings: LoopSettings) -> float:
+def alike(one: ToolCall, other: ToolCall, settings: Settings) -> float:
     """How alike two calls of one tool are; calls without arguments to look at are only like themselves."""
     if one.signature == other.signature:
         return 1.0
@@ -55,7 +55,7 @@ _kept = lru_cache(maxsize=1024)(_alike)
 _KEPT_LENGTH: Final = 1024
 
 
-def outcomes_alike(one: Outcome, other: Outcome, settings: LoopSettings) -> float:
+def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
     """How alike two outcomes are: short ones may be nearly equal, once a threshold is set.
 
     Of longer ones only the beginning is kept, which says nothing of the rest.

@@ -6,34 +6,36 @@ Where `similarity_threshold` is set, outcomes that are so much alike count as th
 from collections.abc import Sequence
 from operator import attrgetter
 
-from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.detector import Detector, Evidence
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.settings import Settings
 from callfuse.detect.similarity import outcomes_alike
 from callfuse.detect.streak import recent
-from callfuse.model import Kind, PastCall, Timeline, ToolCall
+from callfuse.model import PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
-from callfuse.policy.settings import ForTool, LoopSettings
 
 
 class Stagnation(Detector):
     """Whatever is called, the same comes back."""
 
-    kind = Kind.STAGNATION
+    kind = Kind(
+        "stagnation",
+        seen="call {count} in a row that brings the same result, whatever is called",
+        suggestion="The answer does not depend on these calls: change the approach.",
+        limit=SoftLimit("calls", 6, "Different calls in a row that bring the same outcome. Off by default.", on=False),
+    )
     of_any_tool = True
     spares_pollers = True
 
-    def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Calls."""
-        return twice(tool.settings.detectors.stagnation)
-
-    def evidence(self, timeline: Timeline, call: ToolCall, settings: LoopSettings) -> Evidence | None:
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The different calls before this one whose outcomes are known and equal."""
         streak, before, likeness = timeline.memoized(_streak, settings)
         different = streak[: before.get(call.signature)]
         return Evidence(1 + len(different), different, confidence=likeness)
 
 
-def _streak(timeline: Timeline, settings: LoopSettings) -> tuple[tuple[PastCall, ...], dict[Signature, int], float]:
+def _streak(timeline: Timeline, settings: Settings) -> tuple[tuple[PastCall, ...], dict[Signature, int], float]:
     """The executed calls of rounds with different calls and the same outcome, newest first, by their signatures how
     many of them are of newer rounds, and the least likeness among the outcomes."""
     streak: list[PastCall] = []

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
+from callfuse.detect.settings import Settings
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import OutcomeKind
-from callfuse.policy.settings import LoopSettings
 
 COUNTED = 250
 """Rounds of a streak are counted this far, or as far as a limit reaches: a higher count says nothing more."""
 
 
-def recent(
-    timeline: Timeline, settings: LoopSettings, own: Callable[[PastCall], bool] | None = None
-) -> Sequence[Round]:
+def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], bool] | None = None) -> Sequence[Round]:
     """The rounds of the timeline, newest first, up to a pause or a successful call that has changed something.
 
     A change of state ends every streak but its own: `own` says whether a call belongs to the streak.
@@ -26,7 +24,7 @@ def recent(
     return rounds
 
 
-def _unbroken(timeline: Timeline, settings: LoopSettings) -> Sequence[Round]:
+def _unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
     """The newest rounds up to a pause, as many as are counted at most."""
     rounds = timeline.rounds[: max(COUNTED, settings.highest_limit)]
     limit_s = settings.ttl_seconds
@@ -41,7 +39,7 @@ def _unbroken(timeline: Timeline, settings: LoopSettings) -> Sequence[Round]:
     return rounds
 
 
-def _changes(timeline: Timeline, settings: LoopSettings) -> list[list[PastCall]]:
+def _changes(timeline: Timeline, settings: Settings) -> list[list[PastCall]]:
     return [changes_of(round_, settings) for round_ in timeline.memoized(_unbroken, settings)]
 
 
@@ -50,7 +48,7 @@ def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:
     return time is not None and later is not None and later - time > limit_s
 
 
-def changes_of(round_: Round, settings: LoopSettings) -> list[PastCall]:
+def changes_of(round_: Round, settings: Settings) -> list[PastCall]:
     """The calls of tools declared state-changing that were not in vain, as far as is known."""
     calls = [call for call in round_.calls if settings.for_tool(call.full_name).changes_state and not call.withheld]
     return [call for call in calls if not _failed(call)]

@@ -16,7 +16,16 @@ from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.dialects.openai_responses import OpenAIResponses
 from callfuse.wire import Payload
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Ollama(), Gemini(), Cohere(), Bedrock())
+DIALECTS: tuple[Dialect, ...] = (
+    OpenAIChat(),
+    OpenAIResponses(),
+    Anthropic(),
+    Ollama(),
+    Gemini(),
+    Cohere(),
+    Bedrock(),
+)
+"""Every dialect there is. A new one is a folder in `dialects/`, and a line here."""
 
 UNREAD: Final = {
     "gemini-interactions": re.compile(r"/v1(?:alpha|beta)?\w*/interactions/?$"),

@@ -15,7 +15,8 @@ from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import OnLoopError, Verdict, decide, usable, would_withhold
-from callfuse.policy.settings import NO_OTHER_MODEL, Ladder, LoopSettings, Rung
+from callfuse.policy.rungs import Ladder, Rung, cap
+from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
 
 class Judge:
@@ -83,11 +84,13 @@ class Judge:
             return True
         known = self._must_hold.get(name)
         if known is None:
-            known = self.could_fire(name) and (
-                self._hold_all or would_withhold(self.timeline, self._engine.possible(name), self.ladder(name))
-            )
-            self._must_hold[name] = known
+            known = self._must_hold[name] = self.could_fire(name) and (self._hold_all or self._would_withhold(name))
         return known
+
+    def _would_withhold(self, name: str) -> bool:
+        return any(
+            would_withhold(self.timeline, [hit], self.ladder(name, hit.kind)) for hit in self._engine.possible(name)
+        )
 
     def finding(self, call: ToolCall, *, news: bool) -> Finding | None:
         """What is found in a call so far; `news`: a new call has come beside it."""
@@ -100,7 +103,11 @@ class Judge:
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
         """The verdicts over a complete round."""
         found = self._engine.judge_round(calls, self._refused)
-        return [one for pair in found for one in decide(self.timeline, (pair,), self.ladder(pair[0].full_name))]
+        return [
+            verdict
+            for call, finding in found
+            for verdict in decide(self.timeline, [(call, finding)], self.ladder(call.full_name, finding.kind))
+        ]
 
     def hindsight(self) -> Verdict | None:
         """What is to be told of the newest round, whose results show a loop: a warning at most."""
@@ -114,7 +121,8 @@ class Judge:
     def _warning(self, round_: Round, finding: Finding) -> Verdict:
         call = next(one.call for one in round_.calls if one.signature == finding.signature)
         rung = Rung.OBSERVE if self.settings.for_tool(call.full_name).settings.observes else Rung.WARN
-        return Verdict(call, finding, self.allowed(rung), 0, first=finding.count == finding.threshold)
+        (rung,) = self._usable(cap((rung,), finding.kind))
+        return Verdict(call, finding, rung, 0, first=finding.count == finding.threshold)
 
     def withheld(self, verdicts: Sequence[Verdict]) -> None:
         """Go on to the next answer of the exchange: these verdicts withheld all calls of the last one."""
@@ -131,13 +139,13 @@ class Judge:
     def allowed(self, rung: Rung) -> Rung:
         """A rung that a callback wants, or what this exchange allows in its place. Raises OnLoopError where the
         settings lack what it needs."""
-        if rung is Rung.ESCALATE and not self.other_model:
+        if rung.other_model and not self.other_model:
             raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
-    def ladder(self, tool: str) -> Ladder:
-        """The rungs that this exchange allows for a tool."""
-        return self._usable(self.settings.for_tool(tool).settings.ladder)
+    def ladder(self, tool: str, kind: str) -> Ladder:
+        """The rungs that this exchange allows for a tool, and for findings of a kind."""
+        return self._usable(cap(self.settings.for_tool(tool).settings.ladder, kind))
 
     def _usable(self, ladder: Ladder) -> Ladder:
         return usable(
@@ -150,16 +158,11 @@ class Judge:
 
     def manner(self, rung: Rung) -> Manner:
         """How the model is asked again on a rung that asks."""
-        manners = {
-            Rung.STEER: Manner(),
-            Rung.FORCE_TEXT: Manner(text_only=True),
-            Rung.ESCALATE: Manner(model=self.other_model),
-        }
-        return manners[rung]
+        return Manner(rung.text_only, self.other_model if rung.other_model else "")
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""
-        ladder = self.ladder(verdict.call.full_name)
+        ladder = self.ladder(verdict.call.full_name, verdict.finding.kind)
         for place in range(verdict.place + 1, len(ladder) + 1):
             if ladder[place - 1].withholds:
                 return Verdict(verdict.call, verdict.finding, ladder[place - 1], place)
@@ -167,7 +170,8 @@ class Judge:
 
     def blocked(self, verdict: Verdict) -> Verdict:
         """The verdict with the last word."""
-        return replace(verdict, rung=Rung.BLOCK, place=len(self.ladder(verdict.call.full_name)))
+        last = len(self.ladder(verdict.call.full_name, verdict.finding.kind))
+        return replace(verdict, rung=Rung.BLOCK, place=last)
 
     def block_text(self, verdict: Verdict) -> str:
         """What the client reads in place of the call."""
@@ -177,6 +181,6 @@ class Judge:
         """What the model reads behind the result of the call."""
         return texts.warning(verdict.call, verdict.finding, self.settings, self.model)
 
-    def guidance(self, verdict: Verdict, *, text_only: bool = False) -> str:
-        """What the model reads in place of a result; `text_only`: it cannot call a tool now."""
-        return texts.guidance(verdict, self.settings, self.model, text_only=text_only)
+    def guidance(self, verdict: Verdict, *, asking: bool = False) -> str:
+        """What the model reads in place of a result; `asking`: it is asked again with it, in the way of the rung."""
+        return texts.guidance(verdict, self.settings, self.model, asking=asking)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from callfuse.dialects.base import Remembered
 from callfuse.model import Delivery, PastCall, ToolCall
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.settings import Rung
 
 
 @dataclass(slots=True)
@@ -70,5 +69,7 @@ def _past(call: ToolCall, verdicts: Mapping[ToolCall, Verdict]) -> PastCall:
     verdict = verdicts.get(call)
     if verdict is None:
         return PastCall(call)
-    withheld = Delivery.BLOCKED if verdict.rung is Rung.BLOCK else Delivery.WITHHELD
-    return PastCall(call, delivery=withheld if verdict.withholds else Delivery.DELIVERED, step=verdict.place)
+    delivery = Delivery.WITHHELD if verdict.withholds else Delivery.DELIVERED
+    if verdict.blocks:
+        delivery = Delivery.BLOCKED
+    return PastCall(call, delivery=delivery, step=verdict.place)

@@ -9,7 +9,6 @@ asks in a harder way: so it ends, at the latest in a block.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from callfuse.dialects.base import AskError, Attempt, Block, Dialect, Manner, Remembered, Reply, Request, remembering
 from callfuse.guard.judge import Judge
@@ -17,10 +16,8 @@ from callfuse.guard.record import Record
 from callfuse.guard.step import Ask
 from callfuse.model import ToolCall
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.settings import Rung
+from callfuse.policy.rungs import Rung
 from callfuse.wire import Payload
-
-_HARDNESS: Final = {rung: at for at, rung in enumerate(Rung)}
 
 
 class SteerLoop:
@@ -47,7 +44,7 @@ class SteerLoop:
 
     def as_one(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts over a round that loses all its calls: the hardest of their rungs holds for the whole of it."""
-        rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=_HARDNESS.__getitem__)
+        rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=lambda one: one.hardness)
         as_one = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
         if rung.asks and _height(as_one) <= self._height:
             return [replace(verdict, rung=Rung.BLOCK) if verdict.withholds else verdict for verdict in verdicts]
@@ -106,7 +103,7 @@ class SteerLoop:
         """The request for the verdicts as they stand, or else for the first rung after theirs that can be taken."""
         while (rung := self.asked[0].rung) is not None and rung.asks:
             manner = self._judge.manner(rung)
-            told = [Reply(one.call, self._judge.guidance(one, text_only=manner.text_only)) for one in self.asked]
+            told = [Reply(one.call, self._judge.guidance(one, asking=True)) for one in self.asked]
             self._attempts[-1] = self._attempts[-1]._replace(replies=told)
             try:
                 body = self._request.ask_again(self._attempts, manner)
@@ -133,7 +130,7 @@ class SteerLoop:
 
 def _height(verdicts: Iterable[Verdict]) -> tuple[int, int]:
     """How high on the ladder a round stands, and how hard its rung is."""
-    return max((verdict.place, _HARDNESS[verdict.rung]) for verdict in verdicts if verdict.rung)
+    return max((verdict.place, verdict.rung.hardness) for verdict in verdicts if verdict.rung)
 
 
 def all_ask(verdicts: Iterable[Verdict]) -> bool:

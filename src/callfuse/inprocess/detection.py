@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from callfuse.model import Kind, ToolCall
+from callfuse.model import ToolCall
 from callfuse.model.outcomes import OutcomeKind
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
@@ -39,8 +39,8 @@ class LoopDetection:
 
     number: int
     call: ToolCall
-    kind: Kind
-    kinds: tuple[Kind, ...]
+    kind: str
+    kinds: tuple[str, ...]
     count: int
     threshold: int
     window_s: float
@@ -87,11 +87,11 @@ def detection_of(
 
 
 def _message(verdict: Verdict, settings: LoopSettings, model: str) -> str:
-    if verdict.rung is Rung.WARN:
+    if verdict.warns:
         return texts.warning(verdict.call, verdict.finding, settings, model)
     if not verdict.withholds:
         return ""
-    if verdict.rung is Rung.BLOCK:
+    if verdict.blocks:
         return texts.block(verdict, settings, model)
     return texts.guidance(verdict, settings, model)
 
@@ -109,7 +109,7 @@ class LoopStats:
 
     calls: int = 0
     detections: int = 0
-    by_kind: Counter[Kind] = field(default_factory=Counter)
+    by_kind: Counter[str] = field(default_factory=Counter)
     warnings: int = 0
     steers: int = 0
     blocks: int = 0
@@ -128,6 +128,6 @@ class LoopStats:
         self.detections += 1
         self.by_kind.update(verdict.finding.kinds or (verdict.finding.kind,))
         self.confidence_sum += verdict.finding.confidence
-        self.warnings += verdict.rung is Rung.WARN
-        self.blocks += verdict.rung is Rung.BLOCK
-        self.steers += verdict.withholds and verdict.rung is not Rung.BLOCK
+        self.warnings += verdict.warns
+        self.blocks += verdict.blocks
+        self.steers += verdict.withholds and not verdict.blocks

@@ -218,7 +218,7 @@ class LoopDetector:
         if told is None:
             return None
         verdict, found = self._detection(replace(told, call=last.call, place=1), late=True)
-        self._has_told |= bool(verdict.rung is Rung.WARN)
+        self._has_told |= verdict.warns
         return found
 
     def repeats(self, call: ToolCall) -> int:

@@ -19,7 +19,6 @@ from callfuse.inprocess.detection import LoopDetection
 from callfuse.inprocess.detector import LoopDetector
 from callfuse.inprocess.values import append_text, arguments_text, shown
 from callfuse.model import MARKER, ToolCall
-from callfuse.policy.settings import Rung
 from callfuse.wire.jsontext import NotJSON, loads
 
 HINT: Final = (
@@ -234,7 +233,7 @@ class _Guard:
     def check(self, calls: Sequence[ToolCall]) -> list[LoopDetection | None]:
         """Judge the calls of one answer; may raise ToolLoopError."""
         found = self.detector.check_round(calls)
-        blocks = [one for one in found if one is not None and one.action is Rung.BLOCK]
+        blocks = [one for one in found if one is not None and one.action is not None and one.action.blocks]
         if self._raise_on_block and blocks and all(one is not None and one.withholds for one in found):
             raise ToolLoopError(blocks[0])
         return found

@@ -5,7 +5,7 @@ Built by dialects (from requests and responses) and by the ledger; read by detec
 
 from callfuse.harness import MARKER
 from callfuse.model.calls import ANY_TOOL, Delivery, PastCall, PlainResult, Result, ToolCall
-from callfuse.model.finding import Finding, Kind
+from callfuse.model.finding import Finding
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.timeline import MIN_WINDOW_CALLS, Timeline
 
@@ -16,7 +16,6 @@ __all__ = [
     "NOWHERE",
     "Delivery",
     "Finding",
-    "Kind",
     "PastCall",
     "PlainResult",
     "Result",

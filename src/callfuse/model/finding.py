@@ -1,37 +1,22 @@
 """What a detector reports."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from callfuse.model.signature import Signature
-
-
-class Kind(StrEnum):
-    """What repeats: the detector that a finding is from."""
-
-    REPEAT = "repeat"
-    REPEAT_CHANGING = "repeat_changing"
-    NO_NEWS = "no_news"
-    CYCLE = "cycle"
-    SAME_ERROR = "same_error"
-    UNKNOWN_TOOL = "unknown_tool"
-    SIMILAR = "similar"
-    STAGNATION = "stagnation"
-    BUDGET = "budget"
 
 
 @dataclass(slots=True)
 class Finding:
     """What a detector reports of a pending call. Nothing of it is ever changed.
 
-    `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is the
-    longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came back
-    last, shortened. `ends_on_news`: a new call in the same round shows progress and voids the finding; `whole_round`:
-    only a round of exactly these signatures is meant. `lap` are the tools of a cycle's rounds, in order. `kinds` are
-    all that hit, where there are more than one.
+    `kind` is the name of the detector's kind, such as `repeat`; `kinds` are all that hit, where there are more than
+    one. `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is
+    the longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came
+    back last, shortened. `ends_on_news`: a new call in the same round shows progress and voids the finding;
+    `whole_round`: only a round of exactly these signatures is meant. `lap` are the tools of a cycle's rounds, in order.
     """
 
-    kind: Kind
+    kind: str
     tool: str
     signature: Signature
     count: int
@@ -44,4 +29,4 @@ class Finding:
     ends_on_news: bool = True
     whole_round: frozenset[Signature] | None = None
     lap: tuple[str, ...] = ()
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[str, ...] = ()

@@ -7,10 +7,9 @@ what came before it, and a verdict moves the ladder as on the wire. Times are un
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from callfuse.detect import can_fire
-from callfuse.detect.same_error import may_have_failed
+from callfuse.detect import can_fire, may_tell
 from callfuse.guard.judge import Judge
-from callfuse.model import Finding, Kind, PastCall, Round, Timeline
+from callfuse.model import Finding, PastCall, Round, Timeline
 from callfuse.offline.runs import Run
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.ladder import Verdict
@@ -31,7 +30,7 @@ class Judged(NamedTuple):
     suspect: bool = False
     held: bool = False
 
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[str, ...]:
         """Every kind that hit."""
         return () if self.finding is None else self.finding.kinds or (self.finding.kind,)
 
@@ -45,7 +44,7 @@ def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     for turn, rounds in enumerate(run.turns):
         ignore_in_rounds(rounds, settings)
         whole = _timeline(run, rounds)
-        late = [*Judge(whole, settings).hindsights()][::-1] if may_have_failed(rounds, settings) else []
+        late = [*Judge(whole, settings).hindsights()][::-1] if may_tell(rounds, settings) else []
         for at, round_ in enumerate(rounds):
             if can_fire(whole, settings, len(rounds) - at):
                 found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)

@@ -26,6 +26,8 @@ import yaml
 from callfuse import __version__
 from callfuse.detect import Engine
 from callfuse.detect.budget import weight
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.registry import KINDS
 from callfuse.detect.streak import COUNTED
 from callfuse.model import Round, Timeline
 from callfuse.offline.conformal import Trial, line, max_beyond, min_scores, trial
@@ -33,6 +35,7 @@ from callfuse.offline.excerpts import short
 from callfuse.offline.replay import MAX_FAULTS
 from callfuse.offline.runs import Fault, Run
 from callfuse.policy.ignored import ignore_in_rounds
+from callfuse.policy.sections import LIMITS
 from callfuse.policy.settings import LoopSettings
 
 
@@ -48,8 +51,18 @@ class Limit(NamedTuple):
 
 
 REPEATS: Final = {"max_repeats": Limit(4, 2), "max_repeats_changing": Limit(2, 6)}
-DETECTORS: Final = {"no_news": Limit(3, 2), "cycle": Limit(6, 2), "same_error": Limit(3, 4)}
-"""The limits that callfuse ships are worth 12 points. `same_error` comes no lower: it only warns, and saves nothing."""
+SHIPPED: Final = 12
+"""The points that the limits which callfuse ships are worth."""
+
+
+def _moving(kind: Kind, limit: SoftLimit) -> Limit:
+    """What only warns comes no lower: it saves nothing."""
+    return Limit(max(1, SHIPPED // limit.default), limit.default if kind.most else 2)
+
+
+DETECTORS: Final = {
+    name: _moving(KINDS[name], limit) for name, limit in LIMITS.items() if limit.on and limit.in_records
+}
 TWICE: Final = 8
 """The points of a call that comes twice in a row."""
 
@@ -64,7 +77,7 @@ class Score(NamedTuple):
     weighted_calls: int = 0
 
 
-ALWAYS: Final = Score(6 * (COUNTED + 2))
+ALWAYS: Final = Score(max(one.points for one in DETECTORS.values()) * (COUNTED + 2))
 """The score of a run on which settings act at every line: its limits are beyond what any detector counts."""
 
 
@@ -78,18 +91,20 @@ class Step(NamedTuple):
 class Scale:
     """The scale for some settings. Limits that are off there stay off.
 
-    `unknown_tool` is off at every line: few recorded runs tell which tools there were, so nothing can be promised.
+    What recorded runs do not hold is off at every line: few tell which tools there were, so nothing can be promised of
+    `unknown_tool`.
     """
 
     def __init__(self, base: LoopSettings) -> None:
-        detectors = base.detectors.model_copy(update={"unknown_tool": 0})
+        unrecorded = {name: 0 for name, limit in LIMITS.items() if not limit.in_records}
+        detectors = base.detectors.model_copy(update=unrecorded)
         self._base = base.model_copy(update={"enabled": True, "detectors": detectors})
         self._at: dict[int, LoopSettings] = {}
 
     def settings(self, line: Score) -> LoopSettings:
         """The settings that act on a run where its score is beyond the line."""
         base, points = self._base, line.points
-        detectors = {name: limit.at(points) for name, limit in DETECTORS.items() if getattr(base.detectors, name)}
+        detectors = {name: limit.at(points) for name, limit in DETECTORS.items() if base.limit_of(name)}
         update = {name: limit.at(points) for name, limit in REPEATS.items() if getattr(base, name)}
         return base.model_copy(
             update=update
@@ -242,9 +257,9 @@ class Tuned:
     @property
     def limits(self) -> dict[str, int]:
         """Every limit of the scale as it is at the line, by the name of its setting."""
-        settings, detectors = self.settings, self.settings.detectors
+        settings = self.settings
         found = {name: getattr(settings, name) for name in (*REPEATS, "no_repeats_after", "max_weighted_calls")}
-        return found | {name: getattr(detectors, name) for name in DETECTORS}
+        return found | {name: settings.limit_of(name) for name in DETECTORS}
 
     def as_yaml(self) -> str:
         """The settings as a configuration file: the limits of the scale, and what else differs from the defaults."""

@@ -1,7 +1,6 @@
 """The kinds of values that settings are made of: ladders, counts, times, texts with placeholders, on-or-off limits."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from string import Formatter
 from typing import Annotated, Any
 
@@ -16,29 +15,7 @@ from pydantic import (
     WrapValidator,
 )
 
-
-class Rung(StrEnum):
-    """One step of the ladder: what is done about a finding, mildest first."""
-
-    OBSERVE = "observe"
-    WARN = "warn"
-    STEER = "steer"
-    FORCE_TEXT = "force_text"
-    ESCALATE = "escalate"
-    BLOCK = "block"
-
-    @property
-    def asks(self) -> bool:
-        """Whether the call is withheld and a model is asked again."""
-        return self in (Rung.STEER, Rung.FORCE_TEXT, Rung.ESCALATE)
-
-    @property
-    def withholds(self) -> bool:
-        """Whether the call is kept from the client."""
-        return self.asks or self is Rung.BLOCK
-
-
-Ladder = tuple[Rung, ...]
+from callfuse.policy.rungs import Ladder, Rung
 
 MODES: dict[str, Ladder] = {
     "observe": (Rung.OBSERVE,),

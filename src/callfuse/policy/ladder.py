@@ -14,7 +14,7 @@ from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
 from callfuse.policy import explain
-from callfuse.policy.settings import Ladder, Rung
+from callfuse.policy.rungs import Ladder, Rung
 
 ALLOW: Final = "allow"
 """What a callback answers to let a call go."""
@@ -44,6 +44,14 @@ class Found(Protocol):
     def hard(self) -> bool: ...
 
 
+class Foreseen(Found, Protocol):
+    """What the ladder asks of a finding that is only foreseen."""
+
+    @property
+    def any_count(self) -> bool:
+        """Whether its count may be any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What is to be done about a pending call: its finding, the rung (None lets it go), its place on the ladder then.
@@ -61,6 +69,16 @@ class Verdict:
     def withholds(self) -> bool:
         """Whether the call is kept from the client."""
         return self.rung is not None and self.rung.withholds
+
+    @property
+    def warns(self) -> bool:
+        """Whether the call's result carries a warning."""
+        return self.rung is not None and self.rung.warns
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the call is withheld for good."""
+        return self.rung is not None and self.rung.blocks
 
     @property
     def description(self) -> str:
@@ -96,9 +114,9 @@ def usable(
     rungs: list[Rung] = []
     after = Rung.BLOCK
     for rung in reversed(ladder):
-        may = may_ask and may_change and (may_escalate or rung is not Rung.ESCALATE)
+        may = may_ask and may_change and (may_escalate or not rung.other_model)
         if may or not rung.asks:
-            after = Rung.OBSERVE if rung is Rung.WARN and not may_change else rung
+            after = Rung.OBSERVE if rung.warns and not may_change else rung
         rungs.append(after)
     return tuple(reversed(rungs))
 
@@ -113,10 +131,15 @@ def decide(timeline: Timeline, findings: Iterable[tuple[ToolCall, Finding]], lad
     return verdicts
 
 
-def would_withhold(timeline: Timeline, findings: Iterable[Found], ladder: Ladder) -> bool:
+def would_withhold(timeline: Timeline, findings: Iterable[Foreseen], ladder: Ladder) -> bool:
     """Whether one of the findings, were it made now, would keep a call from the client."""
     streak = timeline.memoized(_streak, None)
-    return any(ladder[next_place(timeline, finding, ladder, streak) - 1].withholds for finding in findings)
+    return any(
+        any(rung.withholds for rung in ladder)
+        if finding.any_count
+        else ladder[next_place(timeline, finding, ladder, streak) - 1].withholds
+        for finding in findings
+    )
 
 
 def next_place(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
@@ -129,9 +152,10 @@ def next_place(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) 
 
 def warned(finding: Finding, ladder: Ladder) -> bool:
     """Whether the result of a call that went through carries a warning, by what the history alone shows: the ladder
-    has such a rung, and the finding stands at none that only observes."""
+    has such a rung, and the finding stands at none that only observes. The ladder is that of its kind."""
     place = len(ladder) if finding.hard else min(_implied(finding, ladder) + 1, len(ladder))
-    return Rung.WARN in ladder and ladder[place - 1] is not Rung.OBSERVE
+    rung = ladder[place - 1]
+    return (rung.warns or rung.withholds) and any(one.warns for one in ladder)
 
 
 def _streak(timeline: Timeline, _: None) -> int:

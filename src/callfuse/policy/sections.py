@@ -1,12 +1,14 @@
 """The sections of the `tool_call_loop` block: texts, likeness, detectors, commands, what differs by tool or model."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
-from callfuse.policy.fields import Ladder, Repeats, Seconds, Strict, Template, Threshold, Whole, limit
+from callfuse.detect.registry import KINDS
+from callfuse.policy.fields import Repeats, Seconds, Strict, Template, Threshold, Whole, limit
 from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.nearest import suggest
+from callfuse.policy.rungs import Ladder
 
 Calls = Annotated[Whole, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
@@ -72,26 +74,31 @@ class Similarity(Strict):
 class Detectors(Strict):
     """Soft limits by kind; a finding is hard at twice that. `false` is off."""
 
-    no_news: Annotated[int, limit("rounds", 4)] = 4
-    """Rounds in a row that bring nothing but known calls with known outcomes."""
-    cycle: Annotated[int, limit("laps", 2)] = 2
-    """Laps of one sequence of 2 to 5 rounds."""
-    same_error: Annotated[int, limit("rounds", 4)] = 4
-    """Rounds of one tool that end in the same error, whatever the arguments, no success in between. Warns at most."""
-    unknown_tool: Annotated[int, limit("calls", 3)] = 3
-    """Calls in a row of tools that the request does not declare."""
-    stagnation: Annotated[int, limit("calls", 6)] = 0
-    """Different calls in a row that bring the same outcome. Off by default."""
+    if TYPE_CHECKING:
+
+        def __getattr__(self, kind: str) -> int: ...
 
 
 class SomeDetectors(Strict):
     """As `Detectors`; None leaves the value of the tier below."""
 
-    no_news: Annotated[int, limit("rounds", 4)] | None = None
-    cycle: Annotated[int, limit("laps", 2)] | None = None
-    same_error: Annotated[int, limit("rounds", 4)] | None = None
-    unknown_tool: Annotated[int, limit("calls", 3)] | None = None
-    stagnation: Annotated[int, limit("calls", 6)] | None = None
+
+LIMITS: Final = {name: kind.limit for name, kind in KINDS.items() if kind.limit is not None}
+"""The kinds that have a key in the section `detectors`, and what they say of it."""
+
+
+def _with_limits(section: type[Strict], *, optional: bool) -> type[Strict]:
+    """The class of the section with a field for each limit; None is the default of those that are optional."""
+    keys: dict[str, Any] = {}
+    for kind, own in LIMITS.items():
+        value = Annotated[int, limit(own.unit, own.default)]
+        keys[kind] = (value | None, None) if optional else (value, own.default if own.on else 0)
+    return create_model(section.__name__, __base__=section, __module__=__name__, __doc__=section.__doc__, **keys)
+
+
+if not TYPE_CHECKING:  # a type checker knows no class that is made of a table
+    Detectors = _with_limits(Detectors, optional=False)
+    SomeDetectors = _with_limits(SomeDetectors, optional=True)
 
 
 class Commands(Strict):

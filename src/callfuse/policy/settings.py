@@ -12,10 +12,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
-from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Ladder, Repeats, Rung, Seconds, Strict, Threshold, Whole
+from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Repeats, Seconds, Strict, Threshold, Whole
 from callfuse.policy.fields import ladder as to_ladder
+from callfuse.policy.rungs import CAPPED_TO_WARN, Ladder, Rung
 from callfuse.policy.sections import (
+    LIMITS,
     Calls,
     Commands,
     Detectors,
@@ -65,8 +68,6 @@ NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
-LONGEST_LAP: Final = 5
-"""Rounds in the longest sequence that is a cycle."""
 
 
 class ForTool(NamedTuple):
@@ -175,7 +176,7 @@ class LoopSettings(Strict):
         wrong = [
             InitErrorDetails(type=missing, loc=place, input=ladder)
             for place, ladder in ladders.items()
-            if Rung.ESCALATE in (ladder or ())
+            if any(rung.other_model for rung in ladder or ())
         ]
         if wrong:
             raise ValidationError.from_exception_data("escalate_model", wrong, hide_input=True)
@@ -260,7 +261,7 @@ class LoopSettings(Strict):
         if len(every) == 1:
             return self
         thresholds = [one.similarity_threshold for one in every if one.similarity_threshold]
-        detectors = {kind: _least(getattr(one.detectors, kind) for one in every) for kind in Detectors.model_fields}
+        detectors = {kind: _least(one.limit_of(kind) for one in every) for kind in LIMITS}
         values = {
             "enabled": any(one.enabled for one in every),
             "mode": MODES["block"] if any(rung.withholds for one in every for rung in one.mode) else self.mode,
@@ -273,6 +274,11 @@ class LoopSettings(Strict):
         }
         return self.model_copy(update=values)
 
+    def limit_of(self, kind: str) -> int:
+        """The soft limit of a kind that has one in `detectors`; 0 is off."""
+        limit: int = getattr(self.detectors, kind)
+        return limit
+
     @cached_property
     def has_state_changing(self) -> bool:
         """Whether a call of any tool may be progress whatever it returns."""
@@ -281,20 +287,13 @@ class LoopSettings(Strict):
     @cached_property
     def highest_limit(self) -> int:
         """The longest streak that any limit looks at, in rounds."""
-        own = self.detectors
-        limits = (own.no_news, own.same_error, own.unknown_tool, own.stagnation, own.cycle * LONGEST_LAP)
+        limits = [self.limit_of(kind) * limit.rounds_each for kind, limit in LIMITS.items()]
         return 2 * self.poll_factor * max(self.max_repeats, self.max_repeats_changing, *limits)
 
     @cached_property
     def reach(self) -> int:
         """The rounds of which a call may come again in a loop."""
         return max(self.window, LONGEST_LAP)
-
-    @cached_property
-    def shortest_streak(self) -> int:
-        """The fewest rounds in which one error is found, whatever their tool; 0 where none are."""
-        loosest = self.for_tool(ANY_TOOL).settings
-        return loosest.detectors.same_error if loosest.enabled else 0
 
     @property
     def may_judge(self) -> bool:
@@ -314,12 +313,13 @@ class LoopSettings(Strict):
     @cached_property
     def observes(self) -> bool:
         """Whether nothing is ever done about a finding but to tell of it."""
-        return all(rung is Rung.OBSERVE for rung in self.ladder)
+        return not any(rung.warns or rung.withholds for rung in self.ladder)
 
     @cached_property
     def warns(self) -> bool:
-        """Whether the ladder of any tool has a warning."""
-        return Rung.WARN in self.ladder or any(Rung.WARN in ladder for ladder in self._of_tools("mode"))
+        """Whether any tool may be warned of: by its ladder, or by a kind that warns at most."""
+        ladders = [self.ladder, *self._of_tools("mode")]
+        return bool(CAPPED_TO_WARN) or any(rung.warns for ladder in ladders for rung in ladder)
 
     @cached_property
     def ignores(self) -> bool:

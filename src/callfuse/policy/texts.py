@@ -7,46 +7,29 @@ from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.policy import explain
 from callfuse.policy.ladder import Verdict
+from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import ErrorMessages
 from callfuse.policy.settings import LoopSettings
-
-BLOCK = (
-    "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
-    "It last returned: {previous_result}\nThe call was not run. {suggestion}"
-)
-WARNING = (
-    "This is {finding} (limit {max_repeats}). You may be in a loop: use what you have, change the arguments, try "
-    "another tool, or answer in plain text."
-)
-GUIDANCE = (
-    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
-    "{previous_result}\nPause and reflect: why would it bring anything else now? {suggestion} Then either make one "
-    "corrected call, or answer in plain text with what you know and what is missing."
-)
-TEXT_ONLY = (
-    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
-    "{previous_result}\nNo tool can be called now. Pause and reflect, then answer in plain text with what you know, "
-    "what is missing, and why it could not be found."
-)
 
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
     """The text that the client gets in place of a blocked call."""
-    return _fill(_custom_messages(verdict.call, settings).block or BLOCK, verdict.call, verdict.finding, model)
+    rung = verdict.rung if verdict.rung is not None and verdict.rung.blocks else Rung.BLOCK
+    return _fill(_custom_messages(verdict.call, settings).block or rung.text, verdict.call, verdict.finding, model)
 
 
 def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:
     """The warning that is added to the result of a repeated call."""
-    return _fill(_custom_messages(call, settings).warning or WARNING, call, finding, model)
+    return _fill(_custom_messages(call, settings).warning or Rung.WARN.text, call, finding, model)
 
 
-def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, text_only: bool = False) -> str:
-    """The result of a withheld call, for the retry by callfuse or for the next request with its siblings' results.
-
-    `text_only`: the model cannot call a tool in its next answer.
-    """
-    template = _custom_messages(verdict.call, settings).guidance or (TEXT_ONLY if text_only else GUIDANCE)
-    return _fill(template, verdict.call, verdict.finding, model)
+def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bool = False) -> str:
+    """The result of a withheld call, for the retry by callfuse (`asking`) or for the next request with its siblings'
+    results, in which tools can be called."""
+    rung = verdict.rung
+    if rung is None or not rung.asks or (rung.text_only and not asking):
+        rung = Rung.STEER
+    return _fill(_custom_messages(verdict.call, settings).guidance or rung.text, verdict.call, verdict.finding, model)
 
 
 def unchecked_call(tool: str) -> str:

@@ -27,7 +27,15 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-DIALECTS: tuple[VendorDialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini(), Ollama(), Cohere())
+DIALECTS: tuple[VendorDialect, ...] = (
+    OpenAIChat(),
+    OpenAIResponses(),
+    Anthropic(),
+    Gemini(),
+    Ollama(),
+    Cohere(),
+)
+"""Every vendor that is played. A new one is a file in `testing/`, and a line here."""
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 REDACTED = "[redacted]"
 UNKNOWN_RESPONSE = "previous_response_id: Previous response not found."

@@ -1,0 +1,51 @@
+"""What a detector declares of its kind of loop: its name, its setting, its sentences and its cap.
+
+Settings, their schema and documentation, the texts of findings, `replay` and `tune` are derived from these records.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from callfuse.detect.settings import LONGEST_LAP
+
+_ROUNDS: Final = {"rounds": 1, "calls": 1}
+"""The most rounds that one of a unit takes; of any other unit it may be a lap."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftLimit:
+    """A key of the section `detectors`: the soft limit of a kind, from 2; 0 is off.
+
+    `default` is what `true` stands for, and what holds where nothing is set unless `on` is False. `about` is what the
+    documentation says of it. `in_records`: recorded runs hold what the detector looks at; else `tune` turns it off.
+    """
+
+    unit: str
+    default: int
+    about: str
+    on: bool = True
+    in_records: bool = True
+
+    @property
+    def rounds_each(self) -> int:
+        """The most rounds that one of the unit takes."""
+        return _ROUNDS.get(self.unit, LONGEST_LAP)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of loop.
+
+    `seen` ends a sentence that begins with 'this is'; it may have the placeholders `{count}`, `{tool}`, `{lap}` and
+    `{confidence}`. `suggestion` is a sentence on what to try. `limit`: its key in the section `detectors`; None for a
+    kind whose limits are settings of their own. `most`: the hardest rung that it may take, by its name; empty: any.
+    """
+
+    name: str
+    seen: str
+    suggestion: str
+    limit: SoftLimit | None = None
+    most: str = ""
+
+    def __str__(self) -> str:
+        return self.name

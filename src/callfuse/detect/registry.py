@@ -1,0 +1,41 @@
+"""Every detector there is. A new one is its own file in `detect/`, and a line in `REGISTERED`."""
+
+from typing import Final
+
+from callfuse.detect.blocked_repeat import BlockedRepeat
+from callfuse.detect.budget import Budget, ToolBudget, WeightedBudget
+from callfuse.detect.cycle import Cycle
+from callfuse.detect.detector import Detector, Hindsight, Rule
+from callfuse.detect.kind import Kind
+from callfuse.detect.no_news import NoNews
+from callfuse.detect.repeat import Repeat, RepeatChanging
+from callfuse.detect.same_error import SameError
+from callfuse.detect.similar import Similar
+from callfuse.detect.stagnation import Stagnation
+from callfuse.detect.unknown_tool import UnknownTool
+
+REGISTERED: Final[tuple[Rule, ...]] = (
+    BlockedRepeat(),
+    Repeat(),
+    RepeatChanging(),
+    NoNews(),
+    Cycle(),
+    SameError(),
+    UnknownTool(),
+    Similar(),
+    Stagnation(),
+    Budget(),
+    ToolBudget(),
+    WeightedBudget(),
+)
+"""In the order in which settings and tables list their kinds."""
+
+KINDS: Final[dict[str, Kind]] = {one.kind.name: one.kind for one in REGISTERED}
+
+DETECTORS: tuple[Detector, ...] = tuple(
+    sorted([one for one in REGISTERED if isinstance(one, Detector)], key=lambda one: not one.names_calls)
+)
+"""Those that judge pending calls, in the order in which they explain themselves best."""
+
+HINDSIGHTS: tuple[Hindsight, ...] = tuple([one for one in REGISTERED if isinstance(one, Hindsight)])
+"""Those that judge results."""

@@ -1,0 +1,123 @@
+"""What detectors read of the settings, and the constants that they share with them.
+
+`policy` has the settings themselves, which know every detector by its `Kind`; so the detectors know them by this
+protocol only.
+"""
+
+from typing import Any, Final, Protocol
+
+LONGEST_LAP: Final = 5
+"""Rounds in the longest sequence that is a cycle."""
+
+
+class Similarity(Protocol):
+    """How alike two texts are; hashable."""
+
+    @property
+    def algorithm(self) -> str:
+        """`levenshtein` or `jaccard`."""
+
+    @property
+    def normalize_whitespace(self) -> bool:
+        """Runs of white space count as one blank."""
+
+    @property
+    def ignore_case(self) -> bool:
+        """Capitals count as small letters."""
+
+    def __hash__(self) -> int:
+        """What is worked out by it is kept."""
+
+
+class Settings(Protocol):
+    """The settings in force for an exchange or for a tool. Times are seconds; a limit of 0 is off."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is to be found."""
+
+    @property
+    def max_repeats(self) -> int:
+        """Equal calls with equal outcomes, the pending one included."""
+
+    @property
+    def max_repeats_changing(self) -> int:
+        """Equal calls whatever the outcomes."""
+
+    @property
+    def max_calls(self) -> int:
+        """Calls in a timeline."""
+
+    @property
+    def max_calls_of_tool(self) -> int:
+        """Calls of one tool in a timeline."""
+
+    @property
+    def max_weighted_calls(self) -> int:
+        """Calls in a timeline by their weights."""
+
+    @property
+    def no_repeats_after(self) -> int:
+        """The weight of a timeline after which `late` is in force."""
+
+    @property
+    def late(self) -> "Settings":
+        """What is in force then."""
+
+    @property
+    def ttl_seconds(self) -> float:
+        """The longest pause between two rounds of a streak."""
+
+    @property
+    def window(self) -> int:
+        """Rounds in which a call counts as known."""
+
+    @property
+    def reach(self) -> int:
+        """Rounds of which a call may come again in a loop."""
+
+    @property
+    def highest_limit(self) -> int:
+        """The longest streak that any limit looks at, in rounds."""
+
+    @property
+    def similarity_threshold(self) -> float | None:
+        """How alike (0 to 1) calls must be to count as one; None is off."""
+
+    @property
+    def similarity(self) -> Similarity:
+        """How that is measured."""
+
+    @property
+    def poll_factor(self) -> int:
+        """How many times as high limits are for a stretch with a poller in it."""
+
+    @property
+    def has_state_changing(self) -> bool:
+        """Whether a call of any tool may be progress whatever it returns."""
+
+    def limit_of(self, kind: str) -> int:
+        """The soft limit of a kind that has one in the section `detectors`."""
+
+    def for_tool(self, name: str) -> "ForTool":
+        """What holds for a tool; for `ANY_TOOL` that under which most would be found."""
+
+
+class ForTool(Protocol):
+    """What holds for one tool."""
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings."""
+
+    @property
+    def poller(self) -> bool:
+        """Whether it is called again and again by its nature."""
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether a successful call of it is progress, whatever it returns."""
+
+    @property
+    def limits(self) -> dict[Any, Any]:
+        """Those of the detectors, kept by the engine."""

@@ -1,0 +1,106 @@
+"""The rungs of the ladder: one table, of which all else that concerns a rung is derived."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from callfuse.detect.registry import DETECTORS, KINDS
+
+BLOCK: Final = (
+    "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
+    "It last returned: {previous_result}\nThe call was not run. {suggestion}"
+)
+WARNING: Final = (
+    "This is {finding} (limit {max_repeats}). You may be in a loop: use what you have, change the arguments, try "
+    "another tool, or answer in plain text."
+)
+GUIDANCE: Final = (
+    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
+    "{previous_result}\nPause and reflect: why would it bring anything else now? {suggestion} Then either make one "
+    "corrected call, or answer in plain text with what you know and what is missing."
+)
+TEXT_ONLY: Final = (
+    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
+    "{previous_result}\nNo tool can be called now. Pause and reflect, then answer in plain text with what you know, "
+    "what is missing, and why it could not be found."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a rung does; by default nothing but to tell of the finding.
+
+    `warns`: the call goes out, and its result carries `text` in the next request. `asks`: the call is withheld and the
+    model asked again, with `text` as the call's result; `text_only`: it must not call a tool then; `other_model`: the
+    one that `escalate_model` names is asked. `blocks`: the call is withheld for good, and the client reads `text`.
+    """
+
+    text: str = ""
+    warns: bool = False
+    asks: bool = False
+    text_only: bool = False
+    other_model: bool = False
+    blocks: bool = False
+
+
+_TELL: Final = Act()
+
+
+class Rung(StrEnum):
+    """One step of the ladder: what is done about a finding, the mildest first.
+
+    A rung that asks needs a request that may be changed and a model that may be asked again, one with `other_model` a
+    model to escalate to; where an exchange lacks that, the next rung is taken. A warning needs a request that may be
+    changed, and is only observed where it may not.
+    """
+
+    OBSERVE = "observe", _TELL
+    WARN = "warn", Act(WARNING, warns=True)
+    STEER = "steer", Act(GUIDANCE, asks=True)
+    FORCE_TEXT = "force_text", Act(TEXT_ONLY, asks=True, text_only=True)
+    ESCALATE = "escalate", Act(GUIDANCE, asks=True, other_model=True)
+    BLOCK = "block", Act(BLOCK, blocks=True)
+
+    hardness: int
+    """Its place in this table."""
+    text: str
+    """The built-in text."""
+    warns: bool
+    """Whether the call's result carries a warning."""
+    asks: bool
+    """Whether the call is withheld and a model is asked again."""
+    text_only: bool
+    """Whether that model may only answer in text."""
+    other_model: bool
+    """Whether that model is another one."""
+    blocks: bool
+    """Whether the call is withheld for good."""
+    withholds: bool
+    """Whether the call is kept from the client."""
+
+    def __new__(cls, name: str, act: Act = _TELL) -> "Rung":
+        """A member by its name, with what it does as attributes."""
+        rung = str.__new__(cls, name)
+        rung._value_ = name
+        rung.hardness = len(cls.__members__)
+        rung.text = act.text
+        rung.warns, rung.asks, rung.blocks = act.warns, act.asks, act.blocks
+        rung.text_only, rung.other_model = act.text_only, act.other_model
+        rung.withholds = act.asks or act.blocks
+        return rung
+
+
+Ladder = tuple[Rung, ...]
+
+CAPS: Final[dict[str, Rung]] = {name: Rung(kind.most) for name, kind in KINDS.items() if kind.most}
+"""The hardest rung that a kind may take, where not any."""
+CAPPED_TO_WARN: Final = frozenset(
+    one.kind.name for one in DETECTORS if one.kind.name in CAPS and CAPS[one.kind.name].warns
+)
+"""The kinds of pending calls that warn at most."""
+
+
+def cap(ladder: Ladder, kind: str) -> Ladder:
+    """The ladder for findings of a kind."""
+    most = CAPS.get(kind)
+    return ladder if most is None else tuple([min(rung, most, key=lambda one: one.hardness) for rung in ladder])

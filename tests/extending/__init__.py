@@ -1,0 +1,1 @@
+"""What `docs/architecture.md` promises of extension points: each kind of new thing is added from outside, to a copy."""

@@ -1,0 +1,64 @@
+"""Jot, a chat in JSON lines, `/jot/chat`: a line says a text, a call, or the end; a whole answer is one object."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.message_list import has_messages
+from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.wire import Format, Payload
+from callfuse.wire.jsontext import dumps
+from callfuse.wire.ndjson import NDJSON
+
+from .answer import JotReader, read_whole, turn, turn_of_whole
+from .request import JotRequest
+
+
+class Jot(EventDialect):
+    """The dialect `jot`."""
+
+    name: Final = "jot"
+    backend: Final = "jot"
+    call_mark: Final = b'"call'
+    heartbeat = b"\n"
+
+    def serves(self, path: str) -> bool:
+        """Whether the path ends as Jot's does."""
+        return path.endswith("/jot/chat")
+
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> JotRequest | None:
+        """The request, if it has messages."""
+        return JotRequest(body, payload) if has_messages(payload) else None
+
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """JSON lines."""
+        return NDJSON if content_type.startswith(b"application/jsonl") else None
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Whether the line is blank."""
+        return payload is None
+
+    def reader(self, *, trace: bool = False) -> JotReader:
+        """The assembly of one streamed answer."""
+        return JotReader()
+
+    def turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The assistant message of a streamed answer."""
+        return turn(payloads)
+
+    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """The assistant message of a whole answer."""
+        return turn_of_whole(payload)
+
+    def read_whole(self, payload: Payload) -> list[WholeChoice]:
+        """The calls of the answer."""
+        return read_whole(payload)
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """Jot's error."""
+        return dumps({"error": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """By messages with `calls`, or by an `end`."""
+        return body_in(value, "messages", lambda one: "calls" in one) or answer_in(value, "end", str)
