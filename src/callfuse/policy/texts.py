@@ -25,11 +25,12 @@ def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str
 
 def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bool = False) -> str:
     """The result of a withheld call, for the retry by callfuse (`asking`) or for the next request with its siblings'
-    results, in which tools can be called."""
+    results: then tools can be called."""
     rung = verdict.rung
     if rung is None or not rung.asks or (rung.text_only and not asking):
         rung = Rung.STEER
-    return _fill(_custom_messages(verdict.call, settings).guidance or rung.text, verdict.call, verdict.finding, model)
+    text = _custom_messages(verdict.call, settings).guidance or rung.text
+    return _fill(text, verdict.call, verdict.finding, model)
 
 
 def unchecked_call(tool: str) -> str:
