@@ -55,8 +55,10 @@ def reference() -> Iterator[Key]:
 
 @cache
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """The docstring below each field of a class; what a detector says of its limit. A tier's keys mean what those of
-    the block mean."""
+    """The docstrings below the fields of a class; for limits the text of the detector.
+
+    The keys of tiers have the descriptions of the same keys in `LoopSettings`.
+    """
     words: dict[str, str] = {}
     if model not in (LoopSettings, Detectors):
         words |= descriptions(LoopSettings) | descriptions(Detectors)

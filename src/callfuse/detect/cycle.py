@@ -96,7 +96,7 @@ def _rounds(timeline: Timeline, settings: Settings, length: int) -> list[Round]:
         if is_wide and timeline.news(index - length, settings.window):
             break
         later = rounds[index - length]
-        if later.brought != earlier.brought and (
+        if (later._brought or later.brought) != (earlier._brought or earlier.brought) and (
             later.signatures != earlier.signatures or not _agrees(outcomes, index % length, earlier)
         ):
             break

@@ -222,7 +222,7 @@ class Engine:
             window_s=self.settings.for_tool(call.full_name).settings.ttl_seconds,
             hard=hit.hard,
             confidence=evidence.confidence,
-            calls=tuple([one.id for one in newest])[::-1],
+            calls=tuple([one.call.id for one in newest])[::-1],
             previous=self._previous(call, newest),
             ends_on_news=hit.detector.ends_on_news,
             whole_round=evidence.whole_round,

@@ -55,21 +55,25 @@ class NoNews(Detector):
 
 def _streak(timeline: Timeline, settings: Settings) -> Evidence:
     """The newest rounds without news; the same for every pending call."""
-    rounds: list[Round] = []
+    past = recent(timeline, settings)
     size = settings.window
     brought: list[object] = []
-    for index, round_ in enumerate(recent(timeline, settings)):
-        if index > 1:  # most streaks end before, and need no further outcomes
-            if len(brought) <= index + size:
-                more = timeline.rounds[len(brought) : index + size + _AT_ONCE]
-                brought += [one.brought for one in more]
-            if brought[index] in brought[index + 1 : index + 1 + size]:
-                rounds.append(round_)
+    count = 0
+    for round_ in past:
+        if count > 1:  # most streaks end before, and need no further outcomes
+            if len(brought) <= count + size:
+                brought += [one.brought for one in timeline.rounds[len(brought) : count + size + _AT_ONCE]]
+            try:  # a whole round of the window that brought the same
+                brought.index(brought[count], count + 1, count + 1 + size)
+            except ValueError:
+                pass
+            else:
+                count += 1
                 continue
-        if False in [_is_known(timeline, index, call, size) for call in round_.distinct]:
+        if False in [_is_known(timeline, count, call, size) for call in round_.distinct]:
             break
-        rounds.append(round_)
-    return Evidence(1 + len(rounds), distinct_calls(rounds))
+        count += 1
+    return Evidence(1 + count, distinct_calls(past[:count]))
 
 
 def _is_known(timeline: Timeline, index: int, call: PastCall, size: int) -> bool:

@@ -81,10 +81,11 @@ def _streak(timeline: Timeline, settings: Settings, signature: Signature) -> tup
     """The same calls before the pending one, newest first."""
     streak: list[PastCall] = []
     for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
-        if signature not in (round_._signatures or round_.signatures):
-            break
         if len(round_.calls) == 1:
-            streak.append(round_.calls[0])
+            (one,) = round_.calls
+            if one.signature != signature:
+                break
+            streak.append(one)
             continue
         mine = round_.find(signature)
         if mine is None:
@@ -102,9 +103,9 @@ def _with_equal_outcomes(timeline: Timeline, settings: Settings, signature: Sign
     streak = timeline.memoized(_streak, settings, signature)
     outcome: Outcome | None = None
     for index, call in enumerate(streak if len(streak) > 1 else ()):  # outcomes cost something to know
-        if call.withheld:
+        came = None if call.withheld else call.outcome
+        if came is outcome or came is None:
             continue
-        came = call.outcome
         if not same_outcome(outcome, came):
             return streak[:index]
         outcome = outcome or came

@@ -85,8 +85,9 @@ def _equal_ones(timeline: Timeline, newest: PastCall, rounds: Sequence[Round], s
     if not settings.max_repeats:  # then `repeat` has not read their outcomes
         return [newest]
     streak = []
+    name = newest.full_name
     for round_, one in zip(rounds, equal_calls(timeline, settings, newest.signature), strict=False):
-        if len(round_.calls) > 1 or one.full_name != newest.full_name:
+        if len(round_.calls) > 1 or one.call.full_name != name:
             break
         streak.append(one)
     return streak or [newest]

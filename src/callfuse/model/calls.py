@@ -222,6 +222,12 @@ class PastCall:
         return known
 
     @property
+    def brought(self) -> tuple[Signature, bytes] | None:
+        """The signature and the outcome's digest; None where it was withheld, or its outcome is unknown."""
+        outcome = None if self.withheld else self._outcome or self.outcome
+        return (self.call._signature or self.call.signature, outcome.digest) if outcome else None
+
+    @property
     def failed(self) -> bool | None:
         """Whether an error came back, for a part of what the outcome costs; None where that is unknown."""
         if self._outcome is not None:

@@ -37,7 +37,8 @@ class Round:
     def signatures(self) -> frozenset[Signature]:
         """What it calls."""
         if self._signatures is None:
-            self._signatures = frozenset([one.signature for one in self.calls])
+            calls = self.calls
+            self._signatures = frozenset((calls[0].signature,) if len(calls) == 1 else [one.signature for one in calls])
         return self._signatures
 
     @property
@@ -52,11 +53,11 @@ class Round:
         """What it calls and what came of each call, to be compared with that of other rounds: equal to nothing else
         where a call was withheld or its outcome is not known."""
         if self._brought is None:
-            pairs = [(one.signature, came.digest) for one in self.calls if not one.withheld and (came := one.outcome)]
-            if len(pairs) < len(self.calls):
-                self._brought = object()
+            if len(self.calls) == 1:
+                self._brought = self.calls[0].brought or object()
             else:
-                self._brought = pairs[0] if len(pairs) == 1 else frozenset(pairs)
+                of_calls = frozenset([one.brought for one in self.calls])
+                self._brought = object() if None in of_calls else of_calls
         return self._brought
 
     @property

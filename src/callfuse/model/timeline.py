@@ -130,7 +130,8 @@ class Timeline:
             return False
         mine = self.rounds[index].signatures
         for earlier in self.rounds_of_window(size, before=index + 1):
-            if not mine.isdisjoint(earlier._signatures or earlier.signatures):
+            calls = earlier.calls
+            if calls[0].signature in mine if len(calls) == 1 else not mine.isdisjoint(earlier.signatures):
                 return True
         return False
 
