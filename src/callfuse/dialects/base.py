@@ -428,7 +428,7 @@ class Dialect(Protocol):
 
     @property
     def early_mark(self) -> bytes:
-        """Bytes that stand in every frame that names a call before it begins; empty where no vendor does so."""
+        """Bytes that occur in every frame that names a call before it begins; empty if no vendor sends such frames."""
         ...
 
     def serves(self, path: str) -> bool:

@@ -48,7 +48,7 @@ def stand_ins(
 def heirs(
     opened: Iterable[OpenCall], withheld: set[OpenCall], is_signed: Callable[[OpenCall], bool], model: str
 ) -> Iterator[OpenCall]:
-    """The calls, of those that open in held frames, that get the stand-in: one a choice at most."""
+    """The calls opened in held frames that get the stand-in; at most one per choice."""
     if not any(map(is_signed, withheld)):
         return
     known = set(opened)
