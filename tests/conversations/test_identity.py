@@ -382,7 +382,7 @@ def test_a_chain_goes_on_where_it_was_left(rung: Rung) -> None:
     """The next request's lane is the one under which the answer was kept, however the session is named."""
     body = {"model": "m", "tools": [{"type": "function"}], "input": "Go.", "store": True} | rung.body
     first = read("openai-responses", body)
-    follower = first.continuing
+    follower = first.chain
     assert follower is not None
     kept = chain_lane(lane(rung.headers, body, first), follower.after("resp_1"))
     body[CHAIN] = "resp_1"

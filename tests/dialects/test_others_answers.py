@@ -33,7 +33,7 @@ def spliced(asked: Request, before: Sequence[Any], *frames: Any, form: Format = 
     """What the client gets of another model's frames, once it has had these payloads."""
     writer = asked.writer(usage="last")
     for payload in before:
-        writer.sent(payload)
+        writer.note_sent(payload)
     writer.before_asking([], set())
     writer.next_answer(foreign=True)
     out = [writer.splice(event(frame), frame) for frame in frames]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
-from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import MODES
@@ -24,7 +24,7 @@ deliveries = st.sampled_from([Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BL
 calls = st.builds(KeptCall, texts, texts, digests, st.none() | outcomes, delivery=deliveries, step=small)
 times = st.none() | st.floats(0, 1e10)
 rounds = st.builds(KeptRound, small, times, digests, st.lists(calls, max_size=3).map(tuple))
-continuations = st.just(AS_ONE) | st.builds(
+continuations = st.just(NO_DIFFERENCE) | st.builds(
     Continuation, st.dictionaries(texts, digests, max_size=2), texts, st.lists(digests, max_size=2).map(tuple)
 )
 states = st.builds(

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from callfuse.commands.run import REFUSED
 from callfuse.commands.syntax import Command, parse_commands
 from callfuse.dialects.base import Request
-from callfuse.dialects.typed import Typed, TypedText
+from callfuse.dialects.typed import TypedMessage, TypedText
 from callfuse.harness import split_typed
 from callfuse.wire.jsontext import Edit, dumps
 
@@ -90,7 +90,7 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
     fresh = only = False
     edits: list[Edit] = []
     for at in range(request.length):
-        typed = request.typed(at)
+        typed = request.typed_message(at)
         if typed is None:
             continue
         texts = [_parse_text(text, prefix) for text in typed.texts]
@@ -124,12 +124,14 @@ def _parse_text(text: TypedText, prefix: str) -> _ParsedPart:
 def _next_speaker(request: Request, at: int) -> int | None:
     """The next message of the model or the user after `at`, skipping those of a harness; None if there is none."""
     for later in range(at + 1, request.length):
-        if request.own_text(later) is not None or request.typed(later) is not None:
+        if request.own_text(later) is not None or request.typed_message(later) is not None:
             return later
     return None
 
 
-def _edits(typed: Typed, texts: list[_ParsedPart], own_text: str | None, later: int, *, alone: bool) -> Iterator[Edit]:
+def _edits(
+    typed: TypedMessage, texts: list[_ParsedPart], own_text: str | None, later: int, *, alone: bool
+) -> Iterator[Edit]:
     """Yield the edits that remove the commands from a message, and callfuse's answer to them from the conversation.
 
     `own_text` is what callfuse says in the message at `later`, None if that is not a message of the model.

@@ -190,13 +190,13 @@ def _session(headers: Headers, payload: session_ids.Payload) -> tuple[str, str]:
 def _sources(headers: Headers, payload: session_ids.Payload) -> Iterator[session_ids.Source]:
     """Yield the sources of a session id, in order of precedence, with the value if there is one."""
     yield OWN_HEADER.decode(), headers.get(OWN_HEADER)
-    yield session_ids.own(payload)
+    yield session_ids.callfuse_id(payload)
     if headers:
         yield from _header_sources(headers)
-    yield from session_ids.given(payload)
+    yield from session_ids.known_ids(payload)
     if _BAGGAGE in headers and (found := _IN_BAGGAGE.search(headers[_BAGGAGE])):
         yield "baggage", found[1]
-    yield session_ids.weak(payload)
+    yield session_ids.cache_key(payload)
 
 
 def _header_sources(headers: Headers) -> Iterator[session_ids.Source]:

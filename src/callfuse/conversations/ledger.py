@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from callfuse.conversations.identity import Lane
-from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
@@ -99,7 +99,7 @@ class LaneState:
     """The texts that callfuse adds to results, by call; an empty one means that the result gets no warning."""
     length: int = 0
     """Messages in the last request."""
-    continuation: Continuation = AS_ONE
+    continuation: Continuation = NO_DIFFERENCE
     """How the conversation that the vendor has stored differs from that of the client."""
     session: str = ""
     """The name of the session in logs, for lanes that are found by the id of an answer; else empty."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
-from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.sections import ModelSettings, ToolSettings
@@ -71,7 +71,7 @@ def encode_lane(state: LaneState) -> bytes:
         [_encode_bytes(turn) for turn in places],
         [_encode_round(one, places) for one in state.rounds],
         [(id_, _encode_bytes(signature), before, text) for (id_, signature, before), text in state.notes.items()],
-        None if known == AS_ONE else _encode_continuation(known),
+        None if known == NO_DIFFERENCE else _encode_continuation(known),
     )
     return state.session.encode() + b"\n" + dumps(shape)
 
@@ -87,7 +87,7 @@ def decode_lane(value: bytes) -> LaneState:
             tuple([_decode_round(one, of_turn) for one in rounds]),
             {(id_, _decode_bytes(signature), before): text for id_, signature, before, text in notes},
             length,
-            continuation=AS_ONE if known is None else _decode_continuation(*known),
+            continuation=NO_DIFFERENCE if known is None else _decode_continuation(*known),
             session=session.decode(),
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:

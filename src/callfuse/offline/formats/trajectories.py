@@ -1,8 +1,8 @@
-"""callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
+"""Reads callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
 
-A record is one run. A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls of one
-number are one round), `user_turn` (the user message that it came of), `result`, `is_error`, `id`. A result may have
-been cut: then `result_norm_sha1`, a digest of all of it without times and digits, says which results are equal.
+A record is one run. A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls with the
+same number are one round), `user_turn` (the number of the user message before it), `result`, `is_error` and `id`. If
+results were cut, `result_norm_sha1`, a digest of the whole result without times and digits, says which ones are equal.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _TEXT: Final = (str, type(None))
 
 
 class RecordedCall(PastCall):
-    """A call whose result was cut when it was recorded; `digest` is that of all of it."""
+    """A call whose result was cut when it was recorded. `digest`: of the whole result."""
 
     __slots__ = ("_digest",)
 
@@ -29,7 +29,7 @@ class RecordedCall(PastCall):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What came back: as the cut text shows it, and equal where all of it was."""
+        """The outcome: classified by the cut text, compared by the digest of the whole result."""
         if self._outcome is None and (seen := super().outcome) is not None:
             digest = self._digest + (b"error" if seen.kind is OutcomeKind.ERROR else b"")
             self._outcome = Outcome(digest, seen.kind, seen.text, seen.pending, seen.transient, seen.error)
@@ -76,11 +76,11 @@ def _check(at: int, call: Any) -> None:
 
 
 def _call(call: dict[str, Any], number: int) -> PastCall:
-    """A call with its result; one without an id goes by its number in the run."""
+    """A call with its result. Without an id it is named by its number in the run."""
     id_ = str(call.get("id") or f"#{number}")
     made = ToolCall(id_, call["name"], call.get("arguments", ""))
     content = call.get("result")
-    # A false `is_error` is the recorder's opinion; a guard on the wire would go by the text.
+    # A false `is_error` is the recorder's opinion; the middleware would classify the text.
     failed = call.get("is_error") or None
     if digest := call.get("result_norm_sha1"):
         return RecordedCall(made, Result(content, failed), digest.encode())
