@@ -253,11 +253,13 @@ class LoopSettings(Strict):
             {},
         )
 
+    def _only_for(self, tool: Mapping[str, Any]) -> "LoopSettings":
+        """As if what is set for a tool were for all."""
+        values = merge_tiers(self, [Tier("", _of_tool(tool))])
+        return self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL})
+
     def _loosest(self) -> "LoopSettings":
-        every = [self]
-        for one in self._single_tools:
-            values = merge_tiers(self, [Tier("", _of_tool(one))])
-            every.append(self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL}))
+        every = [self, *map(self._only_for, self._single_tools)]
         if len(every) == 1:
             return self
         thresholds = [one.similarity_threshold for one in every if one.similarity_threshold]
