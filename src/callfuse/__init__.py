@@ -1,4 +1,4 @@
-"""callfuse: the fuse on the wire between AI agents and models."""
+"""callfuse catches tool-call loops between AI agents and models: an ASGI middleware and a reverse proxy."""
 
 from callfuse.asgi import CallFuseMiddleware, LoopEvent
 from callfuse.errors import CallFuseError, ConfigError

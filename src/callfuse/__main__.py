@@ -1,4 +1,4 @@
-"""`callfuse` and `python -m callfuse`: the command line, or one line that says how to get it."""
+"""The entry point of `callfuse` and `python -m callfuse`. Without the extra it needs, it prints how to install that."""
 
 import sys
 

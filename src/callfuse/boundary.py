@@ -1,13 +1,13 @@
-"""The boundary that no error of callfuse's own passes: every broad catch of the project is made here.
+"""The only broad catch in callfuse: errors inside a `Boundary` block never reach the host.
 
     with Boundary() as boundary:
         out = risky()
     if boundary.error is not None:
         out = what_was_held
 
-Only `Exception` is caught: cancellation and the end of the process go on. The error is kept without its traceback,
-whose frames would keep alive everything that they refer to (bodies, buffers) as long as somebody holds the error;
-`Boundary(keep_traceback=True)` keeps it, for errors that are shown to people or raised again.
+Only `Exception` is caught; cancellation, KeyboardInterrupt and SystemExit pass. The traceback is dropped, because its
+frames would keep bodies and buffers alive as long as the error; `Boundary(keep_traceback=True)` keeps it, for errors
+that are logged with it or raised again.
 """
 
 from types import TracebackType
@@ -15,7 +15,7 @@ from typing import Self
 
 
 class Boundary:
-    """Catches what its block raises; afterwards `error` is that exception, or None. Works around `await`, too."""
+    """Catches any `Exception` of its block; `error` is then that exception, else None. The block may hold `await`."""
 
     __slots__ = ("_keep_traceback", "error")
 
@@ -37,5 +37,5 @@ class Boundary:
 
     @property
     def cause(self) -> str:
-        """The error in one line, for logs and counts: its type and message; empty where there was none."""
+        """Type and message of the error, for logs and counts; empty if there is none."""
         return f"{type(self.error).__name__}: {self.error}" if self.error is not None else ""

@@ -1,4 +1,4 @@
-"""Every error that callfuse raises, in one tree.
+"""All errors that callfuse raises, in one tree.
 
     CallFuseError
       ConfigError        a setting is unknown, does not parse or is out of range; raised at start only
@@ -9,7 +9,7 @@ On the wire callfuse raises nothing: it fails open, logs and counts.
 
 
 class CallFuseError(Exception):
-    """The root: catch this to catch every error of callfuse's own."""
+    """The base class of every error that callfuse raises."""
 
 
 class ConfigError(CallFuseError):

@@ -1,8 +1,8 @@
-"""What harnesses (coding agents, frameworks) write into conversations beside people, models and tools.
+"""Recognise the texts that harnesses (coding agents, frameworks) write into conversations.
 
-Into user messages: reminders, automatic retries, reports of tools that they run by themselves, elements with tags. Into
-results: reminders behind the text, and placeholders in place of an old result. The mark of callfuse's own texts stands
-here too, because it is looked for in the same places.
+In user messages: reminders, automatic retries, tool reports, tagged elements. In results: reminders at the end, and
+placeholders for an old result. The marker of callfuse's own texts is defined here too, because it occurs in the same
+places.
 """
 
 import re
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from typing import Final
 
 MARKER: Final = "[callfuse]"
-"""Every text that callfuse writes into a conversation begins with this, and is recognised by it."""
+"""The beginning of every text that callfuse writes into a conversation, by which it is recognised later."""
 
 OWN_KEY: Final = "callfuse"
-"""The key under which callfuse adds a text to a result that is an object."""
+"""The key that callfuse adds to a result that is an object, to hold a text."""
 
 _OWN_TEXT: Final = re.compile(r"(?:\A|\n\n)\[callfuse\].*", re.DOTALL)
-"""What callfuse has added to a result."""
+"""A text that callfuse has added to a result, up to the end."""
 
 # User messages.
 
 _REMINDER_TAGS: Final = ("system-reminder", "environment_details")
 _REMINDERS: Final = {f"</{tag}>": f"<{tag}>" for tag in _REMINDER_TAGS}
-"""The tags around texts that a harness adds, by how they end."""
+"""The tags around reminders: closing tag to opening tag."""
 _RETRIES: Final = (
     "Validation feedback:\n",  # pydantic-ai; from 2.68 on the next two
     "Your previous response failed the application's validation (this is automated feedback",
@@ -31,12 +31,12 @@ _RETRIES: Final = (
     "[System: You previously returned an empty response",
     "[The previous response was interrupted before it completed.]",
 )
-"""How a harness begins that has found no answer in what the model said, and tries again by itself."""
+"""Beginnings of automatic retries: the harness has found no usable answer, and asks the model again."""
 _RETRY_OF_MINI: Final = re.compile(r"Tool call error:\s*<error>\s*No tool calls found in the response")
-"""The same of mini-swe-agent, whose templates differ in their white space."""
+"""The retry of mini-swe-agent, whose templates differ in white space."""
 _AUTOMATIC: Final = (MARKER, *_REMINDERS.values(), *_RETRIES)
 _REPORT: Final = re.compile(r"\[[\w-]+(?: for .*)?\] Result:")
-"""How a harness reports, as a user's text, what a tool has given that the model called in its text (Cline, Roo)."""
+"""Cline and Roo, whose models call tools in plain text, report a result as a user text that begins so."""
 _ELEMENTS: Final = (
     # Claude Code, by itself and in an editor.
     r"system-reminder|local-command-\w+|bash-\w+|ide_\w+|task-notification|user-prompt-submit-hook"
@@ -46,22 +46,22 @@ _ELEMENTS: Final = (
     r"|environment_context|user_instructions|INSTRUCTIONS|subagent_notification"
 )
 _ELEMENT: Final = re.compile(rf"(<({_ELEMENTS})\b.*?(?:</\2>|\Z))", re.DOTALL)
-"""What harnesses put into texts of the user's."""
+"""A tagged element that a harness puts into a text of the user; up to the end if it is not closed."""
 
 
 def is_automatic(text: str) -> bool:
-    """Whether a text in a user message is callfuse's own, a harness's reminder or its automatic retry."""
+    """Whether a text in a user message was written by callfuse, or is a reminder or automatic retry of a harness."""
     text = text.lstrip()
     return text.startswith(_AUTOMATIC) or _RETRY_OF_MINI.match(text) is not None
 
 
 def is_tool_report(text: str) -> bool:
-    """Whether a text in a user message reports what a tool has given."""
+    """Whether a text in a user message reports the result of a tool."""
     return _REPORT.match(text) is not None
 
 
 def split_typed(text: str) -> Iterator[tuple[str, bool]]:
-    """The pieces of a text of a user message, each with whether a person has typed it, or it is a harness's element."""
+    """Split a text of a user message; yields each piece, and False if it is an element of a harness, else True."""
     at = 0
     for match in _ELEMENT.finditer(text):
         yield text[at : match.start()], True
@@ -74,7 +74,7 @@ def split_typed(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def strip_additions(text: str) -> str:
-    """A result's text as the tool wrote it: without what callfuse has added, and the reminders behind it."""
+    """Remove from the text of a result what callfuse has added, and the reminders at its end."""
     if MARKER in text:
         text = _OWN_TEXT.sub("", text)
     ended = text.rstrip()
@@ -82,7 +82,7 @@ def strip_additions(text: str) -> str:
 
 
 def _reminders_start(text: str) -> int:
-    """Where the reminders start with which a text ends."""
+    """The start of the reminders at the end of a text; its length if there are none."""
     end = at = len(text)
     while at >= 0:
         end = at
@@ -93,14 +93,14 @@ def _reminders_start(text: str) -> int:
     return end
 
 
-# Placeholders: what clients put where an old result stood, to save context. There are as many wordings as clients, but
-# nearly all are one short phrase in brackets that says what is gone: "[Old tool result content cleared]" (Claude Code,
+# Placeholders: clients replace old results with these to save context. Every client has its own wording, but nearly
+# all are one short phrase in brackets that says what is gone: "[Old tool result content cleared]" (Claude Code,
 # opencode, OpenClaw, Qwen Code), "[cleared]" (LangChain), "[Output removed to save context - ...]" (opencode),
 # "[[NOTE] This file read has been removed to save space ...]" (Cline), or, by age, "Old environment output: (12 lines
 # omitted)" (SWE-agent). The others are a table.
 
 _LONGEST: Final = 400
-"""Characters; longer texts are results, whatever they say."""
+"""Characters; a longer text is a result, whatever it says."""
 
 _GONE: Final = frozenset((
     "cleared", "collapsed", "compacted", "compressed", "condensed", "dropped", "elided", "evicted", "hidden", "masked",
@@ -113,12 +113,12 @@ _WHAT: Final = frozenset((
 _OLD: Final = frozenset(("earlier", "old", "older", "previous", "prior"))
 _WORD = re.compile(r"[a-z]+")
 _MAY_BEGIN = re.compile(rf"[\[(<]|[^a-z]*(?:{'|'.join(sorted(_OLD))})", re.IGNORECASE)
-"""What most results do not begin with: it costs less to ask this first."""
+"""Cheap first check: most results do not begin like a placeholder."""
 _PHRASE_WORDS: Final = 14
-"""Within so many words the phrase has said what is gone; reasons follow."""
+"""Words in which the phrase says what is gone; reasons may follow them."""
 
 _WITH_PREVIEW: Final = ("[Trimmed", "<tool_output_masked>")
-"""How OpenAI Agents and Gemini CLI begin a text that keeps a little of the result."""
+"""Beginnings of placeholders that quote a little of the result: OpenAI Agents, Gemini CLI."""
 
 _OTHERS = re.compile(
     r"\[(?:image|screenshot)\]"  # Stagehand
@@ -129,7 +129,7 @@ _OTHERS = re.compile(
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a text stands where a client has taken a result away."""
+    """Whether the text of a result is a placeholder, whose client has removed the result."""
     if text.startswith(_WITH_PREVIEW):
         return True
     if len(text) > _LONGEST:

@@ -5,7 +5,7 @@ from typing import Any
 
 from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
-from callfuse.admin.app import Beside
+from callfuse.admin.app import AdminMount
 from callfuse.config import Source
 from callfuse.conversations.ledger import Ledger
 from callfuse.proxy.settings import AdminSettings
@@ -37,7 +37,7 @@ class Guarded:
     def __init__(self, config: Source | None = None, *, store: Ledger | None = None, **admin: Any) -> None:
         self.vendor = Vendor()
         self.fuse = CallFuseMiddleware(self.vendor, {} if config is None else config, store=store)
-        self.app: App = Beside(self.fuse, AdminApp(self.fuse, token=TOKEN), AdminSettings(**admin))
+        self.app: App = AdminMount(self.fuse, AdminApp(self.fuse, token=TOKEN), AdminSettings(**admin))
 
     async def ask(
         self, path: str, headers: Headers = BEARER, query: str = "", method: str = "GET", body: bytes = b""

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from callfuse.admin import AdminApp
-from callfuse.admin.app import Beside
+from callfuse.admin.app import AdminMount
 from callfuse.proxy.settings import AdminSettings
 from tests.admin.asking import BEARER, TOKEN, Guarded
 from tests.support.asgi import Request, drive
@@ -83,7 +83,7 @@ async def test_a_lifespan_is_the_guarded_app_s() -> None:
     async def app(scope: Any, _receive: object, _send: object) -> None:
         types.append(scope["type"])
 
-    await Beside(app, app, AdminSettings())({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
+    await AdminMount(app, app, AdminSettings())({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
     assert types == ["lifespan"]
 
 

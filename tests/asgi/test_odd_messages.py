@@ -84,7 +84,7 @@ def test_something_odd_before_many_rounds(kind: Any, raises: bool, monkeypatch: 
         def of_another_shape(*_: Any) -> Any:
             raise ValueError("a shape that nobody has thought of")
 
-        monkeypatch.setattr(ChatRequest, "turn", of_another_shape)
+        monkeypatch.setattr(ChatRequest, "last_user_message", of_another_shape)
     answer = whole(b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "Fine."}}]}')
     tools = [{"type": "function", "function": {"name": name}} for name in "ab"]
     met = meet(Request(CHAT, body := odd(messages=turns, tools=tools)), [answer])

@@ -5,7 +5,7 @@ from asyncio import CancelledError
 
 import pytest
 
-from callfuse.cli.serve import WithoutNoise, WithoutQuery, log_config
+from callfuse.cli.serve import NoiseFilter, QueryFilter, log_config
 
 
 def test_no_access_line_holds_a_query() -> None:
@@ -13,8 +13,8 @@ def test_no_access_line_holds_a_query() -> None:
     line = '%s - "%s %s HTTP/%s" %d'
     access = logging.LogRecord("uvicorn.access", 20, "", 0, line, ("a:1", "GET", "/v1?key=s3cret", "1.1", 200), None)
     other = logging.LogRecord("callfuse", 20, "", 0, "a %s", ("b?c",), None)
-    assert WithoutQuery().filter(access)
-    assert WithoutQuery().filter(other)
+    assert QueryFilter().filter(access)
+    assert QueryFilter().filter(other)
     assert access.getMessage() == 'a:1 - "GET /v1 HTTP/1.1" 200'
     assert other.getMessage() == "a b?c"
 
@@ -29,7 +29,7 @@ def test_no_access_line_holds_a_query() -> None:
 )
 def test_advice_on_websockets_is_dropped(message: str, kept: bool) -> None:
     """The server's hint to install a library would mislead: there is nothing to install."""
-    assert WithoutNoise().filter(logging.LogRecord("uvicorn.error", 30, "", 0, message, (), None)) is kept
+    assert NoiseFilter().filter(logging.LogRecord("uvicorn.error", 30, "", 0, message, (), None)) is kept
 
 
 @pytest.mark.parametrize(("error", "kept"), [(CancelledError("cut"), False), (ValueError("a bug"), True)])
@@ -37,7 +37,7 @@ def test_a_cut_stream_has_no_traceback(error: BaseException, kept: bool) -> None
     """Streams that outlast the shutdown are cut as announced; any other exception is told in full."""
     raised = (type(error), error, None)
     record = logging.LogRecord("uvicorn.error", 40, "", 0, "Exception in ASGI application", (), raised)
-    assert WithoutNoise().filter(record) is kept
+    assert NoiseFilter().filter(record) is kept
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.cli.reload import FIXED, Origin, holding, version_of
+from callfuse.cli.reload import FIXED, Origin, file_version, keep_fixed
 from callfuse.config import resolve
 from callfuse.config.model import keys
 from tests.cli.test_serve import PATIENCE_S, Served, serving
@@ -162,7 +162,7 @@ def test_what_is_fixed_is_as_it_was_at_the_start() -> None:
         "CALLFUSE_ADMIN_PATH": "/a",
         "CALLFUSE_WINDOW": "9",
     }
-    held = holding(resolve(env=env), start)
+    held = keep_fixed(resolve(env=env), start)
     loop = {"window": 9, "max_sessions": 7}
     assert held.config == resolve({"store": "redis://one", "tool_call_loop": loop, "serve": {"port": 1}}, {}).config
     assert held.sources == {
@@ -176,8 +176,8 @@ def test_what_is_fixed_is_as_it_was_at_the_start() -> None:
 def test_the_version_of_a_file(tmp_path: Path) -> None:
     """Another one after each write; none for what is not there."""
     file = tmp_path / "c.yaml"
-    assert version_of(str(file)) is None
+    assert file_version(str(file)) is None
     file.write_text("{}")
-    first = version_of(str(file))
+    first = file_version(str(file))
     file.write_text("{ }")
-    assert version_of(str(file)) not in (None, first)
+    assert file_version(str(file)) not in (None, first)

@@ -3,7 +3,7 @@
 import pytest
 
 from callfuse.cli.reload import Origin
-from callfuse.cli.serve import Settled, from_parent, to_worker
+from callfuse.cli.serve import ServeSetup, decode_setup, encode_setup
 from callfuse.config import resolve
 
 GIVEN = {
@@ -27,8 +27,8 @@ OPTIONS = {"store": "memory://", "serve": {"port": 1, "host": None}}
 @pytest.mark.parametrize("given", [GIVEN, {}])
 def test_a_worker_has_what_its_parent_resolved(given: dict[str, object], origin: Origin | None) -> None:
     """Value by value, and it knows as well as its parent which of them are defaults."""
-    settled = Settled(resolve(given, {}), origin, "token-of-the-test")
-    assert from_parent(to_worker(settled)) == settled
-    config, taken = settled.resolved.config, from_parent(to_worker(settled)).resolved.config
+    settled = ServeSetup(resolve(given, {}), origin, "token-of-the-test")
+    assert decode_setup(encode_setup(settled)) == settled
+    config, taken = settled.resolved.config, decode_setup(encode_setup(settled)).resolved.config
     assert taken.tool_call_loop.model_fields_set == config.tool_call_loop.model_fields_set
     assert taken.tool_call_loop.model_fields_set == set(given.get("tool_call_loop", {}))  # type: ignore[call-overload]

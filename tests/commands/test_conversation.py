@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.commands import Mark, find
-from callfuse.commands.conversation import RARE
+from callfuse.commands import PrefixSearch, find_commands
+from callfuse.commands.conversation import MAX_SINGLE_SEARCHES
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.testing import violations
@@ -47,14 +47,14 @@ def asked(name: str, messages: list[Any], **more: Any) -> Request:
 def left(name: str, messages: list[Any], **more: Any) -> list[Any]:
     """The messages without commands."""
     request = asked(name, messages, **more)
-    stripped: dict[str, Any] = json.loads(apply(request.body, find(request, "!/").edits))
+    stripped: dict[str, Any] = json.loads(apply(request.body, find_commands(request, "!/").edits))
     found: list[Any] = stripped["input" if name == "openai-responses" else "messages"]
     return found
 
 
 def ran(messages: list[Any], name: str = "anthropic") -> tuple[list[str], bool]:
     """The commands that are to be run, and whether nothing else is said."""
-    found = find(asked(name, messages), "!/")
+    found = find_commands(asked(name, messages), "!/")
     return [command.name for command in found.commands], found.only
 
 
@@ -209,7 +209,7 @@ def test_an_input_that_is_one_text() -> None:
     body = json.dumps({"model": "m", "input": f"{SET} Find it."}).encode()
     request = BY_NAME["openai-responses"].read_request(body, json.loads(body))
     assert request is not None
-    found = find(request, "!/")
+    found = find_commands(request, "!/")
     assert apply(body, found.edits) == body.replace(f"{SET} ".encode(), b"")
     assert found.only is False
 
@@ -233,7 +233,7 @@ def test_odd_shapes() -> None:
     odd = [None, "x", {}, {"role": "user"}, user({"type": "text"}), {"role": "user", "content": 7}, TASK]
     for name in BY_NAME:
         if name != "gemini":
-            assert find(asked(name, odd), "!/").any is False
+            assert find_commands(asked(name, odd), "!/").any is False
 
 
 @pytest.mark.parametrize(
@@ -248,17 +248,19 @@ def test_odd_shapes() -> None:
 )
 def test_how_a_prefix_stands_in_json(prefix: str, texts: list[str]) -> None:
     """As it is, or escaped."""
-    mark = Mark(prefix)
+    mark = PrefixSearch(prefix)
     for written in texts:
         assert json.loads(f'"{written}"') == prefix
-        assert mark.stands_in(f'{{"text":"Say {written}status"}}'.encode())
-    assert not mark.stands_in(b'{"text":"Say ! and / and $ and ( ."}')
+        assert mark.occurs_in(f'{{"text":"Say {written}status"}}'.encode())
+    assert not mark.occurs_in(b'{"text":"Say ! and / and $ and ( ."}')
 
 
-@pytest.mark.parametrize("marks", [0, 1, RARE - 1, RARE, RARE + 1, 10 * RARE])
+@pytest.mark.parametrize(
+    "marks", [0, 1, MAX_SINGLE_SEARCHES - 1, MAX_SINGLE_SEARCHES, MAX_SINGLE_SEARCHES + 1, 10 * MAX_SINGLE_SEARCHES]
+)
 def test_a_prefix_behind_many_of_its_first_character(marks: int) -> None:
     """However often that stands in the text by itself."""
     before = marks * "! "
-    assert Mark("!/").stands_in(f"{before}!/status".encode())
-    assert Mark("!/").stands_in(f"{before}!\\/status".encode())
-    assert not Mark("!/").stands_in(f"{before}! / !".encode())
+    assert PrefixSearch("!/").occurs_in(f"{before}!/status".encode())
+    assert PrefixSearch("!/").occurs_in(f"{before}!\\/status".encode())
+    assert not PrefixSearch("!/").occurs_in(f"{before}! / !".encode())

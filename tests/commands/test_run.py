@@ -4,16 +4,18 @@ from typing import Any
 
 import pytest
 
-from callfuse.commands import Ran, read, run
+from callfuse.commands import CommandResult, parse_commands, run_commands
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
 
 KEYS = "tool-loop-detection, tool-loop-max-repeats, tool-loop-ttl, tool-loop-mode"
 
 
-def ran(text: str, before: Overrides | None = None, **more: Any) -> Ran:
+def ran(text: str, before: Overrides | None = None, **more: Any) -> CommandResult:
     """What the commands of a text do."""
-    return run(read(text, "!/").commands, before or Overrides(), status=lambda now: told(now), **more)
+    return run_commands(
+        parse_commands(text, "!/").commands, before or Overrides(), status=lambda now: told(now), **more
+    )
 
 
 def told(now: Overrides) -> list[tuple[str, str, str]]:
@@ -78,7 +80,7 @@ def test_what_is_wrong_changes_nothing(text: str, why: str) -> None:
     """And the answer says what is allowed, though other commands beside it were right."""
     before = Overrides({"ttl_seconds": 9.0})
     after = ran(f"!/set(tool-loop-max-repeats=5) {text}", before)
-    assert after == Ran(before, f"[callfuse] Nothing was changed: {why}", failed=True)
+    assert after == CommandResult(before, f"[callfuse] Nothing was changed: {why}", failed=True)
 
 
 def test_operators_decide_which_keys() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.commands import Command, read
+from callfuse.commands import Command, parse_commands
 from tests.support.examples import more_examples
 
 SET = Command("set", (("tool-loop-mode", "break"),))
@@ -36,7 +36,7 @@ SET = Command("set", (("tool-loop-mode", "break"),))
 )
 def test_set(text: str, arguments: list[tuple[str, str]]) -> None:
     """Both spellings, quotes or none, any case, blanks, several keys."""
-    typed = read(text, "!/")
+    typed = parse_commands(text, "!/")
     assert typed.commands == (Command("set", tuple(arguments)),)
     assert typed.only_commands
     assert typed.rest == ""
@@ -44,7 +44,7 @@ def test_set(text: str, arguments: list[tuple[str, str]]) -> None:
 
 def test_unset_status_help() -> None:
     """Keys without values, and names without parentheses."""
-    typed = read("!/unset(tool-loop-ttl, tool-loop-mode) !/status !/help()", "!/")
+    typed = parse_commands("!/unset(tool-loop-ttl, tool-loop-mode) !/status !/help()", "!/")
     assert typed.commands == (
         Command("unset", (("tool-loop-ttl", None), ("tool-loop-mode", None))),
         Command("status"),
@@ -67,7 +67,7 @@ def test_unset_status_help() -> None:
 )
 def test_the_text_around_stays(text: str, rest: str | None) -> None:
     """A line that held nothing else goes, and no blank is doubled."""
-    typed = read(text, "!/")
+    typed = parse_commands(text, "!/")
     assert typed.commands == (() if rest is None else (SET,))
     assert typed.rest == (text if rest is None else rest)
     assert not typed.only_commands
@@ -100,8 +100,8 @@ def test_the_text_around_stays(text: str, rest: str | None) -> None:
 )
 def test_what_is_no_command(text: str) -> None:
     """Quoted lines, code, words, and what goes on without a space."""
-    assert read(text, "!/").commands == ()
-    assert read(text, "!/").rest == text
+    assert parse_commands(text, "!/").commands == ()
+    assert parse_commands(text, "!/").rest == text
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_is_no_command(text: str) -> None:
 )
 def test_quotes_end(quoted: str) -> None:
     """What stands below a quoted line, or below a closed fence, is typed again."""
-    typed = read(f"{quoted}\n!/set(tool-loop-mode=break)\nGo on.", "!/")
+    typed = parse_commands(f"{quoted}\n!/set(tool-loop-mode=break)\nGo on.", "!/")
     assert typed.commands == (SET,)
     assert typed.rest == f"{quoted}\nGo on."
 
@@ -128,26 +128,26 @@ def test_quotes_end(quoted: str) -> None:
 @pytest.mark.parametrize(("text", "name"), [("!/hepl", "hepl"), ("Go on.\n !/Statsu \n", "statsu"), ("!/uset", "uset")])
 def test_a_slip_may_stand_alone(text: str, name: str) -> None:
     """A letter from a known name, in a line of its own: the answer says which was meant."""
-    assert read(text, "!/").commands == (Command(name),)
+    assert parse_commands(text, "!/").commands == (Command(name),)
 
 
 def test_a_slip_is_told() -> None:
     """An unknown name with parentheses, and parentheses that cannot be read."""
-    assert read("!/sett(tool-loop-mode=break)", "!/").commands[0].name == "sett"
-    assert read("!/set(=x)", "!/").commands[0].broken
+    assert parse_commands("!/sett(tool-loop-mode=break)", "!/").commands[0].name == "sett"
+    assert parse_commands("!/set(=x)", "!/").commands[0].broken
 
 
 def test_another_prefix() -> None:
     """Whatever it is, it is no pattern."""
-    assert read("$.set(tool-loop-mode=break)", "$.").commands == (SET,)
-    assert read("$.set(tool-loop-mode=break)", "!/").commands == ()
+    assert parse_commands("$.set(tool-loop-mode=break)", "$.").commands == (SET,)
+    assert parse_commands("$.set(tool-loop-mode=break)", "!/").commands == ()
 
 
 @more_examples(5)
 @given(st.text(alphabet="!/set(a=b)\n `>\"', ", max_size=60))
 def test_nothing_is_made_up(text: str) -> None:
     """What is left was in the text, in its order, and has no command in it that the text did not quote."""
-    typed = read(text, "!/")
+    typed = parse_commands(text, "!/")
     rest = iter(text)
     assert all(char in rest for char in typed.rest)
     assert typed.commands or typed.rest == text
@@ -174,5 +174,7 @@ def lines_run(work: Callable[[], object]) -> int:
 def test_a_long_text_takes_no_longer_than_its_length() -> None:
     """However many quotes and commands it has: ten times the text is ten times the work, and not a hundred times."""
     text = "!/help `!/help` x !/help\n"
-    assert len(read(text * 500, "!/").commands) == 1000
-    assert lines_run(lambda: read(text * 1000, "!/")) < 12 * lines_run(lambda: read(text * 100, "!/"))
+    assert len(parse_commands(text * 500, "!/").commands) == 1000
+    assert lines_run(lambda: parse_commands(text * 1000, "!/")) < 12 * lines_run(
+        lambda: parse_commands(text * 100, "!/")
+    )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.config import Resolved, load_config, resolve
-from callfuse.config.effective import Row, effective
+from callfuse.config.effective import Row, effective_rows
 from callfuse.config.reference import reference
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
@@ -38,7 +38,7 @@ def rows(tmp_path: Path) -> dict[str, Row]:
     file = tmp_path / "c.yaml"
     file.write_text(FILE.replace("?", ""))
     env = {"CALLFUSE_CONFIG": str(file), "TOOL_LOOP_TTL_SECONDS": "30"}
-    return {row.key: row for row in effective(resolve(env=env), "openai:gpt-4o-mini", "search_web")}
+    return {row.key: row for row in effective_rows(resolve(env=env), "openai:gpt-4o-mini", "search_web")}
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_every_key_has_a_row(rows: dict[str, Row]) -> None:
     every -= {"tool_call_loop.per_tool", "tool_call_loop.models"}
     of_tool = {"tool_call_loop.poller", "tool_call_loop.changes_state", "tool_call_loop.ignore"}
     assert set(rows) == every | of_tool
-    assert {row.key for row in effective(resolve(env={}))} == every
+    assert {row.key for row in effective_rows(resolve(env={}))} == every
 
 
 def test_a_tool_by_the_lists_of_the_block(tmp_path: Path) -> None:
     """A poller that no entry of its own makes one is from the list that does."""
     file = tmp_path / "c.yaml"
     file.write_text("tool_call_loop:\n  pollers: [wait]\n")
-    rows = {row.key: row for row in effective(resolve(file, {}), tool="wait")}
+    rows = {row.key: row for row in effective_rows(resolve(file, {}), tool="wait")}
     row = rows["tool_call_loop.poller"]
     assert (row.value, row.tier, row.source) == (True, "server", f"{file}, line 2")
 
@@ -94,7 +94,7 @@ def test_what_a_session_has_set(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(FILE.replace("?", ""))
     session = Overrides({"mode": MODES["warn"], "max_repeats": 5}, {"search_*": {"max_calls": 7}})
-    found = effective(resolve(file, {}), "openai:gpt-4o-mini", "search_web", session)
+    found = effective_rows(resolve(file, {}), "openai:gpt-4o-mini", "search_web", session)
     rows = {row.key.removeprefix("tool_call_loop."): row for row in found}
     told = {key: (rows[key].value, rows[key].origin) for key in ("mode", "max_repeats", "max_calls_of_tool", "window")}
     assert told == {

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from callfuse.config import load_config
 from callfuse.config.files import parse
-from callfuse.config.layers import OF_MODELS
+from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.reference import reference
 from callfuse.config.schema import json_schema
 from callfuse.config.template import template
@@ -55,7 +55,7 @@ ENTRIES: list[tuple[str, ...]] = [("tool_call_loop", "similarity", "threshold")]
 ENTRIES += [("tool_call_loop", "per_tool", "search_*", key) for key in OF_A_TOOL]
 ENTRIES += [("tool_call_loop", "models", "openai:*", key) for key in ("mode", "escalate_model", "max_calls_of_tool")]
 ENTRIES += [("tool_call_loop", "models", "openai:*", "detectors", "cycle")]
-ENTRIES += [("tool_call_loop", "models", "openai:*", key) for key in OF_MODELS]
+ENTRIES += [("tool_call_loop", "models", "openai:*", key) for key in MODEL_KEY_ALIASES]
 
 
 def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def uncommented(text: str) -> str:
 def test_it_says_nothing(suffix: str) -> None:
     """As it is written, it sets no key."""
     layer = parse(template(toml=suffix == "toml"), f"x.{suffix}")
-    assert (layer.given, layer.problems) == ({}, [])
+    assert (layer.values, layer.problems) == ({}, [])
 
 
 @SUFFIXES
@@ -32,7 +32,7 @@ def test_it_says_the_defaults(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"x.{suffix}"
     file.write_text(uncommented(template(toml=suffix == "toml")), encoding="utf-8")
     assert load_config(file, {}) == Config()
-    said = set(parse(file.read_text(encoding="utf-8"), f"x.{suffix}").given)
+    said = set(parse(file.read_text(encoding="utf-8"), f"x.{suffix}").values)
     tables = {("tool_call_loop", "per_tool"), ("tool_call_loop", "models")}
     every = {key.path for key in reference() if not key.section} - tables
     without = {key.path for key in reference() if key.default is None} if suffix == "toml" else set()

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_named_with_the_place(text: str, expected: str, tmp_pat
 def test_a_file_that_says_nothing_is_fine(text: str) -> None:
     """It leaves the defaults."""
     layer = parse(text, "x.toml")
-    assert (layer.given, layer.problems) == ({}, [])
+    assert (layer.values, layer.problems) == ({}, [])
 
 
 VALUES = st.recursive(

@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from callfuse.asgi.overrides import KEYS as HEADERS
 from callfuse.commands.run import KEYS
 from callfuse.config import load_config
-from callfuse.config.model import dotted, keys, leaves
-from callfuse.config.wording import allowed
+from callfuse.config.model import dotted_name, keys, leaves
+from callfuse.config.wording import describe_allowed
 from callfuse.errors import ConfigError
 from callfuse.policy.sections import COMMAND_KEYS
 from callfuse.proxy.settings import ServeSettings
-from callfuse.stores.address import RIGHT_STORE
+from callfuse.stores.address import STORE_HINT
 
 RUNGS = "observe, warn, steer, force_text, escalate, block"
 MODES_RIGHT = (
@@ -138,12 +138,12 @@ ADMIN = [
     ("path", None, "null", "use text that is not empty"),
 ]
 AT_THE_TOP = [
-    ("store", "localhost:6379", "'localhost:6379'", RIGHT_STORE),
+    ("store", "localhost:6379", "'localhost:6379'", STORE_HINT),
     ("store", "reddis://me:s3cret@h", "'reddis://***@h'", "there is no such store; did you mean redis://?"),
     ("store", "redis://h?password=p s3cret", "'redis://h?***'", "it has white space or control characters in it"),
-    ("store", "redis://h/x?password=p@s3cret", "'redis://***'", RIGHT_STORE),
-    ("store", "redis://me:p?x=1&s@s3cret", "'redis://***'", RIGHT_STORE),
-    ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", RIGHT_STORE),
+    ("store", "redis://h/x?password=p@s3cret", "'redis://***'", STORE_HINT),
+    ("store", "redis://me:p?x=1&s@s3cret", "'redis://***'", STORE_HINT),
+    ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", STORE_HINT),
     ("store", 6379, "6379", "use text that is not empty"),
     ("store", False, "false", "use text that is not empty"),
     ("store", {"url": "redis://h"}, "a mapping", "use text that is not empty"),
@@ -224,7 +224,7 @@ def test_agents_have_no_names() -> None:
     assert {f"tool_call_loop.{key}" for key in ("per_tool", "models", "header_overrides")} <= set(
         re.findall(r"tool_call_loop\.\w+", said)
     )
-    assert {dotted(path) for path, _ in keys()} >= set(re.findall(r"tool_call_loop[\w.]+", said))
+    assert {dotted_name(path) for path, _ in keys()} >= set(re.findall(r"tool_call_loop[\w.]+", said))
     assert set(re.findall(rb"x-callfuse-\w+", said.encode())) <= set(HEADERS)
 
 
@@ -443,7 +443,7 @@ def test_a_long_value_is_cut() -> None:
 
 def test_every_field_can_say_what_it_takes() -> None:
     """The wording knows the type of every field, but for the ladder, which has its own words."""
-    unknown = [path[-1] for path, field in leaves() if "another value" in allowed(field)]
+    unknown = [path[-1] for path, field in leaves() if "another value" in describe_allowed(field)]
     assert unknown == ["mode"]
 
 

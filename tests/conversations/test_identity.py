@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.conversations.identity import CODEX_HEADERS, FINGERPRINT, Lane, are_ordinary, lane_at, lane_of
+from callfuse.conversations.identity import CODEX_HEADERS, FINGERPRINT, Lane, are_ordinary_headers, chain_lane, lane_of
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.dialects.session_ids import CACHE_KEY, CHAIN
@@ -382,9 +382,9 @@ def test_a_chain_goes_on_where_it_was_left(rung: Rung) -> None:
     """The next request's lane is the one under which the answer was kept, however the session is named."""
     body = {"model": "m", "tools": [{"type": "function"}], "input": "Go.", "store": True} | rung.body
     first = read("openai-responses", body)
-    follower = first.continuing
+    follower = first.chain
     assert follower is not None
-    kept = lane_at(lane(rung.headers, body, first), follower.after("resp_1"))
+    kept = chain_lane(lane(rung.headers, body, first), follower.after("resp_1"))
     body[CHAIN] = "resp_1"
     assert lane(rung.headers, body, read("openai-responses", body)) == kept
 
@@ -464,7 +464,7 @@ HEADERS = st.dictionaries(HEADER_NAMES, st.binary(max_size=300))
 def test_any_values_make_a_lane(headers: dict[bytes, bytes], body: dict[str, Any]) -> None:
     """Whatever stands in headers and body: no error, always the same lane, and only plain characters for logs."""
     found = lane_of(headers, HELLO, b"", body)
-    assert found == lane_of(headers, HELLO, b"", body, ordinary=are_ordinary(headers))
+    assert found == lane_of(headers, HELLO, b"", body, ordinary=are_ordinary_headers(headers))
     assert found == lane_of(dict(reversed(headers.items())), HELLO, b"", dict(reversed(body.items())))
     assert re.fullmatch(r"[A-Za-z0-9._:-]{8,233}", found.session)
     assert re.fullmatch(r"[A-Za-z0-9._:-]{32,640}", found.tag)

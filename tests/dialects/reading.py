@@ -57,7 +57,7 @@ def calls_in(dialect: Dialect, form: str, chunks: Sequence[bytes]) -> list[Told]
 def _streamed(dialect: Dialect, form: Format, chunks: Sequence[bytes]) -> list[Told]:
     framer, reader = form.framer(), dialect.reader()
     frames = [frame for chunk in chunks for frame in framer.feed(chunk)]
-    for frame in (*frames, framer.rest()):
+    for frame in (*frames, framer.flush()):
         if (payload := _payload(form, frame)) is not None:
             reader.read(payload)
     return [(call.choice, call.id, call.name, call.complete().text) for call in reader.calls]

@@ -7,11 +7,11 @@ import pytest
 
 from callfuse.dialects import dialect_of
 from callfuse.dialects.addresses import path_to
-from callfuse.dialects.base import AskError, Attempt, Manner, Reply, Request
+from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Reply, Request
 from callfuse.model import ToolCall
 
 OTHER = "other-model"
-TEXT_ONLY, OTHERS = Manner(text_only=True), Manner(model=OTHER)
+TEXT_ONLY, OTHERS = AskOptions(text_only=True), AskOptions(model=OTHER)
 REPLY = Reply(ToolCall("c9", "f", "{}"), "[callfuse] Not run.")
 STAND_IN = "skip_thought_signature_validator"
 HELLO = {"role": "user", "content": "Find it."}
@@ -27,10 +27,10 @@ def request(path: str, **body: Any) -> Request:
     return found
 
 
-def asked(found: Request, manner: Manner, *turns: Any, model: str = "") -> Any:
+def asked(found: Request, options: AskOptions, *turns: Any, model: str = "") -> Any:
     """The request after an attempt of the client's model (or of `model`) with each of these turns."""
     attempts = [Attempt(json.dumps(turn).encode(), [REPLY], model) for turn in turns]
-    made = found.ask_again(attempts, manner)
+    made = found.ask_again(attempts, options)
     assert b"12345678901234567890123" in made
     return json.loads(made)
 
@@ -82,7 +82,7 @@ def test_openai_chat_signatures(model: str, where: list[str]) -> None:
     """They hold for one model: another one that may want one gets the stand-in on each first call, and no other."""
     said = {"role": "assistant", "content": None, "tool_calls": [chat_call("c1", **SIGNED), chat_call("c2", **SIGNED)]}
     plain = {"role": "assistant", "content": None, "tool_calls": [chat_call("c3")]}
-    made = asked(chat(said, plain), Manner(model=model), said)
+    made = asked(chat(said, plain), AskOptions(model=model), said)
     for call in (call for message in made["messages"] for call in message.get("tool_calls") or ()):
         signature = call.get("extra_content", {}).get("google", {}).get("thought_signature")
         assert signature == (STAND_IN if call["id"] in where else None)
@@ -109,7 +109,7 @@ def test_openai_chat_text_only(more: dict[str, Any], shut: dict[str, Any]) -> No
     made = asked(found, TEXT_ONLY, turn)
     assert {key: made[key] for key in ("tool_choice", "function_call") if key in made} == shut
     assert made.get("tools") == json.loads(found.body).get("tools")
-    after = asked(found, Manner(), turn, turn)
+    after = asked(found, AskOptions(), turn, turn)
     assert ("tool_choice" in after) is ("tool_choice" in more)
     assert after.get("tool_choice") != "none"
 
@@ -188,20 +188,20 @@ def test_responses_reasoning() -> None:
     made = asked(found, OTHERS, {"id": "resp_1", "output": [REASONING, FUNCTION]})
     assert made["input"] == [MESSAGE, NAMELESS, OUTPUT, NAMELESS, OUTPUT]
     assert made["model"] == OTHER
-    own = asked(found, Manner(), {"id": "resp_1", "output": [REASONING, FUNCTION]})
+    own = asked(found, AskOptions(), {"id": "resp_1", "output": [REASONING, FUNCTION]})
     assert own["input"] == [MESSAGE, REASONING, FUNCTION, OUTPUT, REASONING, FUNCTION, OUTPUT]
-    back = asked(found, Manner(), {"id": "resp_2", "output": [REASONING, FUNCTION]}, model=OTHER)
+    back = asked(found, AskOptions(), {"id": "resp_2", "output": [REASONING, FUNCTION]}, model=OTHER)
     assert back["input"] == [MESSAGE, REASONING, FUNCTION, OUTPUT, NAMELESS, OUTPUT]
 
 
 def test_responses_reasoning_that_cannot_be_seen() -> None:
     """Items that are only named may be reasoning or need it; reasoning without its text is no bar to another model."""
     turn = {"id": "resp_1", "output": [REASONING | {"encrypted_content": None}, FUNCTION]}
-    with pytest.raises(AskError) as refused:
+    with pytest.raises(CannotReplay) as refused:
         asked(responses({"type": "item_reference", "id": "rs_1"}), OTHERS, turn)
     assert refused.value.part == "item_reference"
     unstored = responses(HELLO, store=False)
-    with pytest.raises(AskError):
+    with pytest.raises(CannotReplay):
         asked(unstored, TEXT_ONLY, turn)
     assert asked(unstored, OTHERS, turn)["input"] == [HELLO, NAMELESS, OUTPUT]
 
@@ -248,7 +248,7 @@ def test_gemini_thoughts(model: str, stands_in: bool) -> None:
     signed, snake = {"thoughtSignature": "c2ln"}, {"thought_signature": "c2ln"}
     turn = {"role": "model", "parts": [*THOUGHTS, {"text": "So.", **signed}, part(**signed), part("g", **signed)]}
     old = {"role": "model", "parts": [{"function_call": {"name": "f"}, **snake}]}
-    made = asked(gemini(turn, old, {"role": "model", "parts": THOUGHTS}), Manner(model=model), turn)
+    made = asked(gemini(turn, old, {"role": "model", "parts": THOUGHTS}), AskOptions(model=model), turn)
     stood_in = {"thoughtSignature": STAND_IN} if stands_in else {}
     fit = {"role": "model", "parts": [{"text": "So."}, part(**stood_in), part("g")]}
     older = {"thought_signature": STAND_IN} if stands_in else {}
@@ -281,13 +281,13 @@ def test_gemini_text_only(more: Any, config: Any) -> None:
     assert made["tools"]
 
 
-@pytest.mark.parametrize("manner", [TEXT_ONLY, OTHERS])
-def test_gemini_caches(manner: Manner) -> None:
+@pytest.mark.parametrize("options", [TEXT_ONLY, OTHERS])
+def test_gemini_caches(options: AskOptions) -> None:
     """What is cached is so for one model, and takes no other tool choice beside it."""
-    with pytest.raises(AskError) as refused:
-        asked(gemini(cachedContent="cachedContents/1"), manner, {"role": "model", "parts": [part()]})
+    with pytest.raises(CannotReplay) as refused:
+        asked(gemini(cachedContent="cachedContents/1"), options, {"role": "model", "parts": [part()]})
     assert refused.value.part == "cachedContent"
-    assert asked(gemini(cachedContent="cachedContents/1"), Manner(), {"role": "model", "parts": [part()]})
+    assert asked(gemini(cachedContent="cachedContents/1"), AskOptions(), {"role": "model", "parts": [part()]})
 
 
 def test_ollama() -> None:
@@ -330,7 +330,7 @@ def test_bedrock() -> None:
     assert made["messages"][1:3] == [bare, bare]
     assert made["additionalModelRequestFields"] == {"top_k": 5}
     assert made["toolConfig"] == config
-    with pytest.raises(AskError) as refused:
+    with pytest.raises(CannotReplay) as refused:
         asked(found, TEXT_ONLY, said)
     assert refused.value.part == "toolChoice"
 

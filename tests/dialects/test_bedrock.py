@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskError, Request
+from callfuse.dialects.base import CannotReplay, Request
 from callfuse.dialects.bedrock import Bedrock
 from callfuse.dialects.bedrock.request import UnreadStreamError
 from tests.captures.recordings import FOLDER
@@ -204,7 +204,7 @@ def test_results_and_people() -> None:
     assert older is not None
     assert newest.calls[0].outcome is not None
     assert [one.outcome.text for one in older.calls if one.outcome] == ["1", "2"]
-    assert request(turns).turn()[0] == 4
+    assert request(turns).last_user_message()[0] == 4
 
 
 def test_streams_are_never_read() -> None:
@@ -216,8 +216,8 @@ def test_streams_are_never_read() -> None:
         BEDROCK.reader()
     with pytest.raises(UnreadStreamError):
         asked.writer(usage="last")
-    with pytest.raises(AskError):
-        BEDROCK.turn([])
+    with pytest.raises(CannotReplay):
+        BEDROCK.model_turn([])
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no captures in {FOLDER}; set CALLFUSE_CAPTURES")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskError, What
+from callfuse.dialects.base import CannotReplay, What
 from callfuse.dialects.cohere import Cohere
 from tests.support.asgi import Request as Asked
 from tests.support.kits.cohere import check, merged, payloads
@@ -170,7 +170,7 @@ def test_the_error_setting_is_coheres_own_word() -> None:
 def test_odd_content_is_not_sent_back() -> None:
     """A delta that callfuse cannot put together is named."""
     start = {"type": "content-start", "index": 0, "delta": {"message": {"content": {"type": "video", "frames": []}}}}
-    with pytest.raises(AskError, match="frames"):
-        COHERE.turn([start, {**start, "type": "content-delta"}])
-    with pytest.raises(AskError, match="content"):
-        COHERE.turn([{**start, "delta": {"message": {}}}])
+    with pytest.raises(CannotReplay, match="frames"):
+        COHERE.model_turn([start, {**start, "type": "content-delta"}])
+    with pytest.raises(CannotReplay, match="content"):
+        COHERE.model_turn([{**start, "delta": {"message": {}}}])

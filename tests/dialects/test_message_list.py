@@ -47,13 +47,13 @@ def test_messages_of_any_shape(name: str, data: st.DataObject) -> None:
     request = dialect_of(name).read_request(body, json.loads(body), "/model/m/converse")
     assert request is not None
     rounds = list(request.rounds())
-    position, _ = request.turn()
+    position, _ = request.last_user_message()
     assert (None in rounds) == (position >= 0)
     newest = rounds[: rounds.index(None)] if None in rounds else rounds
     assert all(one is not None and one.position > position for one in newest)
     assert list(request.opening()) == list(request.opening())
     for at in range(request.length):
-        typed, said = request.typed(at), request.own_text(at)
+        typed, said = request.typed_message(at), request.own_text(at)
         assert typed is None or said is None
         assert typed is None or at <= position
     for one in rounds:

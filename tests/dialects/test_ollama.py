@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskError, OpenCall, Request, What
+from callfuse.dialects.base import CannotReplay, OpenCall, Request, What
 from callfuse.dialects.ollama import Ollama
 from callfuse.model import PastCall, Round
 from tests.support.asgi import Request as Asked
@@ -164,10 +164,10 @@ def test_parts_that_cannot_go_back_are_named(stream: bool) -> None:
     """A part of a message that callfuse cannot put together is not asked again with; a whole message goes as it is."""
     odd = {"message": {"role": "assistant", "content": "", "hologram": "x", "tool_calls": [call()]}, "done": True}
     if stream:
-        with pytest.raises(AskError, match="hologram"):
-            OLLAMA.turn([odd])
+        with pytest.raises(CannotReplay, match="hologram"):
+            OLLAMA.model_turn([odd])
     else:
-        assert json.loads(OLLAMA.turn_of_whole(json.dumps(odd).encode(), odd)) == odd["message"]
+        assert json.loads(OLLAMA.model_turn_of_whole(json.dumps(odd).encode(), odd)) == odd["message"]
 
 
 def test_the_turn_keeps_every_digit() -> None:

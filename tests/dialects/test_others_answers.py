@@ -33,7 +33,7 @@ def spliced(asked: Request, before: Sequence[Any], *frames: Any, form: Format = 
     """What the client gets of another model's frames, once it has had these payloads."""
     writer = asked.writer(usage="last")
     for payload in before:
-        writer.sent(payload)
+        writer.note_sent(payload)
     writer.before_asking([], set())
     writer.next_answer(foreign=True)
     out = [writer.splice(event(frame), frame) for frame in frames]
@@ -165,7 +165,7 @@ def test_gemini_arrays() -> None:
     writer.next_answer(foreign=True)
     framer = JSON_ARRAY.framer()
     body = json.dumps([chunk(THOUGHT), chunk({"text": "So."}), chunk(THOUGHT), chunk(FUNCTION, finish="STOP")]).encode()
-    out = b"".join(writer.splice(raw, JSON_ARRAY.payload(raw)) for raw in (*framer.feed(body), framer.rest()) if raw)
+    out = b"".join(writer.splice(raw, JSON_ARRAY.payload(raw)) for raw in (*framer.feed(body), framer.flush()) if raw)
     assert [one["candidates"][0]["content"]["parts"] for one in json.loads(out)] == [
         [{"text": "So."}],
         [FUNCTION | {"thoughtSignature": STAND_IN}],

@@ -23,9 +23,9 @@ def test_the_last_real_user_message_before_a_place(kit: DialectKit, rounds: int)
     assert request
     places = []
     end = request.length
-    assert request.turn() == request.turn(end)
-    while (found := request.turn(end))[0] >= 0:
-        assert request.turn(found[0] + 1) == found
+    assert request.last_user_message() == request.last_user_message(end)
+    while (found := request.last_user_message(end))[0] >= 0:
+        assert request.last_user_message(found[0] + 1) == found
         places.append(found)
         end = found[0]
     assert len({digest for _, digest in places}) == len(places)

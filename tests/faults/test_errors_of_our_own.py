@@ -41,7 +41,7 @@ PREPARING = (
     "asgi.middleware.dialect_of",
     "asgi.prepare.loads",
     "asgi.prepare.lane_of",
-    "asgi.prepare.are_ordinary",
+    "asgi.prepare.are_ordinary_headers",
     "asgi.commands.ChatCommands.find",
     "asgi.commands.ChatCommands.without_pinned",
     "asgi.prepare.KeptRequest.__init__",
@@ -66,7 +66,7 @@ BESIDE = (
     "observe.log.logger.warning",
     "observe.log.logger.error",
     "observe.log.logger.debug",
-    "guard.record.Record.told",
+    "guard.record.ExchangeRecord.clear_reported",
 )
 """What happens beside the answer: it goes as it would."""
 WATCHING = (
@@ -85,7 +85,7 @@ GUARDING = (
     "asgi.guarded.SafeGuard.__init__",
 )
 GUARD_BEFORE_ITS_VERDICT = ("feed", "finish", "verdicts")
-GUARD_AFTER_ITS_VERDICT = ("act", "answered", "unanswered")
+GUARD_AFTER_ITS_VERDICT = ("apply", "begin_next_answer", "escalate")
 GUARD_BESIDE = ("settle", "fail", "cut")
 
 

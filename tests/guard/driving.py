@@ -93,10 +93,10 @@ def play(guard: Guard, *answers: Sequence[bytes] | None) -> Outcome:
         done.asked.append(step.ask.body)
         answer = later.pop(0) if later else None
         if answer is not None:
-            guard.answered()
+            guard.begin_next_answer()
             step = _feed(guard, answer, done)
         if guard.pending and (step is None or answer is None or step.ask is None):
-            step = guard.unanswered()
+            step = guard.escalate()
             done.out += step.out
     guard.settle()
     done.complete = guard.complete
@@ -107,8 +107,8 @@ def _feed(guard: Guard, chunks: Sequence[bytes], done: Outcome) -> Step | None:
     """One answer, up to the verdict over it."""
     for chunk in (*chunks, None):
         done.out += guard.finish() if chunk is None else guard.feed(chunk)
-        if guard.due:
-            step = guard.act(guard.verdicts())
+        if guard.needs_verdict:
+            step = guard.apply(guard.verdicts())
             done.out += step.out
             if step.ask is not None:
                 return step

@@ -30,9 +30,9 @@ def test_a_hold_begins_and_ends(kit: DialectKit) -> None:
         assert out == (one if at < opens else b"")
         assert guard.holding is (at >= opens)
     assert guard.held_bytes == len(b"".join(chunks[opens:]))
-    assert guard.due
+    assert guard.needs_verdict
     assert guard.complete
-    guard.act(guard.verdicts())
+    guard.apply(guard.verdicts())
     assert not guard.holding
     assert guard.held_bytes == 0
 
@@ -154,7 +154,7 @@ def test_a_cut_answer_leaves_as_it_came(kit: DialectKit) -> None:
         guard = scene(kit).guard()
         assert guard.feed(whole[:at]) + guard.cut() == whole[:at]
         guard.settle()
-        assert not guard.due
+        assert not guard.needs_verdict
         assert guard.record.rounds == []
 
 
@@ -163,14 +163,14 @@ def test_a_continuation_that_breaks_before_it_spoke(kit: DialectKit) -> None:
     """Nothing of it has gone out, so what was held of it is dropped and the next rung taken."""
     guard = scene(kit, ladder="chance_then_block").guard()
     out = b"".join(guard.feed(one) for one in cut(again(text=""), kit))
-    step = guard.act(guard.verdicts())
+    step = guard.apply(guard.verdicts())
     assert step.ask is not None
-    guard.answered()
+    guard.begin_next_answer()
     second = cut(again(text="", tag="second"), kit)
     finish = max(at for at, one in enumerate(second) if kit.called.encode() in one)
     out += step.out + b"".join(guard.feed(one) for one in second[:finish]) + guard.cut()
     assert guard.pending
-    step = guard.unanswered()
+    step = guard.escalate()
     assert step.ask is None
     out += step.out
     assert b"call_second" not in out
@@ -244,7 +244,7 @@ def test_what_stands_behind_a_blocked_answer(kit: DialectKit, later: bool) -> No
     opening = cut(again(), kit)[0]
     guard = scene(kit).guard()
     out = guard.feed(body if later else body + opening)
-    out += guard.act(guard.verdicts()).out
+    out += guard.apply(guard.verdicts()).out
     out += guard.feed(opening) if later else b""
     out += guard.finish()
     assert out.endswith(opening)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callfuse.dialects.base import Manner
+from callfuse.dialects.base import AskOptions
 from callfuse.guard.judge import Judge
 from callfuse.policy.settings import LoopSettings, Rung
 from tests.detect.timelines import call, calls, timeline
@@ -69,7 +69,7 @@ def test_the_next_answer_of_an_exchange() -> None:
     found = judge(*LOOP, mode="chance")
     (first,) = found.verdicts(calls("a"))
     assert first.rung is Rung.STEER
-    found.withheld([first])
+    found.begin_next_round([first])
     (second,) = found.verdicts(calls("a c"))
     assert (second.rung, second.finding.count) == (Rung.BLOCK, 4)
     assert found.verdicts(calls("c")) == []
@@ -114,11 +114,11 @@ def test_another_model_is_another(other: str, rungs: list[str]) -> None:
 def test_how_rungs_ask() -> None:
     """One table; what a callback asks for beyond the settings is refused."""
     found = judge(*LOOP, other="x")
-    manners = {rung: found.manner(rung) for rung in Rung if rung.asks}
-    assert manners == {
-        Rung.STEER: Manner(),
-        Rung.FORCE_TEXT: Manner(text_only=True),
-        Rung.ESCALATE: Manner(model="x"),
+    options = {rung: found.ask_options(rung) for rung in Rung if rung.asks}
+    assert options == {
+        Rung.STEER: AskOptions(),
+        Rung.FORCE_TEXT: AskOptions(text_only=True),
+        Rung.ESCALATE: AskOptions(model="x"),
     }
     assert found.allowed(Rung.ESCALATE) is Rung.ESCALATE
     with pytest.raises(ValueError, match="escalate_model"):

@@ -120,8 +120,8 @@ def test_a_held_second_answer(kit: DialectKit) -> None:
         made = exchange(kit, ["steer", "steer", "block"])
         guard = made.guard()
         feed(guard, first)
-        assert guard.act(guard.verdicts()).ask is not None
-        guard.answered()
+        assert guard.apply(guard.verdicts()).ask is not None
+        guard.begin_next_answer()
         return guard
 
     waiting = [asked() for _ in range(GUARDS + 1)]
@@ -169,8 +169,8 @@ def test_a_guard_is_gone_with_its_last_reference(kit: DialectKit, way: str) -> N
         guard.fail("max_hold_s")
     elif way in ("blocked", "asked", "whole", "no JSON"):
         guard.finish()
-        if guard.due:
-            guard.act(guard.verdicts())
+        if guard.needs_verdict:
+            guard.apply(guard.verdicts())
         guard.settle()
     alive = [weakref.ref(one) for one in (guard, guard._queue, guard._calls)]
     del guard

@@ -3,7 +3,7 @@
 import pytest
 
 from callfuse.guard.observer import Observer
-from callfuse.guard.record import Record
+from callfuse.guard.record import ExchangeRecord
 from callfuse.policy.settings import Rung
 from callfuse.wire import WHOLE
 from tests.guard.driving import each_kit, scene
@@ -13,7 +13,7 @@ from tests.support.plain import again, elsewhere, known_call, same_call, saying,
 from tests.support.wire import bytewise, frames
 
 
-def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> Record:
+def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> ExchangeRecord:
     """What an observer has found in a streamed answer."""
     made = scene(kit, request, ladder)
     observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)

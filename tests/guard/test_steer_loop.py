@@ -49,7 +49,7 @@ def steer_loop() -> SteerLoop:
 )
 def test_a_round_is_lost_as_a_whole(given: list[tuple[Rung | None, int]], rungs: list[Rung | None]) -> None:
     """The hardest rung holds for all that is withheld; whether a model is asked is one thing for the whole of it."""
-    made = steer_loop().as_one(verdicts(*given))
+    made = steer_loop().apply_hardest_rung(verdicts(*given))
     assert [verdict.rung for verdict in made] == rungs
     assert [verdict.place for verdict in made] == [place for _, place in given]
     assert all_ask(made) is all(rung in (STEER, FORCE_TEXT, ESCALATE) for rung in rungs)
@@ -69,10 +69,10 @@ def test_a_round_is_lost_as_a_whole(given: list[tuple[Rung | None, int]], rungs:
 def test_each_time_it_asks_higher_up(before: tuple[Rung, int], after: tuple[Rung, int], rung: Rung) -> None:
     """By place, or at the same place by a harder rung: so that an exchange comes to an end."""
     made = steer_loop()
-    (first,) = made.as_one(verdicts(before))
+    (first,) = made.apply_hardest_rung(verdicts(before))
     assert first.rung is before[0]
     assert made.ask([first], lambda: b'{"role":"assistant","tool_calls":[]}') is not None
-    (second,) = made.as_one(verdicts(after))
+    (second,) = made.apply_hardest_rung(verdicts(after))
     assert second.rung is rung
 
 

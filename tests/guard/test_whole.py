@@ -26,7 +26,7 @@ def test_nothing_leaves_before_the_end(kit: DialectKit) -> None:
         assert guard.held_bytes == len(whole)
         assert not guard.holding
         assert guard.finish() == (b"" if found else whole)
-        assert guard.due is found
+        assert guard.needs_verdict is found
 
 
 @each_kit

@@ -15,7 +15,7 @@ from callfuse.config import Config, load_config
 from callfuse.detect import Engine
 from callfuse.inprocess import LoopStats
 from callfuse.model import MARKER
-from callfuse.offline.judging import judged
+from callfuse.offline.judging import judge_run
 from callfuse.offline.runs import Run
 from callfuse.policy.settings import Rung
 from tests.detect import timelines
@@ -91,7 +91,7 @@ def test_rounds(rounds: list[str], expected: list[str]) -> None:
 def test_it_judges_like_the_replay(rounds: list[str], keys: dict[str, Any]) -> None:
     """The same calls with the same results are found alike here and in a recorded run."""
     config = load_config(settings(mode=["observe", "warn"], **keys), env={})
-    found = list(judged(Run("", "", "", None, [timelines.rounds(*rounds)]), config.tool_call_loop))
+    found = list(judge_run(Run("", "", "", None, [timelines.rounds(*rounds)]), config.tool_call_loop))
     expected = ["-" if one.verdict is None else str(one.verdict.rung) for one in found]
     mine = [one for text in go(LoopDetector(config, clock=lambda: 0.0), *rounds) for one in text.split()]
     assert mine == expected

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.inprocess.values import arguments_text, json_text, plain, shown
+from callfuse.inprocess.values import arguments_text, as_text, json_text, plain
 
 DEEP: list[Any] = []
 for _ in range(3000):
@@ -44,6 +44,6 @@ def test_text_stays() -> None:
     """As a model wrote it, JSON or not."""
     assert arguments_text("t", '{"q": ') == '{"q": '
     assert plain('{"q": ') == '{"q": '
-    assert shown("[1]") == "[1]"
-    assert shown([1]) == "[1]"
+    assert as_text("[1]") == "[1]"
+    assert as_text([1]) == "[1]"
     assert plain((1, 2)) == [1, 2]

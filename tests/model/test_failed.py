@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.model import PastCall, Result, ToolCall
-from callfuse.model.outcomes import OutcomeKind, failed, outcome_of
+from callfuse.model.outcomes import OutcomeKind, is_failure, outcome_of
 from tests.support.examples import more_examples
 
 PHRASES = (
@@ -32,7 +32,7 @@ parts = st.lists(texts | st.builds(lambda text: {"type": "text", "text": text}, 
 def test_it_is_what_the_outcome_says(content: Any, flag: bool | None) -> None:
     """Of any content, with the client's flag or without; nothing is said where the outcome is unknown."""
     outcome = outcome_of(content, flag)
-    said = failed(content, flag)
+    said = is_failure(content, flag)
     assert said is (None if outcome is None else outcome.kind is OutcomeKind.ERROR)
 
 

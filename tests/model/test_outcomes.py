@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.model.outcomes import SHORT_TEXT, Outcome, OutcomeKind, outcome_of, same_outcome
-from callfuse.model.outcomes.normalise import normalised
+from callfuse.model.outcomes.normalise import normalise
 from tests.support.examples import more_examples
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -548,8 +548,8 @@ def test_two_results_that_differ_in_what_is_volatile_are_equal(
     if wrapped:
         assert same({"said": one}, {"said": other})
     else:
-        assert normalised(one) == normalised(other)
-    assert normalised(one + "!") != normalised(other)
+        assert normalise(one) == normalise(other)
+    assert normalise(one + "!") != normalise(other)
 
 
 contents = st.recursive(
@@ -575,7 +575,7 @@ def test_any_content_has_an_outcome(content: Any, flag: bool | None) -> None:
 @given(text=st.text(st.sampled_from("01 9aAfgxz-.:_s\x1b[]\\\n\ud800é")))
 def test_no_text_grows(text: str) -> None:
     """What is digested is never longer than the text."""
-    assert len(normalised(text)) <= len(text.encode("utf-8", "surrogatepass"))
+    assert len(normalise(text)) <= len(text.encode("utf-8", "surrogatepass"))
 
 
 @pytest.mark.parametrize("depth", [300, 900, 2000])

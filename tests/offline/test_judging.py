@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from callfuse.detect import Engine
 from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.offline.files import Reading
-from callfuse.offline.judging import Judged, judged
+from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.runs import Run
 from callfuse.policy.settings import MODES, LoopSettings, Rung
 from tests.support.examples import more_examples
@@ -37,7 +37,7 @@ def found(run: Run, settings: LoopSettings = SETTINGS) -> list[tuple[int, int, i
     """Turn, round, count and rung of each finding."""
     return [
         (one.turn, one.round, one.finding.count, one.verdict.rung)
-        for one in judged(run, settings)
+        for one in judge_run(run, settings)
         if one.finding is not None and one.verdict is not None
     ]
 
@@ -45,7 +45,7 @@ def found(run: Run, settings: LoopSettings = SETTINGS) -> list[tuple[int, int, i
 def test_every_call_comes_in_order() -> None:
     """Whether or not anything was found in it."""
     run = run_of([["a", "b"], ["c"]], [["a"]])
-    listed = list(judged(run, SETTINGS))
+    listed = list(judge_run(run, SETTINGS))
     assert [one.call for one in listed] == list(run.calls())
     assert [(one.turn, one.round) for one in listed] == [(0, 0), (0, 0), (0, 1), (1, 0)]
 
@@ -86,10 +86,10 @@ def test_judging_twice_finds_the_same() -> None:
 
 def test_held_are_the_calls_that_could_loop() -> None:
     """Before its arguments are known, a call of the suspect tool is held, also where it turns out innocent."""
-    listed = list(judged(run_of([["a"], ["a"], ["b"]]), SETTINGS))
+    listed = list(judge_run(run_of([["a"], ["a"], ["b"]]), SETTINGS))
     assert [(one.suspect, one.held) for one in listed] == [(False, False), (False, False), (True, True)]
     assert listed[-1].finding is None
-    listed = list(judged(run_of([["a"], ["a"], ["b"]]), LoopSettings(mode=MODES["warn"])))
+    listed = list(judge_run(run_of([["a"], ["a"], ["b"]]), LoopSettings(mode=MODES["warn"])))
     assert (listed[-1].suspect, listed[-1].held) == (True, False)
 
 
@@ -116,7 +116,7 @@ def places_of(calls: list[Judged]) -> list[tuple[int, int]]:
 def test_nothing_is_missed_on_the_fast_path(turns: list[list[list[str]]]) -> None:
     """A round of which no call could be found to loop need not be judged."""
     run = run_of(*turns)
-    assert places_of(list(judged(run, SETTINGS))) == slowly(run_of(*turns), SETTINGS)
+    assert places_of(list(judge_run(run, SETTINGS))) == slowly(run_of(*turns), SETTINGS)
 
 
 @pytest.mark.slow
@@ -130,6 +130,6 @@ def test_recorded_runs() -> None:
     for name in names:
         for run in islice(Reading([name]), 300):
             assert isinstance(run, Run)
-            calls = list(judged(run, SETTINGS))
+            calls = list(judge_run(run, SETTINGS))
             assert [one.call for one in calls] == list(run.calls())
             assert places_of(calls) == slowly(run, SETTINGS)

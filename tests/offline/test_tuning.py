@@ -13,7 +13,7 @@ from rich.console import Console
 
 from callfuse.config import load_config
 from callfuse.offline.files import Reading
-from callfuse.offline.judging import judged
+from callfuse.offline.judging import judge_run
 from callfuse.offline.report_text import report_tuning
 from callfuse.offline.runs import Run
 from callfuse.offline.tuning import ALWAYS, TWICE, CannotTuneError, Scale, Score, Source, Tuned, Tuning, tune
@@ -58,7 +58,7 @@ lines = st.builds(
 
 def first_found(run: Run, settings: LoopSettings, *, warned: bool) -> int | None:
     """How many calls were made before the round in which something is found first."""
-    calls = list(judged(run, settings))
+    calls = list(judge_run(run, settings))
     for one in calls:
         if one.finding is not None and (warned or one.finding.kind != "same_error"):
             return next(at for at, other in enumerate(calls) if (other.turn, other.round) == (one.turn, one.round))
@@ -198,7 +198,7 @@ def test_no_more_good_runs_are_acted_on_than_promised(runs: int) -> None:
     """Of those that set the line floor((n + 1) alpha) - 1 are beyond it: one less, for the new one to come."""
     good = [steady(calls) for calls in range(1, runs + 1)]
     found = tuned_by(*good)
-    acted = sum(any(one.finding for one in judged(run, found.settings)) for run in good)
+    acted = sum(any(one.finding for one in judge_run(run, found.settings)) for run in good)
     assert acted == (runs + 1) // 20 - 1
     assert found.settings.max_weighted_calls == runs - acted
     assert f"at most 5% are acted on ({acted + 1} of {runs + 1})" in found.promise
@@ -216,7 +216,7 @@ def test_good_runs_that_repeat_raise_the_limits() -> None:
     often = [run_of([*["a"] * 5, *[f"b{at}" for at in range(next(lengths))]]) for _ in range(10)]
     settings = tuned_by(*GOOD[:28], *often).settings
     assert (settings.max_repeats, settings.max_weighted_calls, settings.no_repeats_after) == (6, 0, 0)
-    assert not any(one.finding for run in often for one in judged(run, settings))
+    assert not any(one.finding for run in often for one in judge_run(run, settings))
 
 
 def test_runs_with_one_repeat_are_told_apart_by_length() -> None:

@@ -91,9 +91,9 @@ def test_long_arguments_are_cut() -> None:
 
 def test_an_unjudged_call_is_named() -> None:
     """If it has a name."""
-    assert texts.unjudged("search").startswith(MARKER)
-    assert "search" in texts.unjudged("search")
-    assert texts.unjudged("").startswith(MARKER)
+    assert texts.unchecked_call("search").startswith(MARKER)
+    assert "search" in texts.unchecked_call("search")
+    assert texts.unchecked_call("").startswith(MARKER)
 
 
 @pytest.mark.parametrize(

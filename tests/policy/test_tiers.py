@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from callfuse.policy.sections import ErrorMessages, ModelSettings, SomeDetectors, TierSettings, ToolSettings
 from callfuse.policy.settings import MODES, LoopSettings
-from callfuse.policy.tiers import Overrides, given, origin
+from callfuse.policy.tiers import Overrides, explicit_values, origin
 from tests.support.examples import more_examples
 
 MODEL, TOOL = "openai:gpt-4o-mini", "search_web"
@@ -57,9 +57,9 @@ def settings(said: Mapping[int, Iterable[str]]) -> LoopSettings:
         says.get(SERVER, {})
         | {"models": {"openai:gpt-4o*": says.get(MODEL_TIER, {})}, "per_tool": {"search_*": says.get(PER_TOOL, {})}}
     )
-    own = given(ModelSettings.model_validate(says.get(SESSION, {})))
-    of_tool = given(ToolSettings.model_validate(says.get(TOOL_SESSION, {})))
-    return server.for_exchange(MODEL, Overrides(own, {TOOL: of_tool} if of_tool else {}))
+    own = explicit_values(ModelSettings.model_validate(says.get(SESSION, {})))
+    tool_tiers = explicit_values(ToolSettings.model_validate(says.get(TOOL_SESSION, {})))
+    return server.for_exchange(MODEL, Overrides(own, {TOOL: tool_tiers} if tool_tiers else {}))
 
 
 def held(settings_: LoopSettings, key: str, tool: str = TOOL) -> Any:

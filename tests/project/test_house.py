@@ -32,11 +32,8 @@ MANY_ATTRIBUTES = {
 LONG_FUNCTIONS: set[str] = set()
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS = {
-    "detect.engine.Engine.judge_round",
-    "detect.similarity._values",
     "guard.guard.Guard._act",
     "guard.guard.Guard._follow",
-    "policy.settings.LoopSettings._loosest",
 }
 UNDOCUMENTED = {
     "dialects.base.Dialect.name",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from callfuse.stores.address import RIGHT_STORE, address_of, check_store_url
+from callfuse.stores.address import STORE_HINT, address_of, check_store_url
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_an_address(url: str, for_client: str, cluster: bool, shown: str) -> Non
     """As the client library takes it, and as logs may have it."""
     address = address_of(url)
     assert address is not None
-    assert (address.url, address.cluster, address.shown) == (for_client, cluster, shown)
+    assert (address.url, address.cluster, address.label) == (for_client, cluster, shown)
     assert check_store_url(url) == url
     assert "s3cret" not in shown
 
@@ -37,21 +37,21 @@ def test_memory_is_no_address() -> None:
 @pytest.mark.parametrize(
     ("url", "right"),
     [
-        ("", RIGHT_STORE),
-        ("localhost:6379", RIGHT_STORE),
-        ("redis", RIGHT_STORE),
-        ("redis:/localhost", RIGHT_STORE),
+        ("", STORE_HINT),
+        ("localhost:6379", STORE_HINT),
+        ("redis", STORE_HINT),
+        ("redis:/localhost", STORE_HINT),
         ("reddis://h", "there is no such store; did you mean redis://?"),
         ("valky://h", "there is no such store; did you mean valkey://?"),
-        ("postgresql://h", RIGHT_STORE),
+        ("postgresql://h", STORE_HINT),
         ("memory://here", "memory:// is the memory of this process, and takes no address"),
-        ("redis://", f"it names no host; {RIGHT_STORE}"),
-        ("redis://h/db", f"what follows the host is the number of a database; {RIGHT_STORE}"),
-        ("redis://h:99999", f"its port is no number from 1 to 65535; {RIGHT_STORE}"),
-        ("redis://:pass/word@h", f"its port is no number from 1 to 65535; {RIGHT_STORE}"),
-        ("redis://h:0", RIGHT_STORE),
-        ("redis://[::1", f"it is no URL; {RIGHT_STORE}"),
-        ("redis://h h", f"it has white space or control characters in it; {RIGHT_STORE}"),
+        ("redis://", f"it names no host; {STORE_HINT}"),
+        ("redis://h/db", f"what follows the host is the number of a database; {STORE_HINT}"),
+        ("redis://h:99999", f"its port is no number from 1 to 65535; {STORE_HINT}"),
+        ("redis://:pass/word@h", f"its port is no number from 1 to 65535; {STORE_HINT}"),
+        ("redis://h:0", STORE_HINT),
+        ("redis://[::1", f"it is no URL; {STORE_HINT}"),
+        ("redis://h h", f"it has white space or control characters in it; {STORE_HINT}"),
         ("redis+cluster://h/1", "a Cluster has the database 0 only; leave out the number"),
         ("redis://h?decode_responses=True", "leave out the option decode_responses, which callfuse sets itself"),
         ("redis+cluster://h?db=0&encoding=utf-16", "leave out the option encoding, which callfuse sets itself"),

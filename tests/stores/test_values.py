@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
-from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
-from callfuse.stores.values import UnreadableError, lane_state, lane_value, session_state, session_value
+from callfuse.stores.values import UnreadableError, decode_lane, decode_session, encode_lane, encode_session
 from tests.support.examples import more_examples
 
 texts = st.text(max_size=8) | st.text(st.characters(categories=["Cs", "Cc", "Lo"]), max_size=4)
@@ -24,7 +24,7 @@ deliveries = st.sampled_from([Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BL
 calls = st.builds(KeptCall, texts, texts, digests, st.none() | outcomes, delivery=deliveries, step=small)
 times = st.none() | st.floats(0, 1e10)
 rounds = st.builds(KeptRound, small, times, digests, st.lists(calls, max_size=3).map(tuple))
-continuations = st.just(AS_ONE) | st.builds(
+continuations = st.just(NO_DIFFERENCE) | st.builds(
     Continuation, st.dictionaries(texts, digests, max_size=2), texts, st.lists(digests, max_size=2).map(tuple)
 )
 states = st.builds(
@@ -52,14 +52,14 @@ sessions = st.builds(SessionState, overrides, st.lists(digests, max_size=4).map(
 @given(state=states)
 def test_a_lane_comes_back(state: LaneState) -> None:
     """Rounds, calls, outcomes, notes, what the vendor remembers, whatever the texts hold."""
-    assert lane_state(lane_value(state)) == state
+    assert decode_lane(encode_lane(state)) == state
 
 
 @more_examples(5)
 @given(state=sessions)
 def test_a_session_comes_back(state: SessionState) -> None:
     """With values of the types that commands set."""
-    found = session_state(session_value(state))
+    found = decode_session(encode_session(state))
     assert found == state
     assert [type(value) for value in found.overrides.values.values()] == [
         type(state.overrides.values[key]) for key in found.overrides.values
@@ -70,11 +70,11 @@ def test_a_session_comes_back(state: SessionState) -> None:
 @given(state=states)
 def test_a_lane_begins_with_its_session(state: LaneState) -> None:
     """That is where the script looks for it."""
-    assert lane_value(state).startswith(f"{state.session}\n".encode())
+    assert encode_lane(state).startswith(f"{state.session}\n".encode())
 
 
 STATE = LaneState((KeptRound(1, 0.5, b"t", (KeptCall("id", "f", b"s", Outcome(b"d", OutcomeKind.OK, "x")),)),))
-RIGHT = json.loads(lane_value(STATE).partition(b"\n")[2])
+RIGHT = json.loads(encode_lane(STATE).partition(b"\n")[2])
 
 
 def doctored(at: int, value: Any) -> bytes:
@@ -107,9 +107,9 @@ def doctored(at: int, value: Any) -> bytes:
 )
 def test_what_is_no_lane(value: bytes) -> None:
     """Nothing, something else, another version, a wrong shape."""
-    assert lane_state(b"\n" + json.dumps(RIGHT).encode()) == STATE
+    assert decode_lane(b"\n" + json.dumps(RIGHT).encode()) == STATE
     with pytest.raises(UnreadableError):
-        lane_state(value)
+        decode_lane(value)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_is_no_lane(value: bytes) -> None:
 def test_what_is_no_session(value: bytes) -> None:
     """The same of sessions; a setting that there is not is no setting."""
     with pytest.raises(UnreadableError):
-        session_state(value)
+        decode_session(value)
 
 
 @more_examples(5)
@@ -128,7 +128,7 @@ def test_what_is_no_session(value: bytes) -> None:
 ).map(lambda one: b"\n" + json.dumps(one).encode()))  # fmt: skip
 def test_no_bytes_do_worse(value: bytes) -> None:
     """Whatever stands there."""
-    for read in (lane_state, session_state):
+    for read in (decode_lane, decode_session):
         try:
             read(value)
         except UnreadableError:

@@ -132,7 +132,7 @@ JSON = st.recursive(
 def test_total(body: dict[str, Any]) -> None:
     """Whatever the JSON, it is judged, recalled and read without an error."""
     assert all(violations("openai-responses", body))
-    calls, results = OpenAIResponses().last_round(Memory().recalled(body) or body)
+    calls, results = OpenAIResponses().last_round(Memory().recall(body) or body)
     assert results or not calls
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.wire import JSON_ARRAY, placed
+from callfuse.wire import JSON_ARRAY, with_separator
 from callfuse.wire.jsontext import NotJSON
 from tests.support.examples import more_examples
 from tests.support.streams import chunkings
@@ -28,7 +28,7 @@ def frames_of(chunks: tuple[bytes, ...]) -> list[bytes]:
     """All frames of a stream, the rest among them."""
     framer = JSON_ARRAY.framer()
     found = [frame for chunk in chunks for frame in framer.feed(chunk)]
-    rest = framer.rest()
+    rest = framer.flush()
     return [*found, *([rest] if rest else [])]
 
 
@@ -125,7 +125,7 @@ def test_an_element_leaves_with_its_last_byte(data: st.DataObject) -> None:
             begin = text.find("{")
             if begin >= 0 and _is_whole(decoder, text[begin:]):
                 assert len(out) == at + 1
-    assert out + framer.rest() == body
+    assert out + framer.flush() == body
 
 
 def _is_whole(decoder: json.JSONDecoder, text: str) -> bool:
@@ -211,7 +211,7 @@ def test_an_element_in_another_print_is_still_found() -> None:
 )
 def test_an_element_at_its_place(frame: bytes, *, first: bool, wanted: bytes) -> None:
     """The first element follows a bracket, each other one a comma; what fits stays as it is."""
-    assert placed(frame, first=first) == wanted
+    assert with_separator(frame, first=first) == wanted
 
 
 def test_another_payload_keeps_what_is_before() -> None:

@@ -14,7 +14,7 @@ def framed(*chunks: bytes) -> tuple[list[bytes], bytes]:
     framer = SSEFramer()
     frames = [frame for chunk in chunks for frame in framer.feed(chunk)]
     assert framer.empty == (framer.waiting == 0)
-    rest = framer.rest()
+    rest = framer.flush()
     assert framer.empty
     assert framer.waiting == 0
     return frames, rest

@@ -18,8 +18,8 @@ def test_the_body_is_the_frame(chunks: list[bytes]) -> None:
         assert framer.waiting == len(b"".join(chunks[: at + 1]))
         assert not framer.empty
         assert not chunk.endswith(WHOLE.frame_end)
-    assert framer.rest() == BODY
-    assert framer.rest() == b""
+    assert framer.flush() == BODY
+    assert framer.flush() == b""
     assert framer.waiting == 0
 
 

@@ -1,4 +1,4 @@
-"""The admin page: what holds for a model, a tool and a session, and why. An ASGI app to be mounted."""
+"""The admin page, a mountable ASGI app: the settings in effect for a model, a tool and a session, and their sources."""
 
 from callfuse.admin.app import AdminApp
 

@@ -1,7 +1,7 @@
-"""Access to the admin page: with the token, or with the cookie that a browser gets for it.
+"""Control access to the admin page: by the token, or by the cookie that a browser gets for it.
 
-The cookie holds a value derived from the token, so that no browser stores the token itself; another token voids all
-cookies. Every comparison takes the same time, however much of a guess is right.
+The cookie holds a value derived from the token, so that no browser stores the token itself; a new token voids all
+cookies. Comparisons take constant time.
 """
 
 import hmac
@@ -16,40 +16,40 @@ class Access:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        # Cookies know no ports: two instances on one host would overwrite each other's.
+        # Cookies ignore ports: without a name of their own, two instances on one host would overwrite each other's.
         self._name = f"callfuse_{self._derive(b'name')[:8]}"
         self._cookie = self._derive(b"cookie")
 
-    def opens(self, token: str) -> bool:
-        """Whether this is the token."""
+    def is_token(self, token: str) -> bool:
+        """Whether a text is the token."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self._token)
 
     def allows(self, request: Request) -> bool:
-        """Whether a request brings the token or the cookie."""
+        """Whether a request has the token (`Authorization: Bearer`) or the cookie."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.opens(token.strip()):
+        if scheme.lower() == "bearer" and self.is_token(token.strip()):
             return True
         cookie = request.cookies.get(self._name, "")
         return hmac.compare_digest(cookie.encode("utf-8", "replace"), self._cookie.encode())
 
     def grant(self, request: Request, response: Response) -> None:
-        """Set the cookie on a response: below the mount path only, invisible to scripts and other sites."""
+        """Set the cookie on a response: for the mount path only, HttpOnly and SameSite=Strict."""
         path = quote(request.scope.get("root_path", ""), safe="/~")
         secure = request.url.scheme == "https"
         response.set_cookie(self._name, self._cookie, path=path or "/", secure=secure, httponly=True, samesite="strict")
 
     def tag(self, credential: bytes) -> str:
-        """A short name for the client whose credential has this hash; it means nothing outside this page."""
+        """A short name for the client with this credential hash; useless outside of this page."""
         return self._derive(b"client " + credential)[:8]
 
     def _derive(self, what: bytes) -> str:
         return hmac.new(self._token, b"callfuse admin " + what, "sha256").hexdigest()
 
 
-def is_own(request: Request) -> bool:
-    """Whether a form was sent from a page of this origin, or by no page at all.
+def is_same_origin(request: Request) -> bool:
+    """Whether a form was sent from a page of this origin, or by a client that is no browser.
 
-    Browsers send `Sec-Fetch-Site` to hosts that they trust, and `Origin` to others.
+    Browsers send `Sec-Fetch-Site` to trustworthy origins (https, localhost), and `Origin` to others.
     """
     if (site := request.headers.get("sec-fetch-site")) is not None:
         return site in ("same-origin", "none")

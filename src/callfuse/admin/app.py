@@ -1,8 +1,8 @@
-"""The admin app, an ASGI app to be mounted: `app.mount("/_callfuse", AdminApp(fuse))`. `Beside` mounts it.
+"""The admin app, an ASGI app to be mounted: `app.mount("/_callfuse", AdminApp(fuse))`. `AdminMount` mounts it.
 
 | path | |
 |---|---|
-| `health` | JSON, open: it is up, its version, whether the guard is on |
+| `health` | JSON, without token: status, version, whether the guard is enabled |
 | `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
 | `sessions` | JSON: the sessions that have set something by command |
 | `./` | both as a page, and the form that takes the token once |
@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from callfuse import __version__
 from callfuse.admin import page
-from callfuse.admin.access import Access, is_own
+from callfuse.admin.access import Access, is_same_origin
 from callfuse.admin.queries import UNLISTED, BadQuery, Query, rows_of, sessions_of
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,14 +42,14 @@ HEADERS: Final = [
     # Nothing leaves this origin. With `no-referrer` browsers would not name it to the login form either.
     (b"referrer-policy", b"same-origin"),
 ]
-"""What every answer has."""
+"""Headers of every answer."""
 
 
 class AdminApp:
-    """The page and its endpoints for one middleware; each request shows its settings and sessions at that time.
+    """The page and its endpoints for one middleware. Each request reads its current settings and sessions.
 
-    `token` opens all but `health`; the default is `CALLFUSE_ADMIN_TOKEN` of the environment. ConfigError without any
-    token, for one that could be guessed, and for anything else in place of the middleware.
+    `token` is needed for all but `health`; it defaults to the environment variable `CALLFUSE_ADMIN_TOKEN`. Raises
+    ConfigError if there is no token, if it is too short, or if `middleware` is no CallFuseMiddleware.
     """
 
     def __init__(self, middleware: CallFuseMiddleware, *, token: str | None = None) -> None:
@@ -70,7 +70,7 @@ class AdminApp:
             ],
             exception_handlers={HTTPException: _as_json},
         )
-        self._app.router.redirect_slashes = False  # it would build addresses of what the client calls this host
+        self._app.router.redirect_slashes = False  # it would build URLs from the client's Host header
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -92,11 +92,11 @@ class AdminApp:
         """Wrap an endpoint so that it needs the token or the cookie; without them, the answer is 401."""
 
         async def protected(request: Request) -> Response:
-            return await endpoint(request) if self._access.allows(request) else self._ask_for_token(request)
+            return await endpoint(request) if self._access.allows(request) else self._deny(request)
 
         return protected
 
-    def _ask_for_token(self, request: Request, problem: str = "") -> Response:
+    def _deny(self, request: Request, problem: str = "") -> Response:
         headers = {"www-authenticate": 'Bearer realm="callfuse"'}
         if "text/html" in request.headers.get("accept", ""):
             return HTMLResponse(page.login(problem), 401, headers)
@@ -108,43 +108,43 @@ class AdminApp:
 
     async def _settings(self, request: Request) -> Response:
         try:
-            asked = Query.read(request.query_params.multi_items())
-            rows = rows_of(self._middleware, asked, await sessions_of(self._middleware, self._access))
+            query = Query.read(request.query_params.multi_items())
+            rows = rows_of(self._middleware, query, await sessions_of(self._middleware, self._access))
         except BadQuery as wrong:
             return JSONResponse({"error": str(wrong)}, 400)
         return Response(as_json(rows).encode("utf-8", "replace"), media_type="application/json")
 
     async def _sessions(self, _: Request) -> Response:
-        found = await sessions_of(self._middleware, self._access)
-        if found is None:
+        sessions = await sessions_of(self._middleware, self._access)
+        if sessions is None:
             return JSONResponse({"error": UNLISTED}, 501)
-        return JSONResponse([one.as_json() for one in found])
+        return JSONResponse([one.as_json() for one in sessions])
 
     async def _index(self, request: Request) -> Response:
         return await (self._login if request.method == "POST" else self._protect(self._page))(request)
 
     async def _page(self, request: Request) -> Response:
         sessions = await sessions_of(self._middleware, self._access)
-        asked, rows, problem = Query(), None, ""
+        query, rows, problem = Query(), None, ""
         try:
-            asked = Query.read(request.query_params.multi_items())
-            rows = rows_of(self._middleware, asked, sessions)
+            query = Query.read(request.query_params.multi_items())
+            rows = rows_of(self._middleware, query, sessions)
         except BadQuery as wrong:
             problem = str(wrong)
-        return HTMLResponse(page.settings(asked, rows, sessions, problem), 400 if problem else 200)
+        return HTMLResponse(page.settings(query, rows, sessions, problem), 400 if problem else 200)
 
     async def _login(self, request: Request) -> Response:
-        if not is_own(request):
+        if not is_same_origin(request):
             raise HTTPException(403, "this form was sent from a page of another site")
-        if not self._access.opens(await _read_token(request)):
-            return self._ask_for_token(request, "This is not the token.")
+        if not self._access.is_token(await _read_token(request)):
+            return self._deny(request, "This is not the token.")
         answer = Response(status_code=303, headers={"location": "./"})
         self._access.grant(request, answer)
         return answer
 
 
-class Beside:
-    """Two apps as one: requests for the admin path and below go to `admin`, all others to `app`."""
+class AdminMount:
+    """An app with the admin page mounted: requests at or below `settings.path` go to `admin`, all others to `app`."""
 
     def __init__(self, app: ASGIApp, admin: ASGIApp, settings: AdminSettings) -> None:
         self._app = app
@@ -162,7 +162,7 @@ class Beside:
 
 
 async def _read_token(request: Request) -> str:
-    """Read the token of a login form; empty if there is none."""
+    """Read the token of a login form; empty if there is none. Raises HTTPException (413) for a long form."""
     body = b""
     try:
         async for chunk in request.stream():
@@ -175,5 +175,5 @@ async def _read_token(request: Request) -> str:
 
 
 async def _as_json(_: Request, error: Any) -> Response:
-    """Answer an HTTP error, Starlette's or ours, as JSON."""
+    """Answer an HTTPException as JSON."""
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)

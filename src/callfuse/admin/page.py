@@ -1,7 +1,7 @@
-"""The HTML of the admin page: the query, the settings that hold for it, and the sessions that have set something.
+"""Write the HTML of the admin page: query, settings in effect, and sessions that have set something.
 
-It needs no script and no other resource, and its policy forbids both. Every text from outside is made printable and
-escaped.
+It uses no script and no other resource, and its Content-Security-Policy forbids both. Every foreign text is made
+printable and escaped.
 """
 
 from base64 import b64encode
@@ -19,7 +19,7 @@ from callfuse.config.effective import DEFAULT, Row, as_text
 from callfuse.observe.printable import printable
 
 SESSIONS_SHOWN: Final = 200
-"""Of all sessions those that were used last; `sessions` has all."""
+"""Sessions on the page, those that were used last; the endpoint `sessions` lists all."""
 
 
 def _read(name: str) -> str:
@@ -32,7 +32,7 @@ _LOGIN: Final = _read("login.html")
 
 
 def _hash_of_style() -> str:
-    """What allows the frame's own style and no other: https://www.w3.org/TR/CSP3/#grammardef-hash-source"""
+    """The hash that allows only the style of the frame: https://www.w3.org/TR/CSP3/#grammardef-hash-source"""
     style = _FRAME.template.partition("<style>")[2].partition("</style>")[0]
     return b64encode(sha256(style.encode()).digest()).decode()
 
@@ -45,19 +45,22 @@ POLICY: Final = (
 
 
 def login(problem: str = "") -> str:
-    """The form that takes the token."""
+    """Write the login form, which asks for the token."""
     return _frame(_alert(problem) + _LOGIN)
 
 
-def settings(asked: Query, rows: Sequence[Row] | None, sessions: Sequence[Session] | None, problem: str) -> str:
-    """The page for a query; `rows` is None if the query is wrong, which `problem` then explains."""
+def settings(query: Query, rows: Sequence[Row] | None, sessions: Sequence[Session] | None, problem: str) -> str:
+    """Write the page for a query. `rows` is None if the query is wrong, which `problem` then explains.
+
+    `sessions` is None if the store cannot list them.
+    """
     main = _SETTINGS.substitute(
         alert=_alert(problem),
-        model=_escape(asked.model),
-        tool=_escape(asked.tool),
-        session=_escape(asked.session),
-        settings=_table(asked, rows, sessions or ()) if rows is not None else "",
-        sessions="".join(_sessions(asked, sessions)),
+        model=_escape(query.model),
+        tool=_escape(query.tool),
+        session=_escape(query.session),
+        settings=_table(query, rows, sessions or ()) if rows is not None else "",
+        sessions="".join(_sessions(query, sessions)),
     )
     return _frame(main)
 
@@ -70,9 +73,9 @@ def _alert(problem: str) -> str:
     return f'<p class="problem" role="alert">{_escape(problem)}</p>\n' if problem else ""
 
 
-def _table(asked: Query, rows: Sequence[Row], sessions: Sequence[Session]) -> str:
-    about = [f"{name} {getattr(asked, name)}" for name in ("model", "tool", "session") if getattr(asked, name)]
-    unset = asked.session and not any(one.name == asked.session for one in sessions)
+def _table(query: Query, rows: Sequence[Row], sessions: Sequence[Session]) -> str:
+    about = [f"{name} {getattr(query, name)}" for name in ("model", "tool", "session") if getattr(query, name)]
+    unset = query.session and not any(one.name == query.session for one in sessions)
     note = "<p>Here, this session has set nothing.</p>\n" if unset else ""
     what = _escape(", ".join(about) or "every model and tool")
     body = "\n".join(_row(row) for row in rows)
@@ -80,7 +83,7 @@ def _table(asked: Query, rows: Sequence[Row], sessions: Sequence[Session]) -> st
         f'{note}<table class="settings">\n<caption>What holds for {what}</caption>\n'
         '<thead><tr><th scope="col">Key</th><th scope="col">Value</th><th scope="col">From</th></tr></thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table>\n"
-        f'<p><a href="settings{_query(asked)}">As JSON</a></p>'
+        f'<p><a href="settings{_query(query)}">As JSON</a></p>'
     )
 
 
@@ -90,7 +93,7 @@ def _row(row: Row) -> str:
     return f'<tr{kind}><th scope="row"><code>{_escape(row.key)}</code></th>{cells}</tr>'
 
 
-def _sessions(asked: Query, sessions: Sequence[Session] | None) -> Iterator[str]:
+def _sessions(query: Query, sessions: Sequence[Session] | None) -> Iterator[str]:
     if sessions is None:
         yield f"<p>No session can be shown: {escape(UNLISTED)}.</p>"
         return
@@ -100,7 +103,7 @@ def _sessions(asked: Query, sessions: Sequence[Session] | None) -> Iterator[str]
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("Session", "Client", "Has set", "Last used"))
     yield f'<table aria-labelledby="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
     for one in sessions[:SESSIONS_SHOWN]:
-        link = _query(Query(asked.model, asked.tool, one.name, one.client))
+        link = _query(Query(query.model, query.tool, one.name, one.client))
         said = "<br>".join(f"<code>{_escape(text)}</code>" for text in _settings_of(one))
         name = f'<a href="./{link}">{_escape(one.name)}</a>'
         yield (
@@ -119,8 +122,8 @@ def _settings_of(session: Session) -> Iterator[str]:
         yield from (f"{pattern}: {key} = {as_text(value)}" for key, value in values.items())
 
 
-def _query(asked: Query) -> str:
-    given = {name: value for name in Query.__slots__ if (value := getattr(asked, name))}
+def _query(query: Query) -> str:
+    given = {name: value for name in Query.__slots__ if (value := getattr(query, name))}
     return f"?{escape(urlencode(given, errors='replace'))}" if given else ""
 
 

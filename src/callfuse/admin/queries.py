@@ -1,4 +1,4 @@
-"""What the admin page shows: the settings that hold for a query, and the sessions that have set something."""
+"""Read what the admin page shows: the settings in effect for a query, and the sessions that have set something."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -8,11 +8,11 @@ from typing import Any
 
 from callfuse.admin.access import Access
 from callfuse.asgi import CallFuseMiddleware
-from callfuse.commands.run import pinned
-from callfuse.config import wrong_model
-from callfuse.config.effective import Row, effective, shown_plain
+from callfuse.commands.run import locked_settings
+from callfuse.config import model_problem
+from callfuse.config.effective import Row, as_plain_masked, effective_rows
 from callfuse.conversations.ledger import SessionList
-from callfuse.policy.nearest import meant
+from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 
@@ -20,14 +20,15 @@ UNLISTED = "the store that is in use cannot list its sessions"
 
 
 class BadQuery(ValueError):
-    """A query that cannot be answered; the message says why, and what would be right."""
+    """Raised for a query that cannot be answered; the message says why, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What settings are asked for; each part may be empty.
+    """The parameters of the page; each may be empty.
 
-    `model` is backend and model as one text, `session` the name in logs, `client` tells apart sessions of one name.
+    `model` is backend and model as one text, `session` the name of a session in logs, `client` tells apart sessions of
+    the same name.
     """
 
     model: str = ""
@@ -37,11 +38,11 @@ class Query:
 
     @classmethod
     def read(cls, query: Iterable[tuple[str, str]]) -> "Query":
-        """Read the names and values of a query string; BadQuery for an unknown name, and for one given twice."""
+        """Parse the names and values of a query string. Raises BadQuery for an unknown or repeated name."""
         found: dict[str, str] = {}
         for name, value in query:
             if name not in cls.__slots__:
-                raise BadQuery(f"there is no parameter {name!r}; {meant(name, cls.__slots__)}")
+                raise BadQuery(f"there is no parameter {name!r}; {suggest(name, cls.__slots__)}")
             if name in found:
                 raise BadQuery(f"{name} is given twice; keep one")
             found[name] = value.strip()
@@ -52,7 +53,8 @@ class Query:
 class Session:
     """A session that has set something by command.
 
-    `name` is that in logs, `overrides` what holds of its settings, `used` when it was last used, in Unix seconds.
+    `name` is its name in logs, `overrides` are its settings without locked ones, `used` is the time of its last use in
+    Unix seconds.
     """
 
     name: str
@@ -62,34 +64,34 @@ class Session:
 
     @property
     def time(self) -> str:
-        """When it was last used, in UTC."""
+        """The time of its last use in UTC, to the second."""
         return datetime.fromtimestamp(self.used, UTC).isoformat(" ", "seconds")
 
     @property
     def set(self) -> dict[str, Any]:
-        """What it has set, as a file would write it."""
-        return _plain(self.overrides.values)
+        """What it has set, as plain values."""
+        return _plain_values(self.overrides.values)
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:
-        """What it has set for single tools."""
-        return {pattern: _plain(values) for pattern, values in self.overrides.tools.items()}
+        """What it has set for single tools, as plain values by tool."""
+        return {pattern: _plain_values(values) for pattern, values in self.overrides.tools.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The session as an object for JSON."""
         own = {"session": self.name, "client": self.client, "last_used": self.time, "set": self.set}
         return {**own, "tools": self.tools} if self.overrides.tools else own
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: shown_plain(value) for key, value in values.items()}
+def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: as_plain_masked(value) for key, value in values.items()}
 
 
 async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Session] | None:
-    """The sessions whose settings hold, the last used one first; None if the store cannot list sessions."""
+    """List the sessions with settings in effect, the last used one first; None if the store cannot list them."""
     if not isinstance(middleware.ledger, SessionList):
         return None
-    locked = pinned(middleware.settings.commands.locked)
+    locked = locked_settings(middleware.settings.commands.locked)
     return [
         Session(kept.key[1], access.tag(kept.key[0]), overrides, kept.used)
         for kept in await middleware.ledger.sessions(time.time())
@@ -97,21 +99,21 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
     ]
 
 
-def rows_of(middleware: CallFuseMiddleware, asked: Query, found: list[Session] | None) -> list[Row]:
-    """Every setting as it holds for a query; `found` are all sessions. Raises BadQuery."""
+def rows_of(middleware: CallFuseMiddleware, query: Query, found: list[Session] | None) -> list[Row]:
+    """List every setting in effect for a query; `found` are the results of `sessions_of`. Raises BadQuery."""
     resolved = middleware.resolved
-    if asked.model and (wrong := wrong_model(asked.model, resolved.config)):
-        raise BadQuery(f"model {asked.model!r}: {wrong}")
-    return list(effective(resolved, asked.model, asked.tool or None, _set_by(asked, found)))
+    if query.model and (wrong := model_problem(query.model, resolved.config)):
+        raise BadQuery(f"model {query.model!r}: {wrong}")
+    return list(effective_rows(resolved, query.model, query.tool or None, _session_overrides(query, found)))
 
 
-def _set_by(asked: Query, found: list[Session] | None) -> Overrides:
-    if not asked.session:
+def _session_overrides(query: Query, found: list[Session] | None) -> Overrides:
+    if not query.session:
         return NO_OVERRIDES
     if found is None:
-        raise BadQuery(f"session {asked.session!r}: {UNLISTED}")
-    named = [one for one in found if one.name == asked.session and asked.client in ("", one.client)]
+        raise BadQuery(f"session {query.session!r}: {UNLISTED}")
+    named = [one for one in found if one.name == query.session and query.client in ("", one.client)]
     if len(named) > 1:
         clients = " or ".join(one.client for one in named)
-        raise BadQuery(f"session {asked.session!r}: several clients have one of this name; add client={clients}")
+        raise BadQuery(f"session {query.session!r}: several clients have one of this name; add client={clients}")
     return named[0].overrides if named else NO_OVERRIDES

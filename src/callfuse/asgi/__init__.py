@@ -1,4 +1,4 @@
-"""The ASGI side: what is guarded, the request's body, the calls of the wrapped app, the client's stream."""
+"""The ASGI middleware: reads requests, calls the wrapped app, watches or guards its answers, and keeps the results."""
 
 from callfuse.asgi.middleware import CallFuseMiddleware
 from callfuse.asgi.review import LoopEvent

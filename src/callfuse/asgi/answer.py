@@ -1,4 +1,4 @@
-"""The start of an answer of the app: is it one to be guarded, and how does its body come?"""
+"""Reads the start of an app's answer: whether the answer can be guarded, and in what form its body comes."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -10,11 +10,12 @@ START: Final = "http.response.start"
 BODY: Final = "http.response.body"
 
 StreamFormat = Callable[[bytes], Format | None]
-"""How an answer of this content type is streamed; None where it is not, or in a way that callfuse cannot read."""
+"""The format in which an answer of this content type is streamed; None if it is not, or callfuse cannot read it."""
 
 
 class Shape(NamedTuple):
-    """`stream` is the format of a streamed answer; `unreadable` says why an answer can be neither held nor watched."""
+    """The form of an answer. `stream`: the format of a streamed one; None for a whole body. `unreadable`: why the
+    answer can be neither guarded nor watched; empty if it can."""
 
     stream: Format | None = None
     unreadable: str = ""
@@ -27,12 +28,13 @@ _PLAIN: Final = (b"", b"identity")
 
 
 def is_success(message: Message) -> bool:
-    """Whether the answer is one: errors are not guarded."""
+    """Whether the status is 2xx; errors are not guarded."""
     return 200 <= int(message["status"]) < 300
 
 
 def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
-    """How an answer comes, by its headers; of repeated ones the last counts. The headers are a list afterwards."""
+    """The form of an answer by its headers; the last of repeated ones counts. Replaces an iterable of headers by a
+    list."""
     content_type = encoding = b""
     given = message.get("headers") or ()
     if not isinstance(given, list | tuple):  # ASGI allows an iterable that can be read once only

@@ -1,6 +1,6 @@
-"""The request's body: read once within a limit, replayed as it came, or replaced; then the host's own `receive`.
+"""Reads a request's body once, up to a limit, and replays it, as it came or replaced, to each call of the app.
 
-A disconnect that any call of the app has seen is repeated to every later one.
+After the body, calls get messages from the host's `receive`. A disconnect is repeated to every later call.
 """
 
 import zlib
@@ -10,11 +10,16 @@ from importlib import import_module
 from callfuse.asgi.types import Message, Receive
 
 _ZSTD_STEP = 256
-"""Bytes that are unpacked at once: few enough that not even a bomb gets far beyond the limit."""
+"""Bytes that are decompressed at once: zstandard's decompressobj has no output limit, so a bomb overshoots by one
+step."""
 
 
 class RequestBody:
-    """One request's messages. `content` is None where the body was not read whole: it is replayed as far as read."""
+    """The messages of one request.
+
+    `content`: the whole body; None if it was not read to its end (too long, or the client left). Then `replay` gives
+    what was read, followed by the rest. `gone`: the client has disconnected.
+    """
 
     __slots__ = ("_messages", "_receive", "content", "gone")
 
@@ -25,7 +30,7 @@ class RequestBody:
         self._messages: list[Message] = []
 
     async def read(self, limit: int) -> None:
-        """Read the body, unless it is longer than `limit` bytes or the client leaves."""
+        """Read the body; stops early if it is longer than `limit` bytes or the client disconnects."""
         size = 0
         while True:
             message = await self._receive()
@@ -43,19 +48,19 @@ class RequestBody:
                 return
 
     def replay(self, content: bytes | None = None) -> Receive:
-        """A `receive` that gives the body, as it came or replaced, and then what the client does."""
+        """A `receive` that gives the body (`content` if given, else as it came), then the host's further messages."""
         messages = self._messages[::-1]
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
         return _Replay(self, messages).receive
 
     def release(self) -> None:
-        """Keep nothing of the body: what a `receive` that was made before has still to give, it has itself."""
+        """Drop the body. A `receive` made before keeps what it still has to give."""
         self.content = None
         self._messages = []
 
     async def next(self) -> Message:
-        """What the client does after its request."""
+        """The next message after the body; a disconnect once it has been seen."""
         if self.gone:
             return {"type": "http.disconnect"}
         message = await self._receive()
@@ -75,16 +80,16 @@ class _Replay:
         return self._pop() if self._messages else self._body.next()
 
     async def _pop(self) -> Message:
-        """The next message once it is waited for: a call that is given up before that takes none."""
+        """Pops only when awaited, so that a cancelled call of `receive` loses no message."""
         return self._messages.pop() if self._messages else await self._body.next()
 
 
 class UnreadableBodyError(ValueError):
-    """The body's encoding is not known, is broken, or hides more than the limit."""
+    """The content encoding is unknown or broken, or the decoded body is over the limit."""
 
 
 def decode(content: bytes, encoding: str, limit: int) -> bytes:
-    """Take the content encoding off a body; what is left has at most `limit` bytes. Raises UnreadableBodyError."""
+    """Decode a body with this `content-encoding` header, to at most `limit` bytes. Raises UnreadableBodyError."""
     for name in reversed([part.strip().lower() for part in encoding.split(",")]):
         decoder = _DECODERS.get(name)
         if decoder is None:
@@ -103,7 +108,7 @@ def _gunzip(content: bytes, limit: int) -> bytes:
 
 
 def _inflate(content: bytes, limit: int, *, gzip_or_zlib: bool = False) -> bytes:
-    """zlib's formats; a raw deflate stream, which some clients mean by `deflate`, too."""
+    """Decompress zlib's formats, and raw deflate streams, which some clients send as `deflate`."""
     form = 15 + 32 if gzip_or_zlib or content[:1] == b"\x78" else -15
     out = b""
     while content and len(out) <= limit:

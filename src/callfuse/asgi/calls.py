@@ -1,6 +1,7 @@
-"""The calls of the wrapped app for one guarded exchange: the client's, and one more each time the model is asked again.
+"""Calls the wrapped app for one guarded exchange: once for the client, and once more each time the model is asked
+again.
 
-Each is a task of its own, so that the exchange can go on before the app has returned.
+Each call runs in its own task, so that the exchange can go on before the app has returned.
 """
 
 import math
@@ -21,10 +22,11 @@ DISCONNECT = "http.disconnect"
 
 
 class AppCall:
-    """Runs the app once. `over` is set when it has returned or raised, or when it has been left.
+    """Runs the app once. `over` is set when it has returned or raised, or when it has been left; `ended` only when it
+    has returned or raised.
 
-    A call that has been left has said all that is wanted of it: what it still sends is dropped, it is told that the
-    client has gone, and it may end in its own time (a framework's background tasks run then).
+    A call is left when its answer is complete or no longer needed. What it still sends is dropped, its `receive`
+    reports a disconnect, and it may end in its own time: frameworks run background tasks then.
     """
 
     __slots__ = ("_answer", "_app", "_cancel", "_failure", "_left", "_receive", "_scope", "ended", "over")
@@ -48,7 +50,7 @@ class AppCall:
         self._cancel = anyio.CancelScope()
 
     async def run(self) -> None:
-        """Call the app; what it raises is kept for `take_failure`."""
+        """Call the app; an exception is kept for `take_failure`."""
         try:
             with self._cancel:
                 await self._app(self._scope, self.receive, self.send)
@@ -62,17 +64,17 @@ class AppCall:
             self.over.set()
 
     def take_failure(self) -> BaseException | None:
-        """What the app has raised. Kept here no longer: its frames hold this call."""
+        """The exception of the app, if any. Cleared here, because its traceback refers to this call."""
         failure, self._failure = self._failure, None
         return failure
 
     def leave(self) -> None:
-        """Nothing more is wanted of this call."""
+        """Ignore the call from now on."""
         self._left.set()
         self.over.set()
 
     def cancel(self) -> None:
-        """Leave this call and end it."""
+        """Leave the call and cancel its task."""
         self.leave()
         self._cancel.cancel()
 
@@ -82,7 +84,7 @@ class AppCall:
             await self._answer(message)
 
     async def receive(self) -> Message:
-        """The app's `receive`: the body, then what the client does, until the call is left."""
+        """The app's `receive`: the body, then the client's messages; a disconnect once the call is left."""
         message: Message = {"type": DISCONNECT}
         if self._left.is_set():
             return message
@@ -100,9 +102,9 @@ class AppCall:
 
 
 class GuardedExchange:
-    """Runs the app for one request of which a call could be withheld.
+    """Runs the app for one request whose answer may lose calls.
 
-    Raises what the app raises, and what the server's `send` does; nothing of callfuse's own.
+    Raises only what the app and the server's `send` raise.
     """
 
     __slots__ = ("_answer", "_app", "_body", "_call", "_scope", "_tasks", "_timer")
@@ -117,7 +119,7 @@ class GuardedExchange:
         self._timer: HoldTimer | None = None
 
     async def run(self, scope: Scope, content: bytes | None) -> None:
-        """Call the app with this scope and body (None: as it came) and deliver its answer."""
+        """Call the app with this scope and body (None: the original one) and deliver its answer."""
         failure: BaseException | None = None
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -130,11 +132,11 @@ class GuardedExchange:
                 self._answer.report()
             if failure is not None:
                 raise failure
-        finally:  # nothing is left that holds this object, or that the failure's own frames hold
+        finally:  # break reference cycles: tasks and the traceback refer to this object
             self._call = self._tasks = self._timer = failure = None
 
     async def _run(self, scope: Scope, content: bytes | None) -> BaseException | None:
-        """The calls of the app, one after the other; what the one raised that the client's answer is from."""
+        """Make the calls one after another; returns the exception of the call that gave the client's answer, if any."""
         answer = self._answer
         started = self._start(scope, content, self._take_first)
         await started.over.wait()
@@ -153,20 +155,20 @@ class GuardedExchange:
         return self._call
 
     async def _take_first(self, message: Message) -> None:
-        """The `send` of the app's first call."""
+        """The `send` of the first call."""
         await self._answer.take_first(message)
-        self.look_after()
+        self.after_message()
 
-    def look_after(self, *, anew: bool = False) -> None:
-        """A message has been dealt with: mind a hold, and let the app's call go where the model is to be asked again.
-        `anew`: another answer has begun, and so has any hold."""
+    def after_message(self, *, anew: bool = False) -> None:
+        """After each message: start the timer if a hold began, and leave the call if the model is to be asked again.
+        `anew`: another answer has begun, so the time of its hold starts anew."""
         answer = self._answer
         if anew and self._timer is not None:
             self._timer.held_since = None
         if answer.guard is not None:
             if self._timer is None:
                 self._timer = HoldTimer(answer.guard, answer.client, answer.settings, answer.dialect.heartbeat)
-            if self._tasks is not None and self._timer.look():
+            if self._tasks is not None and self._timer.update():
                 self._tasks.start_soon(self._timer.run, self._cancel_call)
         if answer.ask is not None and self._call is not None:
             self._call.leave()
@@ -176,8 +178,8 @@ class GuardedExchange:
             self._call.cancel()
 
     async def _ask_again(self, ask: Ask) -> AppCall | None:
-        """Call the app with an amended request, and take the next rung where its answer is good for nothing, or where
-        the request has no address."""
+        """Call the app with an amended request. Takes the next rung if the answer cannot be used or no path leads to
+        the model; returns None in the latter case."""
         answer = self._answer
         answer.ask = None
         scope = self._scope_for(ask)
@@ -199,7 +201,7 @@ class GuardedExchange:
         return call
 
     def _scope_for(self, ask: Ask) -> Scope | None:
-        """The scope of an amended request; None where it has no address."""
+        """The scope of an amended request; None if no path leads to the model that it is for."""
         answer = self._answer
         with answer.keeper.fail_open.stage("while asking"):
             scope = headers.for_body(self._scope, ask.body, again=True, identity=True)
@@ -211,8 +213,8 @@ class GuardedExchange:
 
 
 class LaterAnswer:
-    """The app's answer to an amended request: with its first byte, which `first_byte` waits for, it becomes the
-    client's. `cause`: why it does not."""
+    """The app's answer to an amended request. Its first byte makes it the client's answer, and lifts the deadline of
+    `first_byte`. `cause`: why it did not, for the log."""
 
     __slots__ = ("_accepted", "_answer", "_begun", "_exchange", "_first_byte", "cause")
 
@@ -239,8 +241,8 @@ class LaterAnswer:
         elif self._accepted:
             if not self._begun and message.get("body"):
                 self._first_byte.deadline = math.inf
-                self._exchange.look_after(anew=True)
-                self._begun = self._accepted = guard.answered()
+                self._exchange.after_message(anew=True)
+                self._begun = self._accepted = guard.begin_next_answer()
             if self._begun:
                 await answer.take(guard, message)
-                self._exchange.look_after()
+                self._exchange.after_message()

@@ -1,6 +1,6 @@
-"""In-chat commands on their way: found in a request, run on the session's overrides, stripped or answered.
+"""In-chat commands in requests: finds them, runs them on the session's overrides, and strips or answers them.
 
-A request that callfuse must not change (it is signed) keeps its commands, and none of them is run.
+A signed request, which must not be changed, keeps its commands, and none of them is run.
 """
 
 from dataclasses import replace
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.types import ASGIApp, Scope, Send
-from callfuse.commands import Found, Mark, find, run
-from callfuse.commands.run import KEYS, pinned
-from callfuse.conversations.identity import Headers, Lane, is_sub_agent, lane_at
+from callfuse.commands import FoundCommands, PrefixSearch, find_commands, run_commands
+from callfuse.commands.run import KEYS, locked_settings
+from callfuse.conversations.identity import Headers, Lane, chain_lane, is_sub_agent
 from callfuse.conversations.ledger import LaneState, Ledger, SessionKey, SessionState
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
@@ -24,14 +24,14 @@ from callfuse.policy.tiers import Overrides, origin
 
 ACTION: Final = b"command"
 TURNS_KEPT: Final = 64
-"""Turns of a session whose commands are known to have been run: the newest of each of its lanes is enough."""
+"""User messages per session whose commands are known to have run. One for each lane of the session is enough."""
 
-NOTHING: Final = Found()
-"""A request without commands."""
+NOTHING: Final = FoundCommands()
+"""The result for a request without commands."""
 
 
 class Session(NamedTuple):
-    """Where an exchange belongs, and when it is (seconds): `name` is what logs call the session."""
+    """The session of an exchange. `name`: what logs call it. `now`: the time of the exchange, in seconds."""
 
     lane: Lane
     name: str
@@ -39,47 +39,50 @@ class Session(NamedTuple):
 
     @property
     def key(self) -> SessionKey:
-        """Where the ledger keeps what the session has set."""
+        """The key of the session's settings in the ledger."""
         return self.lane.credential, self.name
 
 
 class ChatCommands:
-    """The commands of one configuration."""
+    """Finds and runs commands, as one configuration permits them."""
 
     def __init__(self, settings: Commands, ledger: Ledger, counts: Counts) -> None:
         self._ledger = ledger
         self._counts = counts
         self._enabled = settings.enabled
-        self._mark = Mark(settings.prefix)
-        self._run = partial(run, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
-        self._pinned = pinned(settings.locked)
+        self._mark = PrefixSearch(settings.prefix)
+        self._run = partial(run_commands, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
+        self._pinned = locked_settings(settings.locked)
         self._prefix = settings.prefix
 
-    def find(self, request: Request, headers_: Headers) -> Found:
-        """The commands of a request, and the edits without which a vendor would see them. What a sub-agent is asked
-        has been written by a model."""
-        body, chain = request.body, request.continuing
+    def find(self, request: Request, headers_: Headers) -> FoundCommands:
+        """The commands of a request, and the edits that remove them from it. No commands for sub-agents: a model wrote
+        their messages, not a user."""
+        body, chain = request.body, request.chain
         found = NOTHING
-        if self._enabled and self._mark.stands_in(body) and not is_sub_agent(headers_):
-            found = find(request, self._prefix)
-        if chain is not None and (edits := chain.from_aside()):
+        if self._enabled and self._mark.occurs_in(body) and not is_sub_agent(headers_):
+            found = find_commands(request, self._prefix)
+        if chain is not None and (edits := chain.detach_from_synthetic_reply()):
             found = found._replace(edits=(*found.edits, *edits))
         return found
 
     def without_pinned(self, kept: SessionState) -> SessionState:
-        """A session's settings without those that operators have pinned since."""
+        """A session's settings without those that the operator has locked since."""
         if not self._pinned:
             return kept
         return replace(kept, overrides=kept.overrides.without(self._pinned))
 
     async def carry_out(
-        self, found: Found, request: Request, session: Session, before: SessionState, status: "Status"
+        self, found: FoundCommands, request: Request, session: Session, before: SessionState, status: "Status"
     ) -> tuple[SessionState, OwnAnswer | None]:
-        """Run the commands of the last user message; what the session has set then, and the answer where no model is
-        to give one. Agents send the message with each of their requests: it is run once, wherever it then stands."""
+        """Run the commands of the last user message, once: agents send it again with each request.
+
+        Returns the session's new state, and callfuse's own answer if no model is to answer (only commands, or one that
+        is wrong), else None.
+        """
         if not found.commands:
             return before, None
-        position, digest = request.turn()
+        position, digest = request.last_user_message()
         turn = digest + digest_of((session.lane.fingerprint, str(position).encode()))
         has_run = turn in before.ran if found.fresh else any(one.startswith(digest) for one in before.ran)
         if has_run and not found.only:
@@ -94,19 +97,20 @@ class ChatCommands:
         if not (found.only or ran.failed):
             return after, None
         await self._keep_place(request, session)
-        return after, request.aside(ran.text)
+        return after, request.synthetic_reply(ran.text)
 
     async def _keep_place(self, request: Request, session: Session) -> None:
-        """Have a chain that begins with callfuse's own answer find its session."""
-        chain = request.continuing
-        if chain is not None and chain.begins_chain and (opening := chain.after_aside()):
+        """Write the session to the lane of a chain that begins with callfuse's own answer, so that it is found
+        there."""
+        chain = request.chain
+        if chain is not None and chain.begins_chain and (opening := chain.after_synthetic_reply()):
             state = LaneState(session=session.name)
-            await self._ledger.write({lane_at(session.lane, opening): state}, session.now)
+            await self._ledger.write({chain_lane(session.lane, opening): state}, session.now)
 
 
 class Status:
-    """The settings that commands can change, each with its value and the tier that it is from. `model` is backend and
-    model as one text, `own` what the headers of the request set."""
+    """Lists the settings that commands can change, for `!/status`. `model`: backend and model as one text. `own`: what
+    the headers of the request set."""
 
     def __init__(self, server: LoopSettings, model: str, own: Overrides) -> None:
         self._server = server
@@ -114,28 +118,28 @@ class Status:
         self._own = own
 
     def __call__(self, session: Overrides) -> list[tuple[str, str, str]]:
-        """With what the session has set."""
+        """Rows of name, value and tier, with the session's own settings applied."""
         both = merge_overrides(self._own, session)
         settings = self._server.for_exchange(self._model, both)
         tiers = self._server.tiers(self._model, both)
-        told = []
+        rows = []
         for name, key in KEYS.items():
             tier = origin(key, tiers) or ("server" if key in self._server.model_fields_set else "default")
             if key in self._own.values and key not in session.values:
                 tier = "header"
-            told.append((name, _show(getattr(settings, key)), tier))
-        return told
+            rows.append((name, _show(getattr(settings, key)), tier))
+        return rows
 
 
 def merge_overrides(headers_: Overrides, session: Overrides) -> Overrides:
-    """What the headers of a request and its session set; what users have typed counts more."""
+    """The overrides of headers and session as one; the session's, which users have typed, win."""
     if not headers_:
         return session
     return Overrides({**headers_.values, **session.values}, {**headers_.tools, **session.tools})
 
 
 def _show(value: object) -> str:
-    """A value as users type it."""
+    """A value in the form in which users type it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -145,7 +149,7 @@ def _show(value: object) -> str:
 
 
 class SyntheticReply:
-    """The answer of an exchange that callfuse gives by itself; the app is not called."""
+    """An exchange that callfuse answers itself, without calling the app."""
 
     def __init__(self, answer: OwnAnswer) -> None:
         self._answer = answer
@@ -163,12 +167,12 @@ class SyntheticReply:
 
 
 class Unjudged:
-    """An exchange whose answer is not looked at; its request has lost its commands."""
+    """An exchange whose answer is not read; its request is sent without its commands."""
 
     def __init__(self, app: ASGIApp, content: bytes) -> None:
         self._app = app
         self._content = content
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
-        """Have the app answer."""
+        """Call the app with the stripped body."""
         await self._app(headers.for_body(scope, self._content), body.replay(self._content), send)

@@ -1,9 +1,8 @@
-"""What one exchange knows of its request: parsed while that is needed, else only the bytes of the body.
+"""Holds the request of one exchange: parsed while that is needed, else only the bytes of its body.
 
-An answer streams for seconds or minutes, and there may be thousands at once; what is parsed of a long history takes
-five to ten times the room of its bytes. So there is one rule, in `Evidence.drop`: while a healthy answer streams, its
-exchange keeps the raw body and `LaneEvidence`, nothing parsed. Where the end of the answer asks the request for more,
-it is read again.
+Answers stream for seconds or minutes, thousands at a time, and a parsed history takes five to ten times the memory of
+its bytes. So there is one rule, in `Evidence.drop`: while a healthy answer streams, its exchange keeps the raw body and
+`LaneEvidence`, nothing parsed. If more is needed at the end of the answer, the body is parsed again.
 """
 
 from collections.abc import Sequence
@@ -21,11 +20,11 @@ from callfuse.wire import Format
 from callfuse.wire.jsontext import loads
 
 _MEDIA_TYPES: Final = (b"text/event-stream", b"application/json", b"application/x-ndjson")
-"""What nearly every answer declares itself as."""
+"""Content types of nearly all answers."""
 
 
 class KeptRequest:
-    """A request that can be dropped and read again: `get` reads it where `drop` has let it go.
+    """A request that is dropped and parsed again on demand.
 
     `body`: its bytes (without its commands, where it had some). `model` and `choices` are always there; `continues`:
     its vendor remembers conversations.
@@ -38,13 +37,13 @@ class KeptRequest:
         self.body = request.body
         self.model = request.model
         self.choices = request.choices
-        self.continues = request.continuing is not None
+        self.continues = request.chain is not None
         self._target = target
         self._request: Request | None = request
         self._formats: dict[bytes, Format | None] = {}
 
     def get(self) -> Request:
-        """The request, parsed. Raises where its bytes cannot be read any more, which no bytes do by themselves."""
+        """The parsed request. Raises ValueError if its bytes cannot be parsed any more, which would be a bug."""
         if self._request is None:
             self._request = self.dialect.read_request(self.body, loads(self.body), self._target)
             if self._request is None:
@@ -52,13 +51,13 @@ class KeptRequest:
         return self._request
 
     def drop(self) -> None:
-        """Let go of what has been parsed, but for what the start of an answer asks."""
+        """Drop the parsed request, but keep the stream formats that are needed when the answer starts."""
         if self._request is not None:
             self._formats = {kind: self.dialect.stream_format(kind, self._request) for kind in _MEDIA_TYPES}
             self._request = None
 
     def stream_format(self, content_type: bytes) -> Format | None:
-        """How an answer of this content type is streamed."""
+        """The format in which an answer of this content type is streamed; None if it is not."""
         media_type = content_type.partition(b";")[0].rstrip()
         if self._request is None and media_type in self._formats:
             return self._formats[media_type]
@@ -66,11 +65,11 @@ class KeptRequest:
 
 
 class Evidence:
-    """The conversation of one exchange, and the judge over it, each made when first asked for.
+    """The conversation of one exchange and its judge, each built on first use.
 
-    `kept`: what the ledger needs of the conversation when the answer has come. `is_healthy`: no call that comes next
-    can be found looping. `holds`: one that comes may have to be withheld. `hindsight`: what the results of the newest
-    round show by themselves, to be reported with the answer.
+    `kept`: what the ledger needs of the conversation after the answer. `is_healthy`: no call of the answer can have a
+    finding. `holds`: a call of the answer may have to be withheld. `hindsight`: a verdict on the newest round by its
+    results, to be reported with the answer.
     """
 
     __slots__ = (
@@ -114,7 +113,7 @@ class Evidence:
 
     @property
     def conversation(self) -> Conversation:
-        """The history of the request, merged with what the ledger has kept of its lane."""
+        """The history of the request, merged with the ledger's state of its lane."""
         if self._conversation is None:
             request, state, named = self.request.get(), self.kept.state, self._lane.named
             self._conversation = read_conversation(request, state, self._now, self._settings, named=named)
@@ -122,7 +121,7 @@ class Evidence:
 
     @property
     def judge(self) -> Judge:
-        """What detectors and policy say of this exchange."""
+        """The judge of this exchange."""
         if self._judge is None:
             may_change, may_withhold, hold_all = self._limits
             self._judge = Judge(
@@ -137,7 +136,7 @@ class Evidence:
         return self._judge
 
     def drop(self) -> None:
-        """Let go of everything that has been parsed. The judge stays where calls of the answer can be found looping."""
+        """Drop everything that was parsed. The judge stays if a call of the answer can have a finding."""
         self._conversation = None
         if self.is_healthy:
             self._judge = None
@@ -146,6 +145,6 @@ class Evidence:
     def after(
         self, rounds: Sequence[Sequence[PastCall]], notes: Sequence[tuple[ToolCall, str]], now: float
     ) -> LaneState:
-        """The lane's state with the rounds and notes that this exchange has brought."""
+        """The lane's state with the new rounds and notes of this exchange. `now`: seconds."""
         keyed = note_keys(self.conversation, notes) if notes else []
         return self.kept.after(rounds, keyed, now, max_rounds=self._settings.max_rounds)

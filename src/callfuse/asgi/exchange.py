@@ -1,7 +1,7 @@
-"""One exchange: results in its request may carry texts; its answer is watched or guarded; what came of it is kept.
+"""Runs one exchange: adds texts to results in the request, calls the app, and watches or guards its answer.
 
-In a healthy timeline no call can be found to loop: then every message passes, whatever it holds, and is only looked
-at (`watch.py`). Where a call could be withheld the answer goes through a guard (`calls.py`, `guarded.py`).
+If no call of the answer can be withheld, every message passes and is only read (`watch.py`). Otherwise the answer goes
+through a guard (`calls.py`, `guarded.py`).
 """
 
 from collections.abc import Awaitable
@@ -22,7 +22,7 @@ from callfuse.conversations.notes import notes_for
 
 
 class Exchange:
-    """One request that counts, and its answer."""
+    """One request that is judged, and its answer."""
 
     __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_reads_all", "_repairs")
 
@@ -30,7 +30,7 @@ class Exchange:
         self._host = host
         self._prepared = prepared
         self._reads_all = self._repairs = False
-        chain = prepared.request.get().continuing
+        chain = prepared.request.get().chain
         remembers = False
         if chain is not None:
             self._reads_all = chain.chained or chain.begins_chain
@@ -51,8 +51,8 @@ class Exchange:
         self._keeper = Keeper(host, prepared, self._evidence)
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
-        """Have the app answer. Gives back the app's own awaitable, which each chunk of a healthy answer then wakes
-        without a way through here."""
+        """Call the app. For a healthy answer this returns the app's own awaitable, so that its chunks cost no extra
+        coroutine."""
         app = self._host.app
         stage = self._keeper.fail_open.stage("in a request")
         with stage:
@@ -72,13 +72,13 @@ class Exchange:
         return called(sent, receive, watch)
 
     def _watch(self, body: RequestBody, send: Send) -> Send:
-        """A `send` that looks at a healthy answer. From now on nothing parsed is kept."""
+        """A `send` that watches a healthy answer. Drops everything that was parsed."""
         self._evidence.drop()
         watch = Watch(self._evidence, self._prepared.settings, self._keeper, self._host.counts, body, send)
         return watch.send_to_the_end if self._evidence.kept.is_new else watch.send
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:
-        """The calls of the app for an answer that may have to be held."""
+        """The runner for an answer that may have to be held."""
         host, prepared, judge = self._host, self._prepared, self._evidence.judge
         review = Review(host.on_loop, judge, prepared.where, host.counts)
         self._keeper.notes = review.notes
@@ -87,7 +87,7 @@ class Exchange:
         return GuardedExchange(app, scope, body, answer)
 
     def _content(self) -> bytes | None:
-        """The body with warnings and notes in its results, and as a vendor that remembers can take it; None where it
+        """The body with warnings and notes in its results, and in a form that a stateful vendor accepts; None if it
         stays as it came."""
         prepared = self._prepared
         if prepared.signed:
@@ -96,17 +96,17 @@ class Exchange:
         with self._keeper.fail_open.stage("while adding texts"):
             if notes := notes_for(self._evidence.conversation):
                 request.body = request.with_notes(notes)
-            if request.continuing is not None:
-                request.body = request.continuing.resumed(prepared.state.continuation)
+            if request.chain is not None:
+                request.body = request.chain.resume(prepared.state.continuation)
         return request.body if prepared.changed or request.body != prepared.request.body else None
 
     def _repair(self, body: bytes, error: bytes) -> bytes | None:
-        """A refused body, repaired; None where it cannot be."""
+        """A body that the vendor refused, repaired; None if it cannot be."""
         with self._keeper.fail_open.stage("while repairing"):
             kept = self._prepared.request
-            chain = kept.get().continuing
+            chain = kept.get().chain
             if not self._evidence.holds:
                 self._evidence.drop()
             if chain is not None:
-                return chain.mended(body, error) or chain.mended(kept.body, error)
+                return chain.repair(body, error) or chain.repair(kept.body, error)
         return None

@@ -1,4 +1,4 @@
-"""Where callfuse's own errors end: no step of an exchange raises into the host or the app.
+"""Catches callfuse's own errors: no step of an exchange raises into the host or the app.
 
     stage = fail_open.stage("while keeping")
     with stage:
@@ -21,9 +21,9 @@ from callfuse.observe.counts import Counts
 
 
 class Stage(Boundary):
-    """One step of an exchange. What it raises is reported and goes no further; `failed` then stays true.
+    """A context manager around one step of an exchange: an error is reported and suppressed, and sets `failed`.
 
-    May be entered any number of times, and costs next to nothing while all goes well.
+    May be entered any number of times; `failed` stays set.
     """
 
     __slots__ = ("_report", "failed")
@@ -36,19 +36,19 @@ class Stage(Boundary):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if error is None:  # first, for this is on the way of every chunk
+        if error is None:  # checked first: this runs for every chunk
             return False
         if not super().__exit__(kind, error, traceback) or self.error is None:
             return False
         self.failed = True
-        raised, self.error = self.error, None  # kept, its context's frames would keep bodies alive
-        with Boundary():  # a log handler may raise, and so may the error's own `__str__`
+        raised, self.error = self.error, None  # its traceback would keep bodies alive
+        with Boundary():  # a log handler may raise, as may the error's `__str__`
             self._report(raised)
         return True
 
 
 class FailOpen:
-    """Counts why calls went unjudged, as `fail_open` by cause, and logs each cause once, at ERROR."""
+    """Counts why calls went unjudged (counter `fail_open`, by cause) and logs each cause once, at ERROR."""
 
     __slots__ = ("_counts", "_session")
 
@@ -57,15 +57,15 @@ class FailOpen:
         self._session = session
 
     def stage(self, what: str) -> Stage:
-        """A step whose errors are reported as `KeyError while keeping: ...`; `what` is the part behind the type."""
-        return Stage(partial(self._raised, what))
+        """A stage whose errors are reported as `KeyError while keeping: ...`; `what` is the part after the type."""
+        return Stage(partial(self._report_error, what))
 
     def report(self, cause: str) -> None:
-        """Count a cause, by what stands before its first colon, and log it the first time."""
+        """Count a cause, under its part before the first colon, and log it the first time."""
         if self._counts.add("fail_open", cause.partition(":")[0]) == 1:
             log.fail_open(cause, session=self._session)
 
-    def _raised(self, what: str, error: Exception) -> None:
+    def _report_error(self, what: str, error: Exception) -> None:
         text = ""
         with Boundary():
             text = str(error)

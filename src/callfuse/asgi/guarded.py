@@ -1,5 +1,5 @@
-"""The client's answer where a call of it may be withheld: the app's messages go in, and what the guard lets go reaches
-the client, over as many answers of the app as it takes.
+"""Delivers a guarded answer: feeds the app's messages to the guard and sends the client what the guard releases. One
+client's answer may take several answers of the app.
 """
 
 from functools import partial
@@ -20,8 +20,8 @@ from callfuse.observe import log
 class GuardedAnswer:
     """One client's answer.
 
-    `ask`: how the model is to be asked again, once the app's current answer is over. `guard`: None until an answer has
-    begun that can be guarded.
+    `ask`: the request to make when the current call of the app is over; None if there is none. `guard`: None until an
+    answer that can be guarded has begun.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class GuardedAnswer:
         return bool(self._request.model)
 
     async def take_first(self, message: Message) -> None:
-        """A message of the app's first answer."""
+        """Take a message of the app's first answer."""
         kind = message["type"]
         if kind == START:
             with self.keeper.fail_open.stage("while guarding"):
@@ -87,7 +87,8 @@ class GuardedAnswer:
             await self.client.pass_on(message)
 
     def _choose_guard(self, message: Message) -> None:
-        """By status, encoding and form; an answer that cannot be guarded passes as it is."""
+        """Make a guard for the answer that starts with this message, unless its status, encoding or form rules it
+        out."""
         if not is_success(message):
             return
         self._shape = shape_of(message, self._stream_format)
@@ -100,7 +101,7 @@ class GuardedAnswer:
             )
 
     def refusal(self, message: Message) -> str:
-        """Why the start of a later answer cannot go on with the client's; empty where it can."""
+        """Why a later answer, by its start, cannot continue the client's; empty if it can."""
         with self.keeper.fail_open.stage("while asking"):
             if not is_success(message):
                 return f"it answered with status {message['status']}"
@@ -111,12 +112,12 @@ class GuardedAnswer:
         return "its answer cannot be read"
 
     async def take(self, guard: SafeGuard, message: Message) -> None:
-        """A part of an answer's body."""
+        """Take a body message: feed the guard, carry out a verdict that is needed, and write what may leave."""
         if self.client.closed:
             return
         final = not message.get("more_body", False)
         out = guard.feed(message.get("body") or b"", final=final)
-        if guard.due:
+        if guard.needs_verdict:
             step = await guard.decide(self._review.review)
             out += step.out
             self.ask = step.ask
@@ -126,12 +127,12 @@ class GuardedAnswer:
             await self.client.write(out)
 
     async def escalate(self, cause: str) -> None:
-        """The model could not be asked again: take the next rung."""
+        """The model could not be asked again, for this cause: take the next rung."""
         if self.guard is None:
             return
         with self.keeper.fail_open.stage("while reporting"):
-            log.unanswered(cause)
-        step = self.guard.unanswered()
+            log.steer_failure(cause)
+        step = self.guard.escalate()
         self.ask = step.ask
         if step.ask is None:
             await self._finish(self.guard, step.out)
@@ -139,17 +140,18 @@ class GuardedAnswer:
             await self.client.write(step.out)
 
     async def cut(self) -> None:
-        """The app has ended its call; if not its answer, the client sees what it would have seen."""
+        """The call of the app is over. If its answer is not, send what was held and leave the answer unfinished."""
         if self.guard is not None and not self.client.closed:
             await self.client.abandon(self.guard.cut())
 
     def report(self) -> None:
-        """Log and count what no settled answer has brought."""
+        """Log and count what is still on record, e.g. after an answer that broke off."""
         if self.guard is not None:
             self.keeper.report(self.guard.record)
 
     async def _finish(self, guard: SafeGuard, out: bytes) -> None:
-        """The last bytes for the client; the exchange is settled before, for then the client can come back."""
+        """Write the last bytes. The exchange is settled first, because the client may send its next request right
+        after."""
         action = guard.settle()
         if self.is_wanted:
             await self.keeper.settle(guard.record)

@@ -1,4 +1,4 @@
-"""Headers and paths: what callfuse reads of a request, and the few things that it changes for a call of the app."""
+"""Reads headers and paths of requests, and makes the changed ones for a call of the app."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -11,18 +11,18 @@ SIGNATURES: Final = frozenset({b"content-digest", b"digest", b"signature", b"x-a
 BODY_BOUND: Final = frozenset(
     {b"content-length", b"etag", b"content-md5", b"digest", b"content-digest", b"repr-digest"}
 )
-"""Headers of an answer that bind its bytes."""
+"""Headers of an answer that are only valid for its exact bytes."""
 NOT_AGAIN: Final = frozenset({b"idempotency-key", b"content-length", b"content-encoding", b"transfer-encoding"})
-"""Headers of a request that do not hold for another one."""
+"""Headers of a request that must not be sent again with another body."""
 
 
 def read(message: Scope | Message) -> dict[bytes, bytes]:
-    """Headers by name (lower case); of repeated ones the last."""
+    """Headers by name (lower case); the last one of repeated ones."""
     return {name.lower(): value for name, value in message.get("headers") or ()}
 
 
 def is_signed(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the request is signed over its body, so that it must not be changed."""
+    """Whether a signature covers the request's body, so that it must not be changed."""
     is_aws = headers.get(b"authorization", b"").startswith(b"AWS4-")
     if is_aws and headers.get(b"x-amz-content-sha256") != b"UNSIGNED-PAYLOAD":
         return True
@@ -32,14 +32,14 @@ def is_signed(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> Headers:
-    """The headers but for these names."""
+    """The headers except those with these names (lower case)."""
     return [(name, value) for name, value in headers if name.lower() not in names]
 
 
 def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity: bool = False) -> Scope:
-    """A copy of the scope as it came in, for a call of the app with this body (None: the one that came).
+    """A copy of the scope for a call of the app with this body (None: the original one).
 
-    `again`: the model is being asked again. `identity`: the answer is wanted in its plain bytes.
+    `again`: the model is asked again, so an idempotency key is dropped. `identity`: ask for an uncompressed answer.
     """
     headers: Headers = list(scope.get("headers") or ())
     if body is not None:
@@ -53,9 +53,9 @@ def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity:
 
 
 def route_to_model(scope: Scope, model: str, *, in_body: bool) -> bool:
-    """Rewrite the path of a scope, a copy, for another model, where paths name models.
+    """Rewrite the path of a scope, which must be a copy, if it names the model.
 
-    False where neither the path nor the body (`in_body`) names one: then nobody else can be asked there.
+    Returns False if neither the path nor the body (`in_body`) names a model, so that no other one can be asked.
     """
     path = path_to(scope["path"], model)
     if path is None or (path == scope["path"] and not in_body):

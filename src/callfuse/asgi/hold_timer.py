@@ -1,4 +1,4 @@
-"""While bytes wait: signs of life for the client, and an end for a hold that lasts too long."""
+"""Sends heartbeats while bytes are held, and ends a hold after `max_hold_s` seconds."""
 
 import math
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from callfuse.observe import log
 from callfuse.policy.settings import LoopSettings
 
 _SHORTEST_S = 0.001
-"""The shortest sleep: a clock may be coarser than what is left to wait."""
+"""The shortest sleep, in seconds: the clock may be coarser than the time left."""
 
 
 class HoldTimer:
-    """Looks after the holds of one client's answer. `held_since`: when, in the event loop's seconds, one began."""
+    """The timer of one client's answer. `held_since`: when the current hold began, in seconds of the event loop; None
+    if nothing is held."""
 
     __slots__ = ("_client", "_guard", "_heartbeat", "_running", "_scope", "_settings", "held_since")
 
@@ -29,8 +30,8 @@ class HoldTimer:
         self._running = False
         self._scope: anyio.CancelScope | None = None
 
-    def look(self) -> bool:
-        """Note the beginning and the end of a hold; whether `run` is now to be started."""
+    def update(self) -> bool:
+        """Note whether a hold has begun or ended. Returns True if `run` has to be started."""
         if not self._guard.held_bytes:
             self.held_since = None
         elif self.held_since is None:
@@ -42,24 +43,24 @@ class HoldTimer:
         return True
 
     def stop(self) -> None:
-        """End `run`."""
+        """Stop `run`."""
         if self._scope is not None:
             self._scope.cancel()
 
     async def run(self, cancel_call: Callable[[], None]) -> None:
-        """Keep the connection open during a hold, and end a hold that lasts too long. `cancel_call` ends the app's
-        call, where it is another answer that lasts too long."""
-        with Stage(log.no_heartbeat):  # the client is gone; the app will learn it from its own `send`
+        """Send heartbeats during a hold, and end one that takes too long. `cancel_call` is called instead if it is a
+        pending answer that takes too long."""
+        with Stage(log.heartbeat_failure):  # the client is gone; the app learns of it from its own `send`
             with anyio.CancelScope() as self._scope:
                 while self._guard.holding and not self._client.closed:
                     await self._step(cancel_call)
         self._running, self._scope = False, None
 
     async def _step(self, cancel_call: Callable[[], None]) -> None:
-        """Do what is due, and sleep until something else is."""
+        """Do what is due now, and sleep until the next event."""
         now = anyio.current_time()
         deadline = math.inf
-        if self.held_since is not None and not self._guard.due:
+        if self.held_since is not None and not self._guard.needs_verdict:
             deadline = self.held_since + self._settings.max_hold_s
         if now >= deadline:
             self.held_since = None

@@ -1,23 +1,23 @@
-"""What an exchange leaves behind: log lines, counts, and the lane's new state in the ledger."""
+"""Records what an exchange brought: log lines, counts, and the lane's new state in the ledger."""
 
 from dataclasses import replace
 
 from callfuse.asgi.evidence import Evidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
-from callfuse.conversations.identity import Lane, lane_at
+from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState
-from callfuse.dialects.base import Continuation, Continuing
-from callfuse.guard.record import Record
+from callfuse.dialects.base import ChainedRequest, Continuation
+from callfuse.guard.record import ExchangeRecord
 from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.policy.ladder import Verdict
 
 
 class Keeper:
-    """Logs, counts and keeps what one exchange has brought. Never raises.
+    """Logs, counts and keeps the results of one exchange. Never raises.
 
-    `notes`: texts that later requests carry beside those of the record.
+    `notes`: texts for results in later requests, in addition to those of the record.
     """
 
     __slots__ = ("_evidence", "_host", "_prepared", "fail_open", "notes")
@@ -31,15 +31,15 @@ class Keeper:
 
     @property
     def session(self) -> str:
-        """What logs call the session."""
+        """The session's name in logs."""
         return self._prepared.where.session
 
     def unguarded(self, cause: str) -> None:
-        """Count an answer that passes without being guarded."""
+        """Count an answer that passes unguarded, by cause."""
         self._host.unguarded(cause)
 
-    async def settle(self, record: Record) -> None:
-        """Report and keep what an exchange has brought whose answer is delivered."""
+    async def settle(self, record: ExchangeRecord) -> None:
+        """Report and keep the record of a delivered answer."""
         if self._evidence.hindsight is not None:
             with self.fail_open.stage("while reporting"):
                 self._report_verdict(self._evidence.hindsight)
@@ -47,8 +47,8 @@ class Keeper:
         with self.fail_open.stage("while keeping"):
             await self._keep(record)
 
-    def report(self, record: Record) -> None:
-        """Log and count what has been found and done, once."""
+    def report(self, record: ExchangeRecord) -> None:
+        """Log and count a record; each entry once, however often this is called."""
         stage = self.fail_open.stage("while reporting")
         for verdict in record.verdicts:
             with stage:
@@ -60,14 +60,14 @@ class Keeper:
             for part in record.unasked:
                 self._host.counts.add("not_asked", part)
         with stage:
-            record.told()
+            record.clear_reported()
 
     def _report_verdict(self, verdict: Verdict) -> None:
         self._host.counts.add("findings", log.action(verdict))
         log.finding(verdict, **self._prepared.where._asdict())
 
-    async def _keep(self, record: Record) -> None:
-        """Keep the rounds and notes in the ledger."""
+    async def _keep(self, record: ExchangeRecord) -> None:
+        """Write the rounds and notes to the ledger, if there is anything new."""
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
         goes_on = prepared.keeps_place and bool(record.answers)
@@ -77,19 +77,20 @@ class Keeper:
             return
         state = evidence.after(rounds, notes, now)
         lanes = {prepared.lane: state}
-        if prepared.request.continues and (chain := prepared.request.get().continuing) is not None:
+        if prepared.request.continues and (chain := prepared.request.get().chain) is not None:
             lanes = self._places(chain, state, record)
         await self._host.ledger.write(lanes, now)
 
-    def _places(self, chain: Continuing, state: LaneState, record: Record) -> dict[Lane, LaneState]:
-        """The state where the next request will look for it: in its lane, or where an answer's id leads."""
+    def _places(self, chain: ChainedRequest, state: LaneState, record: ExchangeRecord) -> dict[Lane, LaneState]:
+        """The state under each lane where the next request may look: the request's own, or the one of the answer's
+        id."""
         lane, session = self._prepared.lane, self._prepared.where.session
         known = chain.continuation(self._prepared.state.continuation, record.answers)
         opening = chain.after(record.answers[0].id) if record.answers else ()
         lanes: dict[Lane, LaneState] = {}
         if opening:
             there = replace(state, notes={}, continuation=known, session=session)
-            lanes[lane_at(lane, opening)] = there
+            lanes[chain_lane(lane, opening)] = there
         if not (chain.chained and opening):
             here = known if chain.chained else Continuation(known.items)
             lanes[lane] = replace(state, continuation=here)

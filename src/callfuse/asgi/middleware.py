@@ -1,7 +1,7 @@
-"""`CallFuseMiddleware`: mount it over any ASGI app that speaks an LLM API.
+"""`CallFuseMiddleware`: wraps any ASGI app that speaks an LLM API.
 
-It holds configuration and the ledger only; what belongs to one request lives in that request's call. Everything but a
-POST of a known dialect passes untouched, and so does every request that callfuse cannot read.
+The object holds configuration and the ledger only; state of one request lives in that request's call. Only POSTs of a
+known dialect are read; everything else, and requests that cannot be parsed, passes untouched.
 """
 
 import time
@@ -17,20 +17,20 @@ from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import OnLoop
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
-from callfuse.conversations.ledger import Connected, Ledger
+from callfuse.conversations.ledger import Closable, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.observe.counts import Counts
 from callfuse.stores import open_ledger
 
 TIMES_KEPT = 10
-"""Times of rounds are kept for this many times `ttl_seconds`."""
+"""Lanes are kept for this many times `ttl_seconds`."""
 
 
-class Way(Protocol):
-    """What is done about a request that callfuse has read."""
+class Handler(Protocol):
+    """Handles a request that has been read."""
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
-        """Answer it, or have the app do so."""
+        """Answer the request, or let the app do so."""
         ...
 
 
@@ -55,7 +55,7 @@ class CallFuseMiddleware:
     default: the environment (`CALLFUSE_...`) and the file that `CALLFUSE_CONFIG` names; the built-in defaults without
     these. Settings ending in `_s` or `_seconds` are in seconds, those ending in `_bytes` in bytes.
 
-    `store`: where is kept what requests do not say: a `Ledger`, or the URL of one, which wins over the configuration's.
+    `store`: where state between requests is kept: a `Ledger`, or the URL of one, which wins over the configuration's.
     None, the default: the configuration's store, or else the memory of this process, for at most `max_sessions` lanes
     and ten times `ttl_seconds`. A store that the middleware has opened is closed when the host's lifespan ends.
 
@@ -95,8 +95,8 @@ class CallFuseMiddleware:
         self.configure(resolved)
 
     def configure(self, config: Source | None = None) -> None:
-        """Let a configuration hold for the exchanges that begin from now on, but for `max_sessions` and the store,
-        which stay as they were. Raises ConfigError for a wrong one; then the old one stays."""
+        """Apply a configuration to exchanges that begin from now on, except `max_sessions` and the store, which stay as
+        they are. Raises ConfigError for a wrong one; then the old one stays."""
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         serve = self.resolved.config.serve
@@ -113,7 +113,7 @@ class CallFuseMiddleware:
         return resolved if self._url is None else with_store(resolved, self._url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI connection."""
+        """Serve one ASGI connection."""
         if scope["type"] == "lifespan" and self._owns_store:
             await self._live(scope, receive, send)
         elif scope["type"] == "http":
@@ -122,15 +122,15 @@ class CallFuseMiddleware:
             await self.app(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The app's life in its host; at its end the store's connections are closed."""
+        """Run the lifespan; the store's connections are closed at its end."""
         try:
             await self.app(scope, receive, send)
         finally:
-            if isinstance(self.ledger, Connected):
+            if isinstance(self.ledger, Closable):
                 await self.ledger.aclose()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One HTTP exchange."""
+        """Serve one HTTP exchange."""
         host = self._host
         dialect: Dialect | None = None
         found: dict[bytes, bytes] = {}
@@ -146,17 +146,17 @@ class CallFuseMiddleware:
             return
         body = RequestBody(receive)
         prepared = await prepare(host, scope, found, body, dialect)
-        way: Way | None = None
+        handler: Handler | None = None
         with stage:
-            way = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
-        del found, prepared  # an answer may come for long, and there may be thousands
-        if way is None:
+            handler = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
+        del found, prepared  # not to be kept while the answer streams, for there may be thousands
+        if handler is None:
             await self.app(scope, body.replay(), send)
         else:
-            await way.run(scope, body, send)
+            await handler.run(scope, body, send)
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
-        """The dialect of a request that may count."""
+        """The dialect of a request that may be judged; None if it passes unread."""
         if scope["method"] != "POST" or not self._may_judge:
             return None
         dialect = dialect_of(scope["path"])

@@ -1,7 +1,7 @@
-"""Settings that a trusted caller sends with a request, in headers: `x-callfuse-mode: warn`.
+"""Settings in request headers from trusted callers, e.g. `x-callfuse-mode: warn`.
 
-They are callfuse's own, so they never go further; and they hold only where `header_overrides` allows it, for the one
-exchange.
+The headers are always removed before the app sees the request. They apply only if `header_overrides` is on, and only to
+that exchange.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from callfuse.asgi.headers import without
 from callfuse.asgi.types import Scope
 from callfuse.config.model import section_of
-from callfuse.config.wording import right, shown
+from callfuse.config.wording import describe_fix, format_value
 from callfuse.conversations.identity import OWN_HEADER
 from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
@@ -24,7 +24,7 @@ KEYS: Final = {
     for key, field in ModelSettings.model_fields.items()
     if section_of(field.annotation) is None
 }
-"""Each header and the key that it sets."""
+"""Headers, each with the key of the setting that it sets."""
 NAMES: Final = frozenset(KEYS)
 _MODE: Final = "x-callfuse-mode"
 _OURS: Final = b"x-callfuse-"
@@ -32,8 +32,10 @@ _KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 
 def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overrides, dict[str, str]]:
-    """What the headers of a request set; and, by header, what is wrong with those that set nothing. Settings may have
-    another model to escalate to."""
+    """The overrides in the headers of a request and, by header, what is wrong with those that set nothing.
+
+    `has_other_model`: the settings name a model to escalate to, so a mode may contain `escalate`.
+    """
     values: dict[str, Any] = {}
     wrong: dict[str, str] = {}
     for name in sorted(NAMES & found.keys()):
@@ -42,18 +44,18 @@ def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tu
         try:
             section = ModelSettings.model_validate({key: parts if key == "mode" and len(parts) > 1 else text})
         except ValidationError as error:
-            words = right(error.errors()[0], ModelSettings.model_fields[key])
-            wrong[name.decode()] = f"{shown(text)}: {words}"
+            words = describe_fix(error.errors()[0], ModelSettings.model_fields[key])
+            wrong[name.decode()] = f"{format_value(text)}: {words}"
         else:
             values[key] = getattr(section, key)
     if any(rung.other_model for rung in values.get("mode", ())) and not (has_other_model or "escalate_model" in values):
         del values["mode"]
-        wrong[_MODE] = f"{shown(found[_MODE.encode()].decode('latin-1'))}: {NO_OTHER_MODEL}"
+        wrong[_MODE] = f"{format_value(found[_MODE.encode()].decode('latin-1'))}: {NO_OTHER_MODEL}"
     return Overrides(values), wrong
 
 
 def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    """The headers that begin as callfuse's own and are none, each with the one that was meant."""
+    """The headers with callfuse's prefix that do not exist, each with a hint at the one that was meant."""
     if _OURS not in b" ".join(found):
         return {}
     names = [name.decode("latin-1") for name in found if name.startswith(_OURS) and name not in _KNOWN]
@@ -62,13 +64,13 @@ def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def _meant(name: str, bare: Mapping[str, str]) -> str:
-    """Compared without the prefix, which would make all of them alike."""
+    """A hint at the header that was meant. Compares without the prefix, which would make all names similar."""
     near = nearest(name.removeprefix(_OURS.decode()), bare)
     return f"did you mean {bare[near]}?" if near else f"use {', '.join(bare.values())}"
 
 
 def without_overrides(scope: Scope, found: Mapping[bytes, bytes]) -> Scope:
-    """The scope without these headers; the same one where none of them was `found`."""
+    """The scope without override headers; the same object if none of them is in `found`."""
     if NAMES.isdisjoint(found):
         return scope
     return {**scope, "headers": without(scope["headers"], NAMES)}

@@ -1,8 +1,7 @@
-"""From an ASGI request to what callfuse does about it: body, dialect, commands, lane, ledger, settings.
+"""Prepares a request for its exchange: reads the body, runs commands, finds the lane, its state and the settings.
 
-In: a POST to a path that a dialect serves. Out: `Prepared`, everything that an exchange needs; a `SyntheticReply`
-where callfuse answers by itself; an `Unjudged` where only commands were taken out; or None, and the request passes as
-it came.
+In: a POST to a path that a dialect serves. Out: `Prepared`, everything that an exchange needs; a `SyntheticReply` if
+callfuse answers itself; an `Unjudged` if only commands were removed; or None if the request passes as it came.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +15,8 @@ from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.review import OnLoop, Where
 from callfuse.asgi.types import ASGIApp, Scope
-from callfuse.commands import Found
-from callfuse.conversations.identity import Lane, are_ordinary, lane_of
+from callfuse.commands import FoundCommands
+from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import Request
@@ -29,12 +28,13 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, apply, loads
 
 MOST_DIGITS = 19
-"""Of a content length; Python reads no number of thousands."""
+"""Digits of a content length that are read. 19 hold any 64-bit size; Python refuses to parse more than 4,300."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the exchanges of one middleware share. `clock` gives seconds; `backend_of` the vendor's name by a path."""
+    """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
+    a path."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -47,22 +47,22 @@ class Host:
 
     @property
     def fail_open(self) -> FailOpen:
-        """Reports errors of which no session is known yet."""
+        """Reports errors that occur before the session is known."""
         return FailOpen(self.counts)
 
     def unguarded(self, cause: str) -> None:
-        """Count what passes without being guarded, and log the first of its kind."""
+        """Count a request or answer that passes unguarded, by cause; the first of each cause is logged."""
         if self.counts.add("not_guarded", cause) == 1:
-            log.unguarded(cause)
+            log.unguarded_exchange(cause)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One request that counts.
+    """One request that is judged.
 
-    `state`: what the ledger had of its lane. `settings`: those that hold for this exchange. `signed`: the body must not
-    be changed. `changed`: it has lost commands, and differs from what has come. `keeps_place`: the session has set
-    something that must be found wherever a chain goes on.
+    `state`: the ledger's state of its lane. `settings`: those of this exchange. `signed`: the body must not be changed.
+    `changed`: commands were removed, so the body differs from the original. `keeps_place`: the session has settings
+    that must be found again where a chain continues.
     """
 
     request: KeptRequest
@@ -77,7 +77,7 @@ class Prepared:
 
 
 class Incoming(NamedTuple):
-    """A request as it came: headers by name in lower case, and the whole body without its content encoding."""
+    """A request as it came: headers by lower-case name, and the whole body, decoded."""
 
     scope: Scope
     headers: Mapping[bytes, bytes]
@@ -91,7 +91,7 @@ class Incoming(NamedTuple):
         return f"{self.scope['path']}?{query.decode('latin-1')}" if query else str(self.scope["path"])
 
     def read(self, content: bytes) -> tuple[Request | None, Payload]:
-        """The request with this body, None where it is none of the dialect, and what was parsed. Raises NotJSON."""
+        """The request with this body (None if the body is not of the dialect) and the parsed body. Raises NotJSON."""
         payload = loads(content)
         return self.dialect.read_request(content, payload, self.target), payload
 
@@ -99,7 +99,7 @@ class Incoming(NamedTuple):
 async def prepare(
     host: Host, scope: Scope, found: Mapping[bytes, bytes], body: RequestBody, dialect: Dialect
 ) -> Prepared | SyntheticReply | Unjudged | None:
-    """Read a request and all that holds for it. `found` are its headers by name. Raises only what `receive` raises."""
+    """Read a request and all that belongs to it. `found`: its headers by name. Raises only what `receive` raises."""
     limit = host.settings.max_request_bytes
     length = found.get(b"content-length", b"0")
     fits = length.isdigit() and len(length) <= MOST_DIGITS and int(length) <= limit
@@ -121,7 +121,7 @@ async def prepare(
 
 
 class _Preparation:
-    """The steps from a body to `Prepared`."""
+    """The steps from an `Incoming` to a `Prepared`."""
 
     __slots__ = ("_backend", "_host", "_incoming", "_is_ordinary", "_is_signed", "_own")
 
@@ -129,18 +129,18 @@ class _Preparation:
         self._host = host
         self._incoming = incoming
         self._backend = (host.backend_of and host.backend_of(incoming.scope["path"])) or ""
-        self._is_ordinary = are_ordinary(incoming.headers)
+        self._is_ordinary = are_ordinary_headers(incoming.headers)
         self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
         self._own = NO_OVERRIDES
 
     async def run(self) -> Prepared | SyntheticReply | Unjudged | None:
-        """All steps."""
+        """Run all steps."""
         host, incoming = self._host, self._incoming
         request, payload = incoming.read(incoming.content)
         if request is None:
             return None
-        typed = host.commands.find(request, incoming.headers)
-        if request.probe and not typed.any:
+        commands = host.commands.find(request, incoming.headers)
+        if request.probe and not commands.any:
             return None
         if not self._is_ordinary:
             self._own = read_overrides(host, incoming.headers)
@@ -149,37 +149,37 @@ class _Preparation:
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
         kept = host.commands.without_pinned(kept)
-        if typed.any and self._is_signed:
+        if commands.any and self._is_signed:
             host.unguarded("signed command")
-        elif typed.any:
+        elif commands.any:
             session = Session(lane, state.session or lane.session, now)
-            done = await self._carry_out(typed, request, session, kept)
+            done = await self._carry_out(commands, request, session, kept)
             if not isinstance(done, tuple):
                 return done
             request, kept = done
-        return self._prepared(request, lane, state, kept, now)
+        return self._build(request, lane, state, kept, now)
 
     async def _carry_out(
-        self, typed: Found, request: Request, session: Session, kept: SessionState
+        self, commands: FoundCommands, request: Request, session: Session, kept: SessionState
     ) -> tuple[Request, SessionState] | SyntheticReply | None:
-        """Run commands: the request without them, and what its session has set then; or callfuse's own answer."""
+        """Run commands. Returns the request without them and the session's new state, or callfuse's own answer."""
         status = Status(self._host.settings, self._model(request), self._own)
-        kept, answer = await self._host.commands.carry_out(typed, request, session, kept, status)
+        kept, answer = await self._host.commands.carry_out(commands, request, session, kept, status)
         if answer is not None:
             return SyntheticReply(answer)
-        stripped, _ = self._incoming.read(apply(self._incoming.content, typed.edits))
+        stripped, _ = self._incoming.read(apply(self._incoming.content, commands.edits))
         return None if stripped is None else (stripped, kept)  # no edit changes what a body is
 
-    def _prepared(
+    def _build(
         self, request: Request, lane: Lane, state: LaneState, kept: SessionState, now: float
     ) -> Prepared | Unjudged | None:
-        """The request with the settings that hold for it; it is not judged where these say so."""
+        """The result for a request: with its settings, or unjudged if these or the request itself say so."""
         host, incoming = self._host, self._incoming
         settings, keeps_place = host.settings, False
         chosen = kept.overrides if self._is_ordinary else merge_overrides(self._own, kept.overrides)
         if chosen or self._backend or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
-            keeps_place = bool(kept.overrides) and request.continuing is not None
+            keeps_place = bool(kept.overrides) and request.chain is not None
         changed = request.body != incoming.content
         if request.probe or not (settings.enabled or keeps_place):
             return Unjudged(host.app, request.body) if changed else None
@@ -204,19 +204,19 @@ class _Preparation:
         )
 
     def _model(self, request: Request) -> str:
-        """Backend and model as one text, as settings know models."""
+        """Backend and model as one text, the form in which settings name models."""
         return f"{self._backend or self._incoming.dialect.backend}:{request.model}"
 
 
 def read_overrides(host: Host, found: Mapping[bytes, bytes]) -> Overrides:
-    """What the headers of a request set; each header that sets nothing is logged once."""
+    """The overrides in the headers of a request; each header that sets nothing is logged once."""
     for name, problem in overrides.find_unknown(found).items():
         if host.counts.add("ignored_headers", "unknown") == 1:  # any name may come from outside
-            log.header(name, problem)
+            log.ignored_header(name, problem)
     if not host.settings.header_overrides:
         return NO_OVERRIDES
     own, wrong = overrides.read_overrides(found, has_other_model=host.settings.has_other_model)
     for name, problem in wrong.items():
         if host.counts.add("ignored_headers", name) == 1:
-            log.header(name, problem)
+            log.ignored_header(name, problem)
     return own

@@ -1,6 +1,7 @@
-"""A call of the app whose refusal may be repaired: a vendor that names what it misses in a request gets it, once.
+"""Calls the app, and once more with a repaired body if the vendor refuses the first one with an error that can be
+fixed.
 
-Only a refusal of the request itself (400) is kept back, until it is whole; every other answer passes as it comes.
+Only answers of status 400 are held back, until they are whole; every other answer passes as it comes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,25 +11,28 @@ from callfuse.asgi.answer import START
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 
 Repair = Callable[[bytes, bytes], bytes | None]
-"""The refused body and the error's body go in; a body that the vendor may take comes out, or None."""
+"""Takes the refused body and the error's body; returns a body that the vendor may accept, or None."""
 
 REFUSED = 400
 MAX_ERROR_BYTES = 65536
+"""Bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
+"""Bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
+"""Bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
 
 
 class RepairingApp:
-    """The app, with one more try where `repair` knows what to do about a refusal."""
+    """The app with one retry, if `repair` can fix a refused body."""
 
     def __init__(self, app: ASGIApp, repair: Repair) -> None:
         self._app = app
         self._repair = repair
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One call, and a second one where the first is refused for something that can be repaired."""
+        """Call the app; call it again if the first call was refused for something that can be repaired."""
         first = _FirstTry(receive, send)
         try:
             await self._app(scope, first.receive, first.send)
-        except Exception:  # it goes on to the host, behind what was kept back
+        except Exception:  # raised again, after what was held back
             await first.send_refusal()
             raise
         repaired = self._repair(first.body, first.error) if first.is_refused else None
@@ -45,7 +49,7 @@ class RepairingApp:
 
 
 class _FirstTry:
-    """The `receive` and `send` of the first call: notes the body that is asked for, keeps a refusal back."""
+    """The `receive` and `send` of the first call: records the body that the app reads, and holds back a refusal."""
 
     __slots__ = ("_asked", "_receive", "_refusal", "_send", "_size")
 
@@ -58,7 +62,7 @@ class _FirstTry:
 
     @property
     def is_refused(self) -> bool:
-        """Whether a refusal is kept back."""
+        """Whether a refusal is held back."""
         return bool(self._refusal)
 
     @property
@@ -78,9 +82,9 @@ class _FirstTry:
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
-        """The app's `send`. What is no refusal goes on by the server's own awaitable."""
+        """The app's `send`. Returns the server's own awaitable unless the message is part of a refusal."""
         if not self._refusal and not (message["type"] == START and message["status"] == REFUSED):
-            self._asked.clear()  # an answer may come for minutes
+            self._asked.clear()  # not to be kept while the answer streams
             return self._send(message)
         self._size += len(message.get("body") or b"")
         self._refusal.append(message)
@@ -91,6 +95,6 @@ class _FirstTry:
             await self.send_refusal()
 
     async def send_refusal(self) -> None:
-        """Let go what was kept back, if there is anything."""
+        """Send what was held back, if anything."""
         while self._refusal:
             await self._send(self._refusal.pop(0))

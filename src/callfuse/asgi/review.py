@@ -1,6 +1,6 @@
-"""The callback `on_loop`: it sees each verdict before that is carried out, and may change it.
+"""Calls `on_loop` with each verdict before it is carried out; the callback may change it.
 
-Whatever it raises, and however long it takes, the exchange goes on with what policy has said.
+If the callback raises or takes too long, the exchange goes on with the policy's verdict.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from callfuse.policy.ladder import OnLoopError, Verdict, wanted, warned
 
 
 class Where(NamedTuple):
-    """Whose exchange it is, for logs and callbacks."""
+    """Where an exchange belongs, as logs and callbacks name it."""
 
     session: str
     source: str
@@ -31,10 +31,10 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoopEvent(Verdict):
-    """What has been found in a call and is about to be done, and where.
+    """A finding in a call, the rung about to be taken, and where it happens. Given to `on_loop`.
 
-    `session` and `lane` are what log lines call them: an id that is no plain one is hashed. `source` is where the
-    session's id was found, `fingerprint` where the client sends none.
+    `session` and `lane`: as in log lines, where ids that are not plain are hashed. `source`: the header or field that
+    the session's id is from; `fingerprint` if the client sends none.
     """
 
     session: str = ""
@@ -46,14 +46,14 @@ class LoopEvent(Verdict):
 
 
 OnLoop = Callable[[LoopEvent], Any]
-"""Sees each verdict before it is carried out, sync or async. None keeps it; a rung's name, or `allow`, changes it."""
+"""A function, sync or async, called with each verdict before it is carried out. It returns None to keep the verdict,
+`allow`, or the name of another rung."""
 
 
 class Review:
-    """Shows the verdicts of one exchange to its callback.
+    """Passes the verdicts of one exchange to its callback.
 
-    `notes`: the texts that later requests are to carry, or (empty) not to carry, because the callback has changed
-    whether a call is warned of.
+    `notes`: by call, the warning that later requests carry because the callback asked for one; empty if it removed one.
     """
 
     __slots__ = ("_counts", "_judge", "_on_loop", "_where", "notes")
@@ -66,7 +66,7 @@ class Review:
         self._counts = counts
 
     async def review(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """The verdicts as the callback leaves them."""
+        """The verdicts after the callback; the same if there is none."""
         on_loop = self._on_loop
         return verdicts if on_loop is None else [await self._review_one(verdict, on_loop) for verdict in verdicts]
 
@@ -82,7 +82,7 @@ class Review:
         return verdict
 
     async def _wait_for(self, answer: object) -> object:
-        """What a callback says, at once or in time."""
+        """The callback's answer, awaited if need be. Raises OnLoopError after `callback_timeout_s`."""
         if not inspect.isawaitable(answer):
             return answer
         limit_s = self._judge.settings.callback_timeout_s
@@ -91,7 +91,7 @@ class Review:
         raise OnLoopError(f"no answer within {limit_s:g} s")
 
     def _note_change(self, verdict: Verdict) -> None:
-        """Requests are warned by what the ladder says: what a callback has said instead is kept with the call."""
+        """Later requests add warnings by the ladder, so a callback's different decision is kept as a note."""
         ladder = self._judge.ladder(verdict.call.full_name, verdict.finding.kind)
         if not verdict.withholds and verdict.warns != warned(verdict.finding, ladder):
             self.notes.append((verdict.call, self._judge.warning(verdict) if verdict.warns else ""))
@@ -103,4 +103,4 @@ class Review:
 
     def _report_failure(self, error: Exception) -> None:
         self._counts.add("callback_errors")
-        log.callback(error)
+        log.callback_failure(error)

@@ -1,8 +1,8 @@
-"""A guard that cannot break its exchange.
+"""A guard whose bugs cannot break the exchange.
 
-A guard catches its own errors and knows best what to do about them. Should one come through all the same, the answer
-goes on without the guard: until the verdict what waits leaves as it came, and the rest passes (`fail_closed` ends the
-answer instead); from the verdict on the call is gone, and the next rung is taken, or the answer ends.
+`Guard` handles its own errors. If one escapes all the same, the answer goes on without the guard. Before the verdict,
+what waits leaves as it came and the rest passes (with `fail_closed` the answer ends instead). After the verdict, the
+withheld call is gone, so the next rung is taken, or the answer ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,21 +13,21 @@ from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
 from callfuse.guard.queue import Trace
-from callfuse.guard.record import Record
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Step
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.wire import WHOLE
 
 ReviewAll = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
-"""Shows verdicts to a callback, which may change what is done about them."""
+"""Passes verdicts to a callback, which may change them."""
 
 
 class SafeGuard:
     """The guard of one client's answer. No method raises.
 
-    `due`: a verdict is wanted. `holding`: a stream waits that the client has seen begin. `pending`: another answer is
-    awaited, and nothing of it has gone out. `held_bytes`: so many wait. (See `callfuse.guard.guard.Guard`.)
+    `needs_verdict`, `holding`, `pending` and `held_bytes` are those of `callfuse.guard.guard.Guard`, kept as plain
+    attributes because they are read after every chunk.
     """
 
     __slots__ = (
@@ -39,9 +39,9 @@ class SafeGuard:
         "_request",
         "_stage",
         "_waiting",
-        "due",
         "held_bytes",
         "holding",
+        "needs_verdict",
         "pending",
         "record",
     )
@@ -63,80 +63,81 @@ class SafeGuard:
         self._waiting = _Waiting()
         self._broken = False
         self._is_first = True
-        self.record: Record = self._guard.record
-        self.due = self.holding = self.pending = False
+        self.record: ExchangeRecord = self._guard.record
+        self.needs_verdict = self.holding = self.pending = False
         self.held_bytes = 0
 
-    def _look(self) -> None:
-        """Note how the guard stands after each thing that it is told."""
+    def _copy_state(self) -> None:
+        """Copy the guard's state after each call."""
         guard = self._guard
-        self.due, self.holding, self.pending = guard.due, guard.holding, guard.pending
+        self.needs_verdict, self.holding, self.pending = guard.needs_verdict, guard.holding, guard.pending
         self.held_bytes = guard.held_bytes
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
-        """What may leave of a part of an answer, and of what waited."""
+        """Feed a part of an answer (`final`: its last); returns the bytes that may leave now."""
         if self._broken:
             return chunk if self._is_first and not self._fail_closed else b""
         with self._stage:
             out = self._guard.feed(chunk) if chunk else b""
-            if out is chunk and not (final or self.pending):  # it has passed by, and changed nothing
+            if out is chunk and not (final or self.pending):  # it passed unread, so the state is unchanged
                 return out
             if final:
                 out += self._guard.finish()
-            self._look()
+            self._copy_state()
             self._waiting.note(chunk, out, some_wait=self.held_bytes > 0)
             return out
         self._waiting.note(chunk, b"", some_wait=True)
-        return self._do_without()
+        return self._give_up_unjudged()
 
     async def decide(self, review: ReviewAll) -> Step:
-        """Get the verdicts that are due, show them to the callback, and carry them out."""
+        """Get the verdicts, pass them to the callback, and carry them out."""
         verdicts: list[Verdict] | None = None
         with self._stage:
             verdicts = self._guard.verdicts()
         if verdicts is None:
-            return Step(self._do_without())
+            return Step(self._give_up_unjudged())
         with self._stage:
             verdicts = await review(verdicts)
         self._waiting.clear()
         with self._stage:
-            step = self._guard.act(verdicts)
-            self._look()
+            step = self._guard.apply(verdicts)
+            self._copy_state()
             return step
         with self._stage:
-            self._look()
+            self._copy_state()
             if self.pending:
-                return self.unanswered()
+                return self.escalate()
         return self._end()
 
-    def answered(self) -> bool:
-        """The model has begun to answer again: what is fed now is that answer. False where that cannot go on."""
+    def begin_next_answer(self) -> bool:
+        """The model has begun to answer again; feed that answer from now on. False if that failed."""
         with self._stage:
-            self._guard.answered()
-            self._look()
+            self._guard.begin_next_answer()
+            self._copy_state()
             self._broken = self._is_first = False
             return True
         return False
 
-    def unanswered(self) -> Step:
-        """The model's other answer has failed: the next rung; the end of the answer where there is none."""
+    def escalate(self) -> Step:
+        """Take the next rung, after the pending answer has failed; the end of the client's answer if that fails,
+        too."""
         with self._stage:
-            step = self._guard.unanswered()
-            self._look()
+            step = self._guard.escalate()
+            self._copy_state()
             return step
         return self._end()
 
     def fail(self, cause: str) -> bytes:
-        """A limit before the verdict: what is held leaves, and everything passes from now on."""
+        """Give up for this cause: returns what is held; the rest passes."""
         with self._stage:
             out = self._guard.fail(cause)
-            self._look()
+            self._copy_state()
             self._waiting.clear()
             return out
-        return self._do_without()
+        return self._give_up_unjudged()
 
     def cut(self) -> bytes:
-        """The upstream has broken off: what is held, and not yet judged, leaves as it came."""
+        """The upstream broke off: returns what is held and not yet judged, as it came."""
         if self._broken:
             return b""
         with self._stage:
@@ -144,7 +145,7 @@ class SafeGuard:
         return self._waiting.rest() if self._is_first else b""
 
     def settle(self) -> str:
-        """The answer has been delivered whole: keep its calls. What was done about them, in a header's words."""
+        """The answer is delivered: record its calls. Returns the value of the header `x-callfuse-action`."""
         if not self._broken:
             with self._stage:
                 self._guard.settle()
@@ -152,8 +153,8 @@ class SafeGuard:
             return texts.header(self.record.verdicts)
         return ""
 
-    def _do_without(self) -> bytes:
-        """The guard broke before its verdict. What the client gets of the bytes that wait."""
+    def _give_up_unjudged(self) -> bytes:
+        """The guard broke before its verdict: returns what the client gets of the bytes that wait."""
         pending = self.pending
         self._give_up()
         if self._is_first and not self._fail_closed:
@@ -167,25 +168,26 @@ class SafeGuard:
         return self._last_words()
 
     def _end(self) -> Step:
-        """The guard broke after its verdict, and takes no further rung: the answer ends here."""
+        """The guard broke after its verdict and cannot take another rung: end the answer."""
         self._give_up()
         self._waiting.clear()
         return Step(self._last_words())
 
     def _give_up(self) -> None:
         self._broken = True
-        self.due = self.holding = self.pending = False
+        self.needs_verdict = self.holding = self.pending = False
         self.held_bytes = 0
 
     def _last_words(self) -> bytes:
-        """The end of an answer that nothing else can end: callfuse's own text; a stream that has begun breaks off."""
+        """The end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which breaks
+        off."""
         with self._stage:
-            return self._request.own_answer(texts.unjudged("")) if self._is_whole else b""
+            return self._request.own_answer(texts.unchecked_call("")) if self._is_whole else b""
         return b""
 
 
 class _Waiting:
-    """What the app has sent of an answer since something waits in the guard, and what of it the client has."""
+    """Bytes that the app has sent since something waits in the guard, and those that the client has got since."""
 
     __slots__ = ("_came", "_gone")
 
@@ -194,7 +196,7 @@ class _Waiting:
         self._gone: list[bytes] = []
 
     def note(self, chunk: bytes, out: bytes, *, some_wait: bool) -> None:
-        """The app has sent a chunk, and the guard has let go `out`; `some_wait`: it has not let go everything."""
+        """Note a chunk of the app and the bytes `out` that the guard released. `some_wait`: it still holds some."""
         if some_wait:
             self._came.append(chunk)
             self._gone.append(out)
@@ -202,12 +204,12 @@ class _Waiting:
             self.clear()
 
     def clear(self) -> None:
-        """Nothing waits any more."""
+        """Forget everything: nothing waits any more."""
         self._came.clear()
         self._gone.clear()
 
     def rest(self) -> bytes:
-        """What the client does not have. What has overtaken the rest (a keep-alive) is in it once more."""
+        """The bytes that the client has not got. Frames that overtook others (keep-alives) are repeated in it."""
         came, gone = b"".join(self._came), b"".join(self._gone)
         self.clear()
         pairs = zip(came, gone, strict=False)

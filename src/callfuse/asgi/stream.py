@@ -1,6 +1,6 @@
-"""The client's end of one exchange: the answer's start, bytes in order, heartbeats, and the final message.
+"""Sends one answer to the client: its start, bytes in order, heartbeats, and the final message.
 
-Once a heartbeat may send beside the app's task, both go through one lock, so that the stream stays in order.
+Once heartbeats may be sent beside the app's task (`shared`), both take one lock, so that the stream stays in order.
 """
 
 import anyio
@@ -10,7 +10,11 @@ from callfuse.asgi.types import Message, Send
 
 
 class ClientStream:
-    """Sends one answer. The start of a whole answer waits for its body; that of a stream has gone out."""
+    """The client's stream. The start of a whole answer waits for its body; the start of a stream is sent at once.
+
+    `last_sent`: time of the last bytes, in seconds of the event loop (only while `shared`). `closed`: the final message
+    is sent.
+    """
 
     def __init__(self, send: Send) -> None:
         self.last_sent = 0.0
@@ -21,7 +25,7 @@ class ClientStream:
         self._lock = anyio.Lock()
 
     async def start(self, message: Message, *, at_once: bool) -> None:
-        """The start of the answer, without the headers that bind its bytes."""
+        """Take the start of the answer. `at_once`: send it now, without headers that depend on the exact bytes."""
         kept = {**message, "headers": without(message.get("headers") or (), BODY_BOUND)}
         if at_once:
             await self._send(kept)
@@ -29,21 +33,22 @@ class ClientStream:
             self._start = message
 
     async def abandon(self, out: bytes) -> None:
-        """The answer broke off: its start, if it waits, and what was held; no end."""
+        """The answer broke off: send its start, if that waits, and what was held, but no end."""
         if self._start is not None:
             await self._send(self._start)
             self._start = None
         await self.write(out)
 
     async def pass_on(self, message: Message) -> None:
-        """A message that is no part of the body: trailers, a file to send, what a server's extension knows."""
+        """Send a message that is not a body part: trailers, a file to send, or a server's extension."""
         if self._start is not None:
             await self._send(self._start)
             self._start = None
         await self._send(message)
 
     async def write(self, out: bytes, *, final: bool = False, action: str = "") -> None:
-        """Bytes of the body; `final` ends it. `action` marks a whole answer that callfuse has touched."""
+        """Send bytes of the body; `final` ends it. `action`: the value of `x-callfuse-action` for a whole answer that
+        was changed."""
         if self.closed or not (out or final):
             return
         if not self.shared:
@@ -62,7 +67,7 @@ class ClientStream:
 
 
 def _start_of(message: Message, body: bytes | None, action: str) -> Message:
-    """The start of a whole answer: as it came where nothing was touched."""
+    """The start of a whole answer: as it came if the body is unchanged, else with a new content length."""
     declared = read(message).get(b"content-length")
     if not action and (body is None or declared in (None, str(len(body)).encode())):
         return message

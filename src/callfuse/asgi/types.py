@@ -1,4 +1,4 @@
-"""ASGI in types."""
+"""Types of the ASGI interface."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

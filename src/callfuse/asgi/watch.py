@@ -1,7 +1,6 @@
-"""The way of a healthy answer: every message goes on in the turn in which it came, and is only looked at.
+"""Watches a healthy answer, of which no call can be withheld: every message passes at once, and is only read.
 
-No call of it can be withheld. Its calls are put together on the side, for the ledger and for verdicts that leave the
-answer alone.
+Its calls are assembled for the ledger, and for verdicts that leave the answer alone.
 """
 
 from collections.abc import Awaitable
@@ -19,10 +18,10 @@ from callfuse.wire import WHOLE
 
 
 class Watch:
-    """One answer on its way to the client, watched.
+    """Watches one answer. `send` is given to the app.
 
-    `send` is what the app is given. It hands back the server's own awaitable, so that a chunk costs no task switch of
-    ours; and a chunk of whole frames that speaks of no call is not even read (`_idle`).
+    `send` returns the server's own awaitable, so that a chunk costs no extra coroutine. While `_idle`, chunks of whole
+    frames without a call are not even read.
     """
 
     __slots__ = (
@@ -57,14 +56,14 @@ class Watch:
         self._frame_end: bytes | tuple[bytes, ...] = b""
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Let a message go, and look at it."""
+        """Read a message and pass it on."""
         if self._idle:
             chunk = message.get("body", b"")
             if type(chunk) is bytes and self._mark not in chunk and (chunk.endswith(self._frame_end) or not chunk):
                 return self._send(message)
         ended: Observer | None = None
         with self._stage:
-            ended = self._look(message)
+            ended = self._observe(message)
         if ended is not None:
             return self._send_last(ended, message)
         if self._stage.failed:
@@ -72,13 +71,13 @@ class Watch:
         return self._send(message)
 
     def send_to_the_end(self, message: Message) -> Awaitable[None]:
-        """The same where something is to be kept even of an answer that never speaks of a call."""
+        """As `send`, but settles even an answer without calls: the request brought something to keep."""
         if message["type"] == BODY and not message.get("more_body"):
             self._idle = False
         return self.send(message)
 
-    def _look(self, message: Message) -> Observer | None:
-        """Look at a message. With the last one of a watched answer, the observer that has seen it."""
+    def _observe(self, message: Message) -> Observer | None:
+        """Read a message. Returns the observer if this is the last message of a watched answer, else None."""
         observer = self._observer
         if observer is None:
             if message["type"] == START:
@@ -96,7 +95,7 @@ class Watch:
         return observer
 
     def _begin(self, message: Message) -> None:
-        """Find out how the answer comes that begins like this."""
+        """Read the start of the answer: whether it is watched, and in what form it comes."""
         if not is_success(message):
             return
         shape = shape_of(message, self._evidence.request.stream_format)
@@ -108,17 +107,18 @@ class Watch:
             self._idle, self._frame_end = self._evidence.hindsight is None, shape.stream.frame_end
 
     def _observer_of(self, shape: Shape) -> Observer:
-        """The observer of an answer that comes so; a stream that never speaks of a call needs none."""
+        """Make the observer. Done at the first chunk that is read: a stream without calls needs none."""
         evidence = self._evidence
         request, judge = evidence.request, None if evidence.is_healthy else evidence.judge
         return Observer(request.dialect, request.choices, self._settings, judge, shape.stream or WHOLE)
 
     def _stop(self) -> None:
-        """Look at nothing any more."""
+        """Stop watching."""
         self._shape, self._observer, self._idle = None, None, False
 
     async def _send_last(self, observer: Observer, message: Message) -> None:
-        """The last message of an answer: what it has brought is kept before the client can come back."""
+        """Send the last message, after keeping what the answer brought: the client may send its next request right
+        after."""
         with self._stage:
             if last := message.get("body", b""):
                 observer.feed(last)

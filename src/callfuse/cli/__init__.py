@@ -1,4 +1,4 @@
-"""The commands: what is typed goes in, an exit code comes out. Needs `callfuse[serve]`.
+"""The commands of the command line. Needs `callfuse[serve]`.
 
-A wrong setting or option exits with 2 and says what is wrong in a line each, never with a traceback.
+A wrong setting or option ends with exit code 2 and a line for each problem, never with a traceback.
 """

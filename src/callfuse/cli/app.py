@@ -1,4 +1,4 @@
-"""The command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse config`."""
+"""Define the command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse config`."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from callfuse.cli.config import app as config_app
 from callfuse.config import Resolved, resolve
 from callfuse.config.environment import CONFIG_FILE, admin_token
 from callfuse.errors import ConfigError
-from callfuse.proxy.settings import LOG_LEVELS, RIGHT_UPSTREAM, ServeSettings
+from callfuse.proxy.settings import LOG_LEVELS, UPSTREAM_HINT, ServeSettings
 from callfuse.stores import require
 
 app = typer.Typer(
@@ -26,8 +26,8 @@ app = typer.Typer(
 app.add_typer(config_app, name="config")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"callfuse {__version__}")
         raise typer.Exit
 
@@ -41,8 +41,8 @@ def callfuse(
     """The fuse between an agent and a model: it catches tool-call loops inside live LLM streams."""
 
 
-def _else(key: str) -> str:
-    """What holds where neither option nor environment nor file say otherwise, for the help text."""
+def _default(key: str) -> str:
+    """The default of a `serve` setting, for the help text of its option."""
     return f"{ServeSettings.model_fields[key].default} where nothing says otherwise."
 
 
@@ -58,11 +58,14 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help=f"The address to listen on, 0.0.0.0 for every one; {_else('host')}")
+        str | None, typer.Option(help=f"The address to listen on, 0.0.0.0 for every one; {_default('host')}")
     ] = None,
-    port: Annotated[int | None, typer.Option(help=f"The port to listen on, 0 for a free one; {_else('port')}")] = None,
+    port: Annotated[
+        int | None, typer.Option(help=f"The port to listen on, 0 for a free one; {_default('port')}")
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option(help=f"Processes, each with sessions of its own or a --store; {_else('workers')}")
+        int | None,
+        typer.Option(help=f"Processes, each with sessions of its own or a --store; {_default('workers')}"),
     ] = None,
     store: Annotated[
         str | None,
@@ -71,7 +74,8 @@ def serve(
         ),
     ] = None,
     log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help=f"One of {', '.join(LOG_LEVELS)}; {_else('log_level')}")
+        str | None,
+        typer.Option(metavar="LEVEL", help=f"One of {', '.join(LOG_LEVELS)}; {_default('log_level')}"),
     ] = None,
 ) -> None:
     """Stand between agents and a vendor, and stop tool-call loops on the way.
@@ -88,7 +92,7 @@ def serve(
     of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers, "log_level": log_level}
     options = {"store": store, "serve": of_serve}
     try:
-        settled = _settle(config, options)
+        resolved = _resolve_for_serve(config, options)
         token = admin_token(os.environ)
     except ConfigError as error:
         typer.echo("callfuse: cannot start with these settings:", err=True)
@@ -98,16 +102,16 @@ def serve(
     from callfuse.cli.serve import run
 
     file = str(config) if config else os.environ.get(CONFIG_FILE, "").strip()
-    raise typer.Exit(run(settled, Origin.of(file, options), token))
+    raise typer.Exit(run(resolved, Origin.of(file, options), token))
 
 
-def _settle(file: Path | None, options: Mapping[str, object]) -> Resolved:
-    """The configuration of every source; `ConfigError` also where it names nothing to stand in front of, or a store
-    that cannot be used here."""
+def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> Resolved:
+    """Load the configuration from every source. Raises ConfigError, also if there is no upstream, or if the store
+    cannot be used."""
     resolved = resolve(file, options=options)
     if resolved.config.serve.upstream is None and not resolved.config.serve.routes:
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
-        raise ConfigError(f"serve.upstream = null (not given): give {places}; {RIGHT_UPSTREAM}")
+        raise ConfigError(f"serve.upstream = null (not given): give {places}; {UPSTREAM_HINT}")
     require(resolved.config.store)
     return resolved
 
@@ -148,10 +152,10 @@ def replay(
     FILES are JSON Lines or JSON, plain, .gz or .xz: runs as lists of calls, histories or request bodies of OpenAI,
     Anthropic, Gemini and others, logs of LiteLLM, OpenTelemetry GenAI exports.
     """
-    from callfuse.cli.replay import Wanted, run_replay
+    from callfuse.cli.replay import ReplayOptions, run_replay
 
     reports = tuple((kind, path) for kind, path in (("json", json), ("csv", csv), ("html", html)) if path)
-    raise typer.Exit(run_replay(files, Wanted(config, source, tuple(rule or ()), show, reports)))
+    raise typer.Exit(run_replay(files, ReplayOptions(config, source, tuple(rule or ()), show, reports)))
 
 
 @app.command()
@@ -173,6 +177,6 @@ def tune(
 
     FILES are what `callfuse replay` reads, and say of each run whether it succeeded. Each source is tuned by itself.
     """
-    from callfuse.cli.tune import Wanted, run_tune
+    from callfuse.cli.tune import TuneOptions, run_tune
 
-    raise typer.Exit(run_tune(files, Wanted(max_false_positive, write, config, source)))
+    raise typer.Exit(run_tune(files, TuneOptions(max_false_positive, write, config, source)))

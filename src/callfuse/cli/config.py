@@ -1,6 +1,6 @@
-"""`callfuse config`: check a file, begin one, print its schema, say what holds and why.
+"""`callfuse config`: check a file, write a new one, print the schema, explain the settings in effect.
 
-What is printed goes to standard output, what is wrong to standard error; exit codes are 0, and 2 for what is wrong.
+Results go to standard output, problems to standard error. The exit code is 0, or 2 if there are problems.
 """
 
 import json as json_text
@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from callfuse.config import Resolved, resolve, wrong_model
-from callfuse.config.effective import Row, as_json, as_text, effective, value_at
-from callfuse.config.model import dotted
+from callfuse.config import Resolved, model_problem, resolve
+from callfuse.config.effective import Row, as_json, as_text, effective_rows, value_at
+from callfuse.config.model import dotted_name
 from callfuse.config.schema import json_schema
 from callfuse.config.template import template
 from callfuse.errors import ConfigError
@@ -27,7 +27,7 @@ def check(
     """Say what a file sets (exit code 0), or everything that is wrong with it (2). The environment stays out of it."""
     resolved = _resolve_or_exit(file, {})
     for path, source in resolved.sources.items():
-        typer.echo(f"{dotted(path)} = {as_text(value_at(resolved.config, path))} ({source})")
+        typer.echo(f"{dotted_name(path)} = {as_text(value_at(resolved.config, path))} ({source})")
     keys = len(resolved.sources)
     typer.echo(f"{file} is right: it sets {keys} key{'' if keys == 1 else 's'}")
 
@@ -74,9 +74,9 @@ def explain(
     Per-tool entries win over those of models, these over the environment, this over the file, and that over defaults.
     """
     resolved = _resolve_or_exit(config)
-    if model and (wrong := wrong_model(model, resolved.config)):
+    if model and (wrong := model_problem(model, resolved.config)):
         raise _wrong(f"--model {model!r}: {wrong}")
-    rows = list(effective(resolved, model, tool))
+    rows = list(effective_rows(resolved, model, tool))
     if json:
         typer.echo(as_json(rows))
     else:

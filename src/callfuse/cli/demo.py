@@ -1,7 +1,6 @@
-"""`callfuse demo`: a loop being caught, before your eyes. Needs `callfuse[demo]`.
+"""`callfuse demo`: show a loop being caught. Needs `callfuse[demo]`.
 
-Whether the model is stubborn and how to show it goes in; an exit code comes out: 0 where the loop was caught as it
-should be, 1 where it was not, 2 where something is not installed.
+The exit code is 0 if the loop was caught as expected, 1 if not, 2 if a package is missing.
 """
 
 import os
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
     from callfuse.demo.story import Summary
 
 CHUNK_DELAY_S = 0.05
-"""How long the scripted model takes for a piece of its answer: slow enough to be watched."""
+"""Delay before each piece of the scripted model's answer, slow enough to watch."""
 
-_NEEDED = {"openai": "the OpenAI SDK", "uvicorn": "uvicorn", "aiohttp": "aiohttp", "rich": "rich"}
+_NEEDED_PACKAGES = {"openai": "the OpenAI SDK", "uvicorn": "uvicorn", "aiohttp": "aiohttp", "rich": "rich"}
 
 
 def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: float = CHUNK_DELAY_S) -> int:
-    """Run the demo on standard output. A `stubborn` model never changes course, so that it is blocked."""
-    if missing := [name for module, name in _NEEDED.items() if find_spec(module) is None]:
+    """Run the demo on standard output; returns the exit code. A `stubborn` model ignores guidance, and is blocked."""
+    if missing := [name for module, name in _NEEDED_PACKAGES.items() if find_spec(module) is None]:
         print(f"callfuse demo needs {' and '.join(missing)}: pip install 'callfuse[demo]'", file=sys.stderr)
         return 2
     from callfuse.demo.servers import DemoError
@@ -32,7 +31,7 @@ def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: floa
     try:
         with _end_on_sigterm():
             summary = _play(stubborn=stubborn, plain=plain, chunk_delay_s=chunk_delay_s)
-    except BrokenPipeError:  # whoever read the output has seen enough, and the interpreter must not flush into it
+    except BrokenPipeError:  # the reader has closed the pipe; the interpreter must not flush into it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except DemoError as error:
@@ -41,15 +40,15 @@ def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: floa
     except KeyboardInterrupt:
         print("callfuse demo: interrupted", file=sys.stderr)
         return 130
-    if complaint := _complaint(summary, stubborn=stubborn):
-        print(f"callfuse demo: {complaint}", file=sys.stderr)
+    if problem := _problem(summary, stubborn=stubborn):
+        print(f"callfuse demo: {problem}", file=sys.stderr)
         return 1
     return 0
 
 
 @contextmanager
 def _end_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that `callfuse serve` does not outlive the demo."""
+    """Raise SystemExit on SIGTERM, so that the demo stops the `callfuse serve` it has started."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -95,8 +94,8 @@ def _verdict(summary: "Summary") -> str:
     return ends.get(summary.with_callfuse.end, "callfuse did not catch the loop.")
 
 
-def _complaint(summary: "Summary", *, stubborn: bool) -> str | None:
-    """What did not end as it should; None if all did."""
+def _problem(summary: "Summary", *, stubborn: bool) -> str | None:
+    """Describe which run did not end as expected; None if both did."""
     from callfuse.demo.story import Kind
 
     expected = Kind.BLOCK if stubborn else Kind.ANSWER

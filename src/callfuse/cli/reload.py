@@ -1,7 +1,7 @@
 """Reload the settings while `callfuse serve` runs: on SIGHUP, and when their file has changed.
 
-Valid settings hold for the exchanges that begin from then on; wrong ones are refused with an error in the log, and the
-old ones stay. Every worker process does this by itself.
+Valid settings apply to exchanges that begin from then on; wrong ones are refused with an error in the log, and the old
+ones stay. Every worker process does this by itself.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.boundary import Boundary
 from callfuse.config import Config, Resolved, resolve
-from callfuse.config.model import KeyPath, differences, dotted
+from callfuse.config.model import KeyPath, differences, dotted_name
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
 
@@ -31,9 +31,9 @@ FIXED: Final = frozenset(
         *(("serve", key) for key in ("host", "port", "workers", "log_level", "shutdown_timeout_s")),
     }
 )
-"""Keys that hold as they were at the start."""
+"""Keys that cannot change while serving."""
 RELOADED: Final = ("tool_call_loop", "serve")
-"""The blocks whose other keys may change."""
+"""The blocks whose other keys can change while serving."""
 
 HANGUP: Final = getattr(signal, "SIGHUP", None)
 """None on Windows, which has no SIGHUP."""
@@ -41,7 +41,7 @@ HANGUP: Final = getattr(signal, "SIGHUP", None)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the settings come from: a file, and the options of the command line; the environment does not change."""
+    """The sources of the settings: a file with its version, and command-line options. The environment never changes."""
 
     file: str
     options: Mapping[str, object]
@@ -49,24 +49,24 @@ class Origin:
 
     @classmethod
     def of(cls, file: str | None, options: Mapping[str, object]) -> "Origin | None":
-        """Make the origin of settings; None if there is no file that could change."""
-        return cls(file, options, version_of(file)) if file else None
+        """Make the origin of settings; None if there is no file to watch."""
+        return cls(file, options, file_version(file)) if file else None
 
     def resolve(self) -> Resolved:
-        """Read the settings as they are now. Raises ConfigError."""
+        """Load the settings as they are now. Raises ConfigError."""
         return resolve(self.file, options=self.options)
 
 
-def version_of(file: str) -> str | None:
-    """A text that changes with the file: time, size and inode number; None if the file cannot be examined."""
+def file_version(file: str) -> str | None:
+    """Modification time, size and inode number of a file as one text; None if the file cannot be read."""
     with suppress(OSError):
-        found = os.stat(os.path.expanduser(file))  # noqa: PTH116, PTH111 - a Path would be made for each look
+        found = os.stat(os.path.expanduser(file))  # noqa: PTH116, PTH111 - avoids making a Path every 2 s
         return f"{found.st_mtime_ns} {found.st_size} {found.st_ino}"
     return None
 
 
-class Reloading:
-    """The guarded proxy as an app whose settings follow their file while its lifespan lasts."""
+class ReloadingApp:
+    """Wraps the guarded proxy, and reloads its settings when their file changes, during its lifespan."""
 
     def __init__(self, app: CallFuseMiddleware, proxy: ReverseProxy, resolved: Resolved, origin: Origin) -> None:
         self._app = app
@@ -78,9 +78,9 @@ class Reloading:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one ASGI connection."""
-        return (self._live if scope["type"] == "lifespan" else self._app)(scope, receive, send)
+        return (self._run_lifespan if scope["type"] == "lifespan" else self._app)(scope, receive, send)
 
-    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._watch())
         if HANGUP is not None:
@@ -92,18 +92,18 @@ class Reloading:
 
     async def _watch(self) -> None:
         while True:
-            if version_of(self._origin.file) not in (None, self._version):
+            if file_version(self._origin.file) not in (None, self._version):
                 self.reload()
             await asyncio.sleep(POLL_S)
 
     def reload(self) -> None:
-        """Read the settings again, and use them if they are right."""
-        self._version = version_of(self._origin.file)  # before the file is read: what is written meanwhile is news
-        with Boundary(keep_traceback=True) as boundary:  # the server and its next look at the file go on
+        """Load the settings again, and use them if they are valid."""
+        self._version = file_version(self._origin.file)  # before reading, so that a change meanwhile is seen
+        with Boundary(keep_traceback=True) as boundary:  # the server must go on, and check the file again
             resolved = self._origin.resolve()
             config = resolved.config
             self._proxy.configure(config.serve)
-            self._app.configure(holding(resolved, self._start))
+            self._app.configure(keep_fixed(resolved, self._start))
         if boundary.error is not None:
             self._log_refusal(boundary.error)
             return
@@ -122,8 +122,8 @@ class Reloading:
             logger.error(what, self._origin.file, exc_info=error)
 
 
-def holding(read: Resolved, start: Resolved) -> Resolved:
-    """Combine settings that were read again with those of the start, for the keys that cannot change."""
+def keep_fixed(read: Resolved, start: Resolved) -> Resolved:
+    """Take the keys that cannot change from the settings of the start, and all others from those read now."""
     either = {block: read.config if block in RELOADED else start.config for block in Config.model_fields}
     blocks = {block: getattr(config, block) for block, config in either.items()}
     for block, key in FIXED:
@@ -139,4 +139,4 @@ def _is_fixed(path: KeyPath) -> bool:
 
 
 def _join(paths: list[KeyPath]) -> str:
-    return ", ".join(map(dotted, paths))
+    return ", ".join(map(dotted_name, paths))

@@ -1,7 +1,7 @@
-"""`callfuse replay`: what some settings would have found in recorded runs. Needs `callfuse[serve]`.
+"""`callfuse replay`: report what given settings would have found in recorded runs. Needs `callfuse[serve]`.
 
-The exit code is 0, or 2 for wrong options or settings and if no run could be read. What could not be read of a file
-that has runs is printed on stderr, and does not change the exit code.
+The exit code is 0, or 2 for wrong options or settings, or if no run could be read. Records that cannot be read are
+printed on stderr, and do not change the exit code if there are runs.
 """
 
 import sys
@@ -18,15 +18,15 @@ from callfuse.offline.replay import Replay
 from callfuse.offline.report_data import as_csv, as_json
 from callfuse.offline.report_page import as_html
 
-DRAWN = 200
+MAX_DRAWN_RUNS = 200
 """Runs of each source that the HTML page draws."""
 
 _REPORTS = {"json": as_json, "csv": as_csv, "html": as_html}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The options: `rules` (empty: all), findings to show, reports as pairs of kind and file (`-`: standard output)."""
+class ReplayOptions:
+    """The options of the command. `rules`: empty for all; `reports`: pairs of kind and file (`-`: standard output)."""
 
     config: Path | None = None
     source: str = ""
@@ -36,23 +36,23 @@ class Wanted:
 
     @property
     def takes_stdout(self) -> bool:
-        """Whether a report goes where the table would."""
+        """Whether a report goes to standard output, in place of the table."""
         return any(path == STDIN for _, path in self.reports)
 
 
-def run_replay(files: Sequence[str], wanted: Wanted) -> int:
+def run_replay(files: Sequence[str], options: ReplayOptions) -> int:
     """Replay the runs of some files and write the reports; returns the exit code."""
-    return run_command("replay", lambda: _run(files, wanted))
+    return run_command("replay", lambda: _run(files, options))
 
 
-def _run(files: Sequence[str], wanted: Wanted) -> int:
+def _run(files: Sequence[str], options: ReplayOptions) -> int:
     try:
-        replay = _replay_for(wanted)
+        replay = _replay_for(options)
     except ConfigError as error:
         return fail("replay", f"cannot replay with these settings:\n{error}")
     except ValueError as error:
         return fail("replay", str(error))
-    reading = Reading(files, source=wanted.source)
+    reading = Reading(files, source=options.source)
     with progress(files, reading, "replaying") as step:
         for one in reading:
             replay.take(one)
@@ -60,37 +60,37 @@ def _run(files: Sequence[str], wanted: Wanted) -> int:
     print_faults("replay", replay.faults, replay.fault_count)
     if not reading.records:
         return fail("replay", f"no recorded run in {', '.join(files)}")
-    _write(replay, wanted)
+    _write(replay, options)
     return 0
 
 
-def _replay_for(wanted: Wanted) -> Replay:
+def _replay_for(options: ReplayOptions) -> Replay:
     """Make an empty replay; ConfigError for wrong settings, ValueError for wrong options."""
     known = [*KINDS]
-    for rule in wanted.rules:
+    for rule in options.rules:
         if rule not in known:
             raise ValueError(f"--rule {rule}: use one of {', '.join(known)}")
-    if sum(path == STDIN for _, path in wanted.reports) > 1:
+    if sum(path == STDIN for _, path in options.reports) > 1:
         raise ValueError("only one report can go to standard output")
-    settings = load_config(wanted.config).tool_call_loop
+    settings = load_config(options.config).tool_call_loop
     if not settings.enabled:
         print("callfuse replay: tool_call_loop.enabled is false; this is as if it were true", file=sys.stderr)
         settings = settings.model_copy(update={"enabled": True})
     if settings.models:
         print("callfuse replay: tool_call_loop.models is left out: few records tell the backend", file=sys.stderr)
-    draw = DRAWN if any(kind == "html" for kind, _ in wanted.reports) else 0
-    return Replay(settings, wanted.rules or known, show=wanted.show, draw=draw)
+    draw = MAX_DRAWN_RUNS if any(kind == "html" for kind, _ in options.reports) else 0
+    return Replay(settings, options.rules or known, show=options.show, draw=draw)
 
 
-def _write(replay: Replay, wanted: Wanted) -> None:
+def _write(replay: Replay, options: ReplayOptions) -> None:
     """Print the table, unless a report goes to standard output, and write the reports."""
-    if not wanted.takes_stdout:
+    if not options.takes_stdout:
         from callfuse.offline.report_text import console, report_replay
 
         out = console()
         for part in report_replay(replay, out.width):
             out.print(part)
-    for kind, path in wanted.reports:
+    for kind, path in options.reports:
         text = _REPORTS[kind](replay)
         if path == STDIN:
             sys.stdout.buffer.write(text.rstrip(b"\n") + b"\n")

@@ -1,4 +1,4 @@
-"""What the commands that read recorded runs share: exit codes, faults on stderr, a progress bar."""
+"""Shared parts of the commands that read recorded runs: exit codes, faults on stderr, a progress bar."""
 
 import os
 import sys
@@ -10,14 +10,14 @@ from callfuse.offline.files import Reading
 from callfuse.offline.runs import Fault
 
 LONG_BYTES = 8 * 2**20
-"""Bytes of files from which on there is a progress bar."""
+"""Size of the files from which on a progress bar is shown."""
 
 
 def run_command(command: str, work: Callable[[], int]) -> int:
-    """Do the work of a command; returns its exit code, or that of an error or interrupt."""
+    """Run a command; returns its exit code, 1 for a closed pipe, 2 for an OSError, 130 for an interrupt."""
     try:
         return work()
-    except BrokenPipeError:  # whoever read the output has seen enough, and the interpreter must not flush into it
+    except BrokenPipeError:  # the reader has closed the pipe; the interpreter must not flush into it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -28,14 +28,14 @@ def run_command(command: str, work: Callable[[], int]) -> int:
 
 
 def fail(command: str, what: str) -> int:
-    """Say on stderr what is wrong; returns the exit code 2."""
+    """Print a problem on stderr; returns the exit code 2."""
     first, *lines = what.splitlines()
     print(f"callfuse {command}: {first}", *(f"  {line}" for line in lines), sep="\n", file=sys.stderr)
     return 2
 
 
 def print_faults(command: str, faults: Sequence[Fault], count: int) -> None:
-    """Print the first faults on stderr, and how many there are."""
+    """Print faults on stderr, and the count of all, of which `faults` may be the first."""
     if not count:
         return
     what = "fault" if count == 1 else "faults"
@@ -48,7 +48,7 @@ def print_faults(command: str, faults: Sequence[Fault], count: int) -> None:
 
 @contextmanager
 def progress(files: Sequence[str], reading: Reading, doing: str) -> Iterator[Callable[[], None]]:
-    """Give a function to call after each run: it moves a bar, if stderr is a terminal and the files are long."""
+    """Show a progress bar if stderr is a terminal and the files are long. Yields a function to call after each run."""
     size = sum(Path(name).stat().st_size for name in files if Path(name).is_file())
     if size < LONG_BYTES or not sys.stderr.isatty():
         yield lambda: None

@@ -1,7 +1,7 @@
-"""`callfuse tune`: settings from a user's own successful runs. Needs `callfuse[serve]`.
+"""`callfuse tune`: compute settings from a user's own successful runs. Needs `callfuse[serve]`.
 
-The exit code is 0, or 2 for wrong options or settings and if no source has enough runs. What could not be read is
-printed on stderr, and does not change the exit code.
+The exit code is 0, or 2 for wrong options or settings, or if no source has enough runs. Records that cannot be read are
+printed on stderr, and do not change the exit code.
 """
 
 import re
@@ -20,12 +20,12 @@ from callfuse.offline.tuning import CannotTuneError, Tuned, Tuning, tune
 
 COMMAND = "tune"
 
-_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The options; `write` is the file for the settings, `-` standard output, empty for none."""
+class TuneOptions:
+    """The options. `alpha`: the share of successful runs acted on at most; `write`: a file, `-` for stdout."""
 
     alpha: float = 0.05
     write: str = ""
@@ -33,22 +33,22 @@ class Wanted:
     source: str = ""
 
 
-def run_tune(files: Sequence[str], wanted: Wanted) -> int:
+def run_tune(files: Sequence[str], options: TuneOptions) -> int:
     """Tune by the runs of some files and write the settings; returns the exit code."""
-    return run_command(COMMAND, lambda: _run(files, wanted))
+    return run_command(COMMAND, lambda: _run(files, options))
 
 
-def _run(files: Sequence[str], wanted: Wanted) -> int:
-    if not 0 < wanted.alpha < 1:
-        return fail(COMMAND, f"--max-false-positive {wanted.alpha:g}: use a share between 0 and 1, as in 0.05")
+def _run(files: Sequence[str], options: TuneOptions) -> int:
+    if not 0 < options.alpha < 1:
+        return fail(COMMAND, f"--max-false-positive {options.alpha:g}: use a share between 0 and 1, as in 0.05")
     try:
-        settings = load_config(wanted.config).tool_call_loop
+        settings = load_config(options.config).tool_call_loop
     except ConfigError as error:
         return fail(COMMAND, f"cannot tune these settings:\n{error}")
     if settings.models:
         what = "limits of single models cannot be tuned; take them out, and tune with the runs of one model at a time"
         return fail(COMMAND, f"tool_call_loop.models: {what}")
-    tuning, reading = Tuning(settings), Reading(files, source=wanted.source)
+    tuning, reading = Tuning(settings), Reading(files, source=options.source)
     with progress(files, reading, "scoring") as step:
         for one in reading:
             tuning.take(one)
@@ -56,15 +56,15 @@ def _run(files: Sequence[str], wanted: Wanted) -> int:
     print_faults(COMMAND, tuning.faults, tuning.fault_count)
     if not tuning.sources:
         return fail(COMMAND, f"no recorded run with a call in {', '.join(files)}")
-    results = list(_results(tuning, Fraction(str(wanted.alpha))))
+    results = list(_results(tuning, Fraction(str(options.alpha))))
     done = [result for _, _, result in results if isinstance(result, Tuned)]
     if not done:
         lines = [f"{name}: {result}" for name, _, result in results]
         return fail(COMMAND, "\n".join(["nothing can be tuned:", *lines]))
-    if wanted.write == STDIN and len(done) > 1:
+    if options.write == STDIN and len(done) > 1:
         names = ", ".join(one.name for one in done)
         return fail(COMMAND, f"only one source can go to standard output, and there are {names}")
-    _print(results, wanted, done)
+    _print(results, options, done)
     return 0
 
 
@@ -78,9 +78,9 @@ def _results(tuning: Tuning, alpha: Fraction) -> list[TuningResult]:
     return results
 
 
-def _print(results: Sequence[TuningResult], wanted: Wanted, done: Sequence[Tuned]) -> None:
+def _print(results: Sequence[TuningResult], options: TuneOptions, done: Sequence[Tuned]) -> None:
     """Write the settings, and print the report unless the settings go to standard output."""
-    if wanted.write == STDIN:
+    if options.write == STDIN:
         sys.stdout.write(done[0].as_yaml())
         sys.stdout.flush()
         return
@@ -89,16 +89,16 @@ def _print(results: Sequence[TuningResult], wanted: Wanted, done: Sequence[Tuned
     out = console()
     for part in report_tuning(results):
         out.print(part)
-    paths = _paths(Path(wanted.write), done) if wanted.write else []
+    paths = _paths(Path(options.write), done) if options.write else []
     for path, one in zip(paths, done, strict=False):
         path.write_text(one.as_yaml(), encoding="utf-8")
         out.print(f"written: {path}")
 
 
 def _paths(path: Path, done: Sequence[Tuned]) -> list[Path]:
-    """The file for each source; if there are several, with the source's name in it."""
+    """The file for each source; if there are several, the name of the source is part of it."""
     if len(done) == 1:
         return [path]
-    slugs = [_ODD.sub("-", one.name)[:80] for one in done]
+    slugs = [_UNSAFE.sub("-", one.name)[:80] for one in done]
     names = [slug if slug not in slugs[:at] else f"{slug}-{at + 1}" for at, slug in enumerate(slugs)]
     return [path.with_name(f"{path.stem}-{name}{path.suffix}") for name in names]

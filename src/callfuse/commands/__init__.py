@@ -1,10 +1,19 @@
-"""In-chat commands: what a user types into a message to change the settings of a session.
+"""In-chat commands: a user types them into a message to change the settings of a session.
 
-request -> conversation -> texts -> syntax -> commands -> run -> the session's overrides, and what is said about it
+request -> conversation: find the texts -> syntax: parse them -> run: new overrides of the session, and an answer
 """
 
-from callfuse.commands.conversation import Found, Mark, find
-from callfuse.commands.run import Ran, run
-from callfuse.commands.syntax import Command, Typed, read
+from callfuse.commands.conversation import FoundCommands, PrefixSearch, find_commands
+from callfuse.commands.run import CommandResult, run_commands
+from callfuse.commands.syntax import Command, ParsedText, parse_commands
 
-__all__ = ["Command", "Found", "Mark", "Ran", "Typed", "find", "read", "run"]
+__all__ = [
+    "Command",
+    "CommandResult",
+    "FoundCommands",
+    "ParsedText",
+    "PrefixSearch",
+    "find_commands",
+    "parse_commands",
+    "run_commands",
+]

@@ -1,7 +1,6 @@
-"""The commands in a conversation: those of the last user message are to be run, and no model is to see any.
+"""Find the commands in a conversation, and the edits that hide them, and callfuse's answers to them, from models.
 
-A request enters; the commands and the edits that take them, and callfuse's own answers to them, out of it leave. What a
-harness has put into a text of the user's is no more read than its texts beside it.
+Only the commands of the last user message are to be run. Texts and tagged elements of a harness are not searched.
 """
 
 import json
@@ -10,17 +9,17 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from callfuse.commands.run import REFUSED
-from callfuse.commands.syntax import Command, read
+from callfuse.commands.syntax import Command, parse_commands
 from callfuse.dialects.base import Request
-from callfuse.dialects.typed import Typed, TypedText
+from callfuse.dialects.typed import TypedMessage, TypedText
 from callfuse.harness import split_typed
 from callfuse.wire.jsontext import Edit, dumps
 
-RARE: Final = 64
-"""So many times the first character of the prefix may stand in a request until it is taken for a frequent one."""
+MAX_SINGLE_SEARCHES: Final = 64
+"""Hits of the prefix's first character in a request until it counts as frequent, and the pattern searches instead."""
 
 STAND_IN: Final = "(command)"
-"""What a model reads in place of commands that another model has answered, where the message holds nothing else."""
+"""Replaces commands that a model has answered, if the message holds nothing else: the answer needs a question."""
 
 _STYLES: Final[tuple[Callable[[str], bytes], ...]] = (
     dumps,
@@ -30,11 +29,11 @@ _STYLES: Final[tuple[Callable[[str], bytes], ...]] = (
 """How clients write strings: as UTF-8, as ASCII, as ASCII with escaped slashes."""
 
 
-class Found(NamedTuple):
-    """What the conversation holds of commands.
+class FoundCommands(NamedTuple):
+    """The commands of a conversation, and the edits that hide them.
 
-    `commands`: those of the last user message. `fresh`: the conversation ends with it. `only`: and nothing else is
-    typed there.
+    `commands`: those of the last user message. `fresh`: the conversation ends with that message. `only`: also, nothing
+    else is typed in it. `edits`: for `wire.jsontext.apply`; they may be needed even without `commands`.
     """
 
     commands: tuple[Command, ...] = ()
@@ -44,12 +43,12 @@ class Found(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to be done."""
+        """Whether there are commands to run or edits to make."""
         return bool(self.commands or self.edits)
 
 
-class _Read(NamedTuple):
-    """A text without its commands; `said`: whether a person says anything else in it."""
+class _ParsedPart(NamedTuple):
+    """A text without its commands. `said`: whether the user has typed anything else in it."""
 
     text: TypedText
     commands: tuple[Command, ...]
@@ -57,8 +56,8 @@ class _Read(NamedTuple):
     said: bool
 
 
-class Mark:
-    """A prefix as it may stand in a JSON text: without it a request holds no command."""
+class PrefixSearch:
+    """Searches request bodies for a command prefix, escaped or not, so that bodies without it are not parsed."""
 
     __slots__ = ("_first", "_written")
 
@@ -67,10 +66,10 @@ class Mark:
         self._first = prefix[0].encode() if re.escape(prefix[0]).encode() == first else b""
         self._written = re.compile(b"".join([first, *rest]))
 
-    def stands_in(self, body: bytes) -> bool:
-        """Whether it does. One character is sought ten times as fast as a pattern, as long as it is rare."""
+    def occurs_in(self, body: bytes) -> bool:
+        """Whether the prefix occurs in a JSON body. For a rare byte `find` is ten times as fast as the pattern."""
         at = body.find(self._first) if self._first else 0
-        for _ in range(RARE if self._first else 0):
+        for _ in range(MAX_SINGLE_SEARCHES if self._first else 0):
             if at < 0 or self._written.match(body, at):
                 return at >= 0
             at = body.find(self._first, at + 1)
@@ -78,23 +77,23 @@ class Mark:
 
 
 def _spellings(char: str) -> bytes:
-    """How clients write a character: as it is, or escaped."""
+    """A pattern for a character in JSON, as it is or escaped."""
     if char == "/":
         return rb"\\?/"
     written = sorted({re.escape(style(char)[1:-1]) for style in _STYLES})
     return b"(?:" + b"|".join(written) + b")" if len(written) > 1 else written[0]
 
 
-def find(request: Request, prefix: str) -> Found:
-    """The commands of a request."""
+def find_commands(request: Request, prefix: str) -> FoundCommands:
+    """Find the commands of a request, which begin with `prefix`."""
     commands: tuple[Command, ...] = ()
     fresh = only = False
     edits: list[Edit] = []
     for at in range(request.length):
-        typed = request.typed(at)
+        typed = request.typed_message(at)
         if typed is None:
             continue
-        texts = [_read(text, prefix) for text in typed.texts]
+        texts = [_parse_text(text, prefix) for text in typed.texts]
         commands = tuple(command for text in texts for command in text.commands)
         fresh = only = False
         if commands:
@@ -102,63 +101,67 @@ def find(request: Request, prefix: str) -> Found:
             behind = _next_speaker(request, at)
             fresh = behind is None
             only = alone and fresh
-            told = None if behind is None else request.own_text(behind)
-            edits += () if only else _edits(typed, texts, told, behind or at, alone=alone)
-    return Found(commands, fresh, only, tuple(edits))
+            own_text = None if behind is None else request.own_text(behind)
+            edits += () if only else _edits(typed, texts, own_text, behind or at, alone=alone)
+    return FoundCommands(commands, fresh, only, tuple(edits))
 
 
-def _read(text: TypedText, prefix: str) -> _Read:
+def _parse_text(text: TypedText, prefix: str) -> _ParsedPart:
     if prefix not in text.text:
-        return _Read(text, (), text.text, bool(text.text.strip()))
+        return _ParsedPart(text, (), text.text, bool(text.text.strip()))
     commands: list[Command] = []
     rest = ""
     said = False
     for piece, is_typed in split_typed(text.text):
-        found = read(piece, prefix) if is_typed else None
+        found = parse_commands(piece, prefix) if is_typed else None
         if found is not None:
             commands += found.commands
             said |= bool(found.rest.strip())
         rest += found.rest if found else piece
-    return _Read(text, tuple(commands), rest, said)
+    return _ParsedPart(text, tuple(commands), rest, said)
 
 
 def _next_speaker(request: Request, at: int) -> int | None:
-    """Where the model, or a person, speaks next; a harness's own messages may stand before that."""
+    """The next message of the model or the user after `at`, skipping those of a harness; None if there is none."""
     for later in range(at + 1, request.length):
-        if request.own_text(later) is not None or request.typed(later) is not None:
+        if request.own_text(later) is not None or request.typed_message(later) is not None:
             return later
     return None
 
 
-def _edits(typed: Typed, texts: list[_Read], told: str | None, later: int, *, alone: bool) -> Iterator[Edit]:
-    """The edits that take the commands out of a message, and the answer to them out of the conversation. `told` is what
-    callfuse says in the message at `later`, None where the model does not speak there."""
-    answered = bool(told) and (alone or str(told).startswith(REFUSED))
+def _edits(
+    typed: TypedMessage, texts: list[_ParsedPart], own_text: str | None, later: int, *, alone: bool
+) -> Iterator[Edit]:
+    """Yield the edits that remove the commands from a message, and callfuse's answer to them from the conversation.
+
+    `own_text` is what callfuse says in the message at `later`, None if that is not a message of the model.
+    """
+    answered = bool(own_text) and (alone or str(own_text).startswith(REFUSED))
     behind = (*typed.path[:-1], later)
     if alone and not typed.reminded and not any(text.rest.strip() for text in texts):
-        if answered or told is None:
+        if answered or own_text is None:
             yield Edit(typed.path, None)
             yield from [Edit(behind, None)] if answered else ()
         else:
-            yield from _rewritten(texts, STAND_IN)
+            yield from _remove_commands(texts, STAND_IN)
         return
-    yield from _rewritten(texts, "")
+    yield from _remove_commands(texts, "")
     if answered and not typed.needs_answer:
         yield Edit(behind, None)
 
 
-def _rewritten(texts: list[_Read], stand_in: str) -> Iterator[Edit]:
-    """The edits that leave texts without their commands; one that has nothing else goes, but for the stand-in."""
+def _remove_commands(texts: list[_ParsedPart], stand_in: str) -> Iterator[Edit]:
+    """Yield the edits that remove the commands from texts. Of an empty one the part goes, or `stand_in` replaces it."""
     for one in texts:
         if not one.commands:
             continue
         if one.rest.strip() or one.text.part is None or stand_in:
-            yield Edit(one.text.path, _written_as(one.text.text, one.rest if one.rest.strip() else stand_in))
+            yield Edit(one.text.path, _write_like(one.text.text, one.rest if one.rest.strip() else stand_in))
             stand_in = ""
         else:
             yield Edit(one.text.part, None)
 
 
-def _written_as(text: str, rest: str) -> Callable[[bytes], bytes]:
-    """Writes what is left of a text in the style in which the client has written it."""
+def _write_like(text: str, rest: str) -> Callable[[bytes], bytes]:
+    """Make a function that encodes `rest` with the escapes that the client has used for `text`."""
     return lambda old: next((style for style in _STYLES if style(text) == old), dumps)(rest)

@@ -1,4 +1,4 @@
-"""Run commands: from a session's overrides make the new ones, and the text that answers the commands."""
+"""Run commands: from the overrides of a session make new ones, and the text that answers the commands."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from callfuse.commands.syntax import NAMES, Command
 from callfuse.harness import MARKER
-from callfuse.policy.nearest import meant
+from callfuse.policy.nearest import suggest
 from callfuse.policy.sections import TierSettings, command_key
 from callfuse.policy.tiers import Overrides
 
@@ -18,7 +18,7 @@ KEYS: Final = {
     "tool-loop-ttl": "ttl_seconds",
     "tool-loop-mode": "mode",
 }
-"""The names of settings in commands, and in the file."""
+"""The names of settings in commands, with their names in the file."""
 ALLOWED: Final = {
     "enabled": "true or false",
     "max_repeats": "0 (off) or a whole number from 2",
@@ -27,31 +27,31 @@ ALLOWED: Final = {
 }
 
 
-MOST: Final = 50
-"""The number of commands of one message that are run."""
+MAX_COMMANDS: Final = 50
+"""Commands of one message that are run; more are refused."""
 REFUSED: Final = f"{MARKER} Nothing was changed"
 """The beginning of the answer to commands that could not be run."""
 
 
-def pinned(locked: Collection[str]) -> frozenset[str]:
-    """The settings that sessions may not change when operators have locked these keys."""
+def locked_settings(locked: Collection[str]) -> frozenset[str]:
+    """The names in the file of command keys that operators have locked."""
     return frozenset(KEYS[key] for key in locked)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """The overrides after the commands, what to say, and whether something was wrong: then nothing was changed."""
+class CommandResult:
+    """The overrides after the commands, and the answer. `failed`: a command was wrong, and nothing was changed."""
 
     overrides: Overrides
     text: str
     failed: bool
 
 
-class _WrongError(ValueError):
-    """A command that cannot be run."""
+class _CommandError(ValueError):
+    """A command that cannot be run; the message says why, for the user."""
 
 
-def run(
+def run_commands(
     commands: Sequence[Command],
     before: Overrides,
     *,
@@ -59,17 +59,17 @@ def run(
     locked: Collection[str] = (),
     prefix: str = "!/",
     status: Callable[[Overrides], Iterable[tuple[str, str, str]]],
-) -> Ran:
+) -> CommandResult:
     """Run the commands of one message, all of them or none.
 
-    `keys` are those that users may set, `locked` those that operators have pinned. `status` tells key, value and
-    tier of the settings that hold with such overrides.
+    `keys` are those that users may set, `locked` those that operators have locked. `status` returns key, value and
+    tier of each setting in effect with given overrides. A wrong command raises nothing: `failed` is set.
     """
-    if len(commands) > MOST:
-        text = f"{REFUSED}: these are {len(commands)} commands; use at most {MOST} in a message."
-        return Ran(before, text, failed=True)
+    if len(commands) > MAX_COMMANDS:
+        text = f"{REFUSED}: these are {len(commands)} commands; use at most {MAX_COMMANDS} in a message."
+        return CommandResult(before, text, failed=True)
     values = dict(before.values)
-    said: list[str] = []
+    lines: list[str] = []
     open_keys = [key for key in KEYS if key in keys and key not in locked]
     actions: dict[str, Callable[[Command], list[str]]] = {
         "set": lambda command: _set(command, values, open_keys, locked),
@@ -81,50 +81,50 @@ def run(
     }
     try:
         for command in commands:
-            said += _action(command, actions, prefix)(command)
-    except _WrongError as wrong:
+            lines += _action(command, actions, prefix)(command)
+    except _CommandError as wrong:
         end = "" if str(wrong).endswith("?") else "."
-        return Ran(before, f"{REFUSED}: {wrong}{end}", failed=True)
-    return Ran(Overrides(values, before.tools), "\n".join([f"{MARKER} {said[0]}", *said[1:]]), failed=False)
+        return CommandResult(before, f"{REFUSED}: {wrong}{end}", failed=True)
+    return CommandResult(Overrides(values, before.tools), "\n".join([f"{MARKER} {lines[0]}", *lines[1:]]), failed=False)
 
 
 def _action(
     command: Command, actions: dict[str, Callable[[Command], list[str]]], prefix: str
 ) -> Callable[[Command], list[str]]:
     if command.broken:
-        raise _WrongError(f"{prefix}{command.name}(...) cannot be read; use {prefix}set(key=value, key=value)")
+        raise _CommandError(f"{prefix}{command.name}(...) cannot be read; use {prefix}set(key=value, key=value)")
     if command.name not in actions:
-        raise _WrongError(f"{prefix}{command.name} is no command; {meant(command.name, NAMES)}")
+        raise _CommandError(f"{prefix}{command.name} is no command; {suggest(command.name, NAMES)}")
     return actions[command.name]
 
 
 def _set(command: Command, values: dict[str, Any], keys: Collection[str], locked: Collection[str]) -> list[str]:
     if not command.arguments:
-        raise _WrongError(f"set needs key=value; the keys are {', '.join(keys)}")
-    said = []
+        raise _CommandError(f"set needs key=value; the keys are {', '.join(keys)}")
+    lines = []
     for typed, value in command.arguments:
         key = _key(typed, keys, locked)
         setting = KEYS[key]
         try:
             section = TierSettings.model_validate({setting: value})
         except ValidationError:
-            raise _WrongError(f"{key} = {value!r}: use {ALLOWED[setting]}") from None
+            raise _CommandError(f"{key} = {value!r}: use {ALLOWED[setting]}") from None
         if value is None:
-            raise _WrongError(f"{key} needs a value: use {ALLOWED[setting]}")
+            raise _CommandError(f"{key} needs a value: use {ALLOWED[setting]}")
         values[setting] = getattr(section, setting)
-        said.append(f"{key} = {value} for this session.")
-    return said
+        lines.append(f"{key} = {value} for this session.")
+    return lines
 
 
 def _unset(command: Command, values: dict[str, Any], keys: Collection[str], locked: Collection[str]) -> list[str]:
     if not command.arguments:
-        raise _WrongError(f"unset needs a key; the keys are {', '.join(keys)}")
-    said = []
+        raise _CommandError(f"unset needs a key; the keys are {', '.join(keys)}")
+    lines = []
     for typed, _ in command.arguments:
         key = _key(typed, keys, locked)
         values.pop(KEYS[key], None)
-        said.append(f"{key} is what it was before this session changed it.")
-    return said
+        lines.append(f"{key} is what it was before this session changed it.")
+    return lines
 
 
 def _help(keys: Collection[str], prefix: str) -> list[str]:
@@ -138,7 +138,7 @@ def _help(keys: Collection[str], prefix: str) -> list[str]:
 def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
     key = command_key(typed)
     if key in locked:
-        raise _WrongError(f"{key} is set by whoever runs this server")
+        raise _CommandError(f"{key} is set by whoever runs this server")
     if key not in keys:
-        raise _WrongError(f"{typed} is no key that can be set here; {meant(key, keys) if keys else 'none can be'}")
+        raise _CommandError(f"{typed} is no key that can be set here; {suggest(key, keys) if keys else 'none can be'}")
     return key

@@ -1,8 +1,8 @@
-"""What is typed: `!/set(tool-loop-mode=break, tool-loop-ttl="120")`, `!/unset(tool-loop-ttl)`, `!/status`, `!/help`.
+"""Parse commands: `!/set(tool-loop-mode=break, tool-loop-ttl="120")`, `!/unset(tool-loop-ttl)`, `!/status`, `!/help`.
 
-Names in any case, quotes of either kind or none, any number of commands in a text. What stands in code, in a fenced
-block or in a quoted line is no command. A known name needs no parentheses; an unknown one is a slip with them, or alone
-in its line and a letter from a known one, and else plain text.
+Names in any case, quotes of either kind or none, any number of commands in a text. Nothing in inline code, a fenced
+block or a quoted line is a command. A known name needs no parentheses. An unknown name is a mistyped command if it has
+parentheses, or if it ends its line and differs from a known name by one letter; else it is plain text.
 """
 
 import re
@@ -26,14 +26,14 @@ _ARGUMENTS: Final = r"""\(((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*)\)"""
 _ARGUMENT: Final = re.compile(r"""\s*([^=,"'\s]+)\s*(?:=\s*("[^"]*"|'[^']*'|[^,"']*?))?\s*(?:,|\Z)""")
 
 _QUOTES: Final = "\"'\u201c\u201d\u2018\u2019"
-"""What may stand around a value; phones and word processors turn quotes into curly ones."""
+"""Quotes around a value; phones and word processors make them curly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command as it was typed: its name in lower case, and its arguments, values None where none was given.
+    """One command: its name in lower case, and its arguments; the value of an argument without `=` is None.
 
-    `broken`: what stands between the parentheses cannot be read.
+    `broken`: the text between the parentheses cannot be parsed.
     """
 
     name: str
@@ -42,8 +42,8 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
-    """A text's commands, and the text without them."""
+class ParsedText:
+    """The commands of a text, and the text without them."""
 
     commands: tuple[Command, ...]
     rest: str
@@ -54,25 +54,25 @@ class Typed:
         return bool(self.commands) and not self.rest.strip()
 
 
-def read(text: str, prefix: str) -> Typed:
-    """Parse the commands of a text. `prefix` is what each of them begins with."""
+def parse_commands(text: str, prefix: str) -> ParsedText:
+    """Parse the commands of a text, each of which begins with `prefix`. Raises nothing."""
     if prefix not in text:
-        return Typed((), text)
+        return ParsedText((), text)
     commands: list[Command] = []
     rest: list[str] = []
     at = 0
-    for match in _pattern(prefix, text):
+    for match in _matches(prefix, text):
         commands.append(_command(match))
         rest.append(text[at : match.start()])
         at = match.end()
     if not commands:
-        return Typed((), text)
+        return ParsedText((), text)
     rest.append(text[at:])
-    return Typed(tuple(commands), _join(rest))
+    return ParsedText(tuple(commands), _join(rest))
 
 
-def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
-    """The commands that stand outside of quotes."""
+def _matches(prefix: str, text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of commands outside of code and quoted lines."""
     quotes = (match.span() for match in _QUOTED.finditer(text))
     begin = end = -1
     known = "|".join(NAMES)
@@ -88,14 +88,14 @@ def _pattern(prefix: str, text: str) -> Iterator[re.Match[str]]:
             begin, end = quote
         if begin <= match.start() < end:
             continue
-        if match["alone"] is None or _is_slip(match["alone"], text[at : match.start()]):
+        if match["alone"] is None or _is_typo(match["alone"], text[at : match.start()]):
             yield match
             at = match.end()
 
 
-def _is_slip(name: str, before: str) -> bool:
-    """Whether a name that ends its line is meant for a command: only commands stand `before` it in the line, and it is
-    a letter from a known one."""
+def _is_typo(name: str, before: str) -> bool:
+    """Whether a name that ends its line is a mistyped command: only commands stand before it in the line, and it
+    differs from a known name by at most one letter."""
     is_first = not before.rpartition("\n")[2].strip()
     return is_first and any(OSA.distance(name.lower(), known) <= 1 for known in NAMES)
 
@@ -116,7 +116,7 @@ def _command(match: re.Match[str]) -> Command:
 
 
 def _join(pieces: list[str]) -> str:
-    """The text around the commands: a line that held nothing else goes, and no blanks are doubled."""
+    """Join the text around the commands: drop lines that held nothing else, and do not double blanks."""
     out = pieces[:1]
     for piece in pieces[1:]:
         left, right = "", piece.lstrip(" \t")

@@ -1,8 +1,8 @@
-"""Load the configuration: a keyword, the environment and a file become one validated `Config`.
+"""Load the configuration: merge file, environment, keyword and command line into one validated `Config`.
 
-A keyword wins over the environment and the environment over the file, key by key; the options of the command line
-win over all. Whatever is wrong raises one `ConfigError` with a line for each problem: the key with its full path,
-the value (never a credential), where it was given, and what would be right.
+Key by key, a keyword wins over the environment, the environment over the file, and an option of the command line over
+all. All problems are raised as one `ConfigError` with a line for each: the full path of the key, the value (never a
+credential), its source, and what would be right.
 """
 
 import os
@@ -15,18 +15,27 @@ from pydantic import ValidationError
 
 from callfuse.config.environment import CONFIG_FILE, from_environment
 from callfuse.config.files import read_file
-from callfuse.config.layers import Given, Layer, layer_of
-from callfuse.config.model import Config, KeyPath, dotted, field_at, item_name, item_of
-from callfuse.config.wording import right, shown, without_credentials
+from callfuse.config.layers import Layer, SourcedValue, layer_of
+from callfuse.config.model import Config, KeyPath, dotted_name, field_at, item_name, item_of
+from callfuse.config.wording import describe_fix, format_value, without_credentials
 from callfuse.errors import ConfigError
 from callfuse.policy.nearest import nearest
 
-__all__ = ["Config", "Resolved", "Source", "load_config", "resolve", "with_store", "without_credentials", "wrong_model"]
+__all__ = [
+    "Config",
+    "Resolved",
+    "Source",
+    "load_config",
+    "model_problem",
+    "resolve",
+    "with_store",
+    "without_credentials",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A configuration, and where each value that is not a default was given: `callfuse.yaml, line 4`."""
+    """A configuration, with the source of each value that is not a default: `callfuse.yaml, line 4`."""
 
     config: Config
     sources: Mapping[KeyPath, str]
@@ -41,11 +50,11 @@ def load_config(
     *,
     options: Mapping[str, object] | None = None,
 ) -> Config:
-    """Load the configuration from every source. ConfigError has one line for each problem.
+    """Load the configuration from every source. Raises ConfigError with one line for each problem.
 
     `source` is a mapping in the shape of the file, the path of a file (then `CALLFUSE_CONFIG` is not read), or a
-    `Config` or `Resolved`, which is taken as it is. `env` defaults to `os.environ`. `options` are those of the command
-    line, in the shape of the file; one that is None was not given.
+    `Config` or `Resolved`, which is used as it is. `env` defaults to `os.environ`. `options` are those of the command
+    line, in the shape of the file; None means not given.
     """
     return source if isinstance(source, Config) else resolve(source, env, options=options).config
 
@@ -56,33 +65,33 @@ def resolve(
     *,
     options: Mapping[str, object] | None = None,
 ) -> Resolved:
-    """Load the configuration as `load_config` does, with the source of each value."""
+    """Load the configuration as `load_config` does, with the source of each value. Raises ConfigError."""
     if isinstance(source, Resolved):
         return source
     if isinstance(source, Config):
-        return Resolved(source, _sources(layer_of(source.model_dump(exclude_unset=True), _keyword).given))
+        return Resolved(source, _sources(layer_of(source.model_dump(exclude_unset=True), _keyword).values))
     layers = _layers(source, os.environ if env is None else env, options or {})
-    given = {path: value for layer in layers for path, value in layer.given.items()}
+    values = {path: value for layer in layers for path, value in layer.values.items()}
     problems = [problem for layer in layers for problem in layer.problems]
     try:
-        config = Config.model_validate(_nested(given))
-        problems += [*_without_backend(config, given), *_shadowed(config, given)]
+        config = Config.model_validate(_nest(values))
+        problems += [*_find_unmatched_globs(config, values), *_find_shadowed_routes(config, values)]
     except ValidationError as error:
-        problems += _in_words(error, given)
+        problems += _describe_errors(error, values)
     if problems:
         raise ConfigError("\n".join(problems))
-    return Resolved(config, _sources(given))
+    return Resolved(config, _sources(values))
 
 
 def with_store(resolved: Resolved, store: str) -> Resolved:
-    """Set the store that a keyword names. Raises ConfigError for a wrong one."""
+    """Replace the store by the URL of a keyword. Raises ConfigError if it is wrong."""
     named = resolve({"store": store}, {})
     config = resolved.config.model_copy(update={"store": named.config.store})
     return Resolved(config, {**resolved.sources, **named.sources})
 
 
-def _sources(given: Mapping[KeyPath, Given]) -> dict[KeyPath, str]:
-    return {path: value.source for path, value in given.items()}
+def _sources(values: Mapping[KeyPath, SourcedValue]) -> dict[KeyPath, str]:
+    return {path: value.source for path, value in values.items()}
 
 
 def _keyword(_: KeyPath) -> str:
@@ -99,7 +108,9 @@ def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object
     if isinstance(source, Mapping):
         layers.append(layer_of(source, _keyword))
     elif source is not None and not given_file:
-        layers.append(Layer(problems=[f"config = {shown(source)} (keyword): use a mapping or the path of a file"]))
+        layers.append(
+            Layer(problems=[f"config = {format_value(source)} (keyword): use a mapping or the path of a file"])
+        )
     layers.append(layer_of(_without_none(options), lambda path: f"option --{path[-1].replace('_', '-')}"))
     return layers
 
@@ -112,9 +123,9 @@ def _without_none(options: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _nested(given: Mapping[KeyPath, Given]) -> dict[str, Any]:
+def _nest(values: Mapping[KeyPath, SourcedValue]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for path, value in given.items():
+    for path, value in values.items():
         branch = tree
         for name in path[:-1]:
             branch = branch.setdefault(name, {})
@@ -122,37 +133,38 @@ def _nested(given: Mapping[KeyPath, Given]) -> dict[str, Any]:
     return tree
 
 
-def _without_backend(config: Config, given: Mapping[KeyPath, Given]) -> Iterator[str]:
-    """Yield a line for each glob over models that matches no backend."""
+def _find_unmatched_globs(config: Config, values: Mapping[KeyPath, SourcedValue]) -> Iterator[str]:
+    """Yield a problem for each glob over models that matches no backend."""
     above = ("tool_call_loop", "models")
     for pattern in config.tool_call_loop.models:
-        plain = re.split(r"[*?[]", pattern.lower(), maxsplit=1)[0]  # what every model that it matches begins with
+        plain = re.split(r"[*?[]", pattern.lower(), maxsplit=1)[0]  # the fixed beginning of all models that it matches
         starts = [f"{backend.lower()}:" for backend in config.backends]
         if not any(start.startswith(plain) or plain.startswith(start) for start in starts):
             place = (*above, pattern)
-            source = next(value.within(place) for path, value in given.items() if path[: len(place)] == place)
-            yield f"{dotted(place)} ({source}): matches no model; {_backend_meant(pattern, config)}"
+            source = next(value.within(place) for path, value in values.items() if path[: len(place)] == place)
+            yield f"{dotted_name(place)} ({source}): matches no model; {_suggest_backend(pattern, config)}"
 
 
-def _shadowed(config: Config, given: Mapping[KeyPath, Given]) -> Iterator[str]:
-    """Yield a line for each route whose requests would all go to the admin path."""
+def _find_shadowed_routes(config: Config, values: Mapping[KeyPath, SourcedValue]) -> Iterator[str]:
+    """Yield a problem for each route that lies below the admin path, which would get all of its requests."""
     path = ("admin", "path")
-    source = given[path].source if path in given else "default"
+    source = values[path].source if path in values else "default"
     for at, route in enumerate(config.serve.routes) if config.admin.enabled else ():
         if config.admin.holds(route.path):
-            which = f"serve.routes[{at}].path = {shown(route.path)}"
-            yield f"admin.path = {shown(config.admin.path)} ({source}): nothing would reach {which}; use another path"
+            which = f"serve.routes[{at}].path = {format_value(route.path)}"
+            admin = f"admin.path = {format_value(config.admin.path)} ({source})"
+            yield f"{admin}: nothing would reach {which}; use another path"
 
 
-def wrong_model(model: str, config: Config) -> str | None:
-    """Say what is wrong with backend and model as one text; None if there is such a backend."""
+def model_problem(model: str, config: Config) -> str | None:
+    """Describe what is wrong with a `backend:model` text; None if there is such a backend."""
     if model.partition(":")[0].lower() in map(str.lower, config.backends):
         return None
-    return f"there is no such backend; {_backend_meant(model, config)}"
+    return f"there is no such backend; {_suggest_backend(model, config)}"
 
 
-def _backend_meant(model: str, config: Config) -> str:
-    """How a model of no known backend, or a glob over some, should begin."""
+def _suggest_backend(model: str, config: Config) -> str:
+    """Suggest a backend for a model, or a glob over models, whose backend is unknown."""
     backend, mark, name = model.partition(":")
     if not mark:
         return f"use backend and model, as in openai:{model}"
@@ -160,23 +172,23 @@ def _backend_meant(model: str, config: Config) -> str:
     return f"did you mean {near}:{name}?" if near else f"the backends are {', '.join(config.backends)}"
 
 
-def _in_words(error: ValidationError, given: Mapping[KeyPath, Given]) -> list[str]:
-    """One line for each value that did not pass validation."""
+def _describe_errors(error: ValidationError, values: Mapping[KeyPath, SourcedValue]) -> list[str]:
+    """Describe validation errors, one line for each value."""
     problems: dict[KeyPath, str] = {}
     for wrong in error.errors(include_url=False):
         place = tuple(item_name(name) if isinstance(name, int) else name for name in wrong["loc"])
-        top = next(path for path in given if path == place[: len(path)])
+        top = next(path for path in values if path == place[: len(path)])
         is_list = item_of(field_at(top).annotation) is not None
         if is_list and wrong["type"] == "extra_forbidden":
-            continue  # the layers have said so
+            continue  # already a problem of its layer
         path = place if is_list else top
-        value = shown(_at(given[top].value, path[len(top) :]))
-        source = given[top].source if path == top else given[top].within(path)
-        problems.setdefault(path, f"{dotted(path)} = {value} ({source}): {right(wrong, field_at(path))}")
+        value = format_value(_value_below(values[top].value, path[len(top) :]))
+        source = values[top].source if path == top else values[top].within(path)
+        problems.setdefault(path, f"{dotted_name(path)} = {value} ({source}): {describe_fix(wrong, field_at(path))}")
     return list(problems.values())
 
 
-def _at(value: Any, path: KeyPath) -> object:
+def _value_below(value: Any, path: KeyPath) -> object:
     """The value at a path below a value; None if it is missing."""
     for name in path:
         if isinstance(value, Mapping):

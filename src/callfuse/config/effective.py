@@ -1,4 +1,4 @@
-"""The settings that hold for a model, a tool and a session, with the tier and the source of each value."""
+"""Compute the settings in effect for a model, a tool and a session, with the tier and the source of each value."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -6,22 +6,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from callfuse.config import Resolved
-from callfuse.config.model import KeyPath, dotted
-from callfuse.config.reference import plain, reference
+from callfuse.config.model import KeyPath, dotted_name
+from callfuse.config.reference import as_plain, reference
 from callfuse.config.wording import without_credentials
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import SESSION, Overrides, origin
 
 DEFAULT, SERVER = "default", "server"
 COMMAND = "command in the chat"
-"""The source of values that a session has set."""
-OF_A_TOOL = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
-"""Settings of single tools, and for each the key of the block that decides if the tool has no entry."""
+"""The source of values that a session has set by command."""
+TOOL_KEYS = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
+"""Settings of a tool, each with the key of the block that decides if the tool has no entry of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One setting as it holds. `source` is empty for a default."""
+    """A setting in effect. `source` is empty for a default."""
 
     key: str
     value: Any
@@ -39,10 +39,14 @@ class Row:
         return DEFAULT if self.tier == DEFAULT else f"{self.tier}: {self.source}"
 
 
-def effective(
+def effective_rows(
     resolved: Resolved, model: str = "", tool: str | None = None, session: Overrides = NO_OVERRIDES
 ) -> Iterator[Row]:
-    """Yield every setting; `model` is backend and model as in `openai:gpt-4o`, `session` what a session has set."""
+    """Yield every setting in effect.
+
+    `model` is backend and model as in `openai:gpt-4o`, empty for any; `tool` is None for any; `session` are the
+    overrides of a session.
+    """
     block = resolved.config.tool_call_loop
     tiers = block.tiers(model, session, tool)
     settings = block.for_exchange(model, session)
@@ -54,7 +58,7 @@ def effective(
         tier = origin(".".join(key.path[1:]), tiers) if key.path[0] == "tool_call_loop" else None
         yield _row(resolved, key.path, value_at(config, key.path), tier)
     if of_tool:
-        for name, otherwise in OF_A_TOOL.items():
+        for name, otherwise in TOOL_KEYS.items():
             value = getattr(of_tool, name)
             tier = origin(name, tiers)
             row = _row(resolved, ("tool_call_loop", name if tier else otherwise), value, tier)
@@ -75,23 +79,23 @@ def value_at(value: Any, path: KeyPath) -> Any:
     """The value under a path, as a file would write it and without credentials."""
     for name in path:
         value = value[name] if isinstance(value, dict) else getattr(value, name)
-    return shown_plain(value)
+    return as_plain_masked(value)
 
 
-def shown_plain(value: Any) -> Any:
-    """As a file would write it, without the credentials of a URL."""
-    value = plain(value)
+def as_plain_masked(value: Any) -> Any:
+    """Convert as `as_plain` does, and mask the credentials in URLs."""
+    value = as_plain(value)
     if isinstance(value, list):
-        return [shown_plain(item) for item in value]
+        return [as_plain_masked(item) for item in value]
     if isinstance(value, dict):
-        return {key: shown_plain(below) for key, below in value.items()}
+        return {key: as_plain_masked(below) for key, below in value.items()}
     return without_credentials(value) if isinstance(value, str) and "://" in value else value
 
 
 def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> Row:
     place = path
     if tier and tier.startswith(SESSION):
-        return Row(dotted(path), value, tier, COMMAND)
+        return Row(dotted_name(path), value, tier, COMMAND)
     if tier:
         section, _, name = tier.partition(" ")
         below = path[1:]
@@ -99,4 +103,4 @@ def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> Row
             below = ("max_calls",)
         place = ("tool_call_loop", section, name, *below)
     source = resolved.sources.get(place, "")
-    return Row(dotted(path), value, tier or (SERVER if source else DEFAULT), source)
+    return Row(dotted_name(path), value, tier or (SERVER if source else DEFAULT), source)

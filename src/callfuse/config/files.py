@@ -1,4 +1,4 @@
-"""Read a file of settings, YAML or by its suffix TOML, into a layer whose every value knows its line."""
+"""Read a file of settings, TOML by its suffix or else YAML, into a layer with the line of each value."""
 
 import os
 import re
@@ -11,15 +11,15 @@ from typing import Any
 import yaml
 
 from callfuse.config.layers import Layer, layer_of
-from callfuse.config.model import KeyPath, dotted, item_name
-from callfuse.config.wording import shown
+from callfuse.config.model import KeyPath, dotted_name, item_name
+from callfuse.config.wording import format_value
 
 _TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The value of a file's text (None: nothing), the line of each of its keys, and what is wrong with it."""
+    """A parsed file: its value (None if empty or broken), the line of each key, and problems."""
 
     value: object = None
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Text:
 
 
 def read_file(path: str | os.PathLike[str]) -> Layer:
-    """Read a file of settings. A file that cannot be read or holds no mapping gives a layer of one problem."""
+    """Read a file of settings. Raises nothing: a broken file gives a layer with its problems."""
     name = os.fspath(path)
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8-sig")
@@ -47,13 +47,15 @@ def parse(text: str, name: str) -> Layer:
     if found.value is None:
         return Layer(problems=found.problems)
     if not isinstance(found.value, Mapping):
-        return Layer(problems=[f"{name}: holds {shown(found.value)}; use a mapping with keys such as tool_call_loop"])
+        return Layer(
+            problems=[f"{name}: holds {format_value(found.value)}; use a mapping with keys such as tool_call_loop"]
+        )
 
     def source(path: KeyPath) -> str:
         return f"{name}, line {found.lines[path]}" if path in found.lines else name
 
     layer = layer_of(found.value, source)
-    return Layer(layer.given, found.problems + layer.problems)
+    return Layer(layer.values, found.problems + layer.problems)
 
 
 def _reason(error: ValueError) -> str:
@@ -61,14 +63,14 @@ def _reason(error: ValueError) -> str:
 
 
 def parse_yaml(text: str, name: str) -> Text:
-    """Parse YAML; a key given twice is a problem, where PyYAML would silently keep the last."""
+    """Parse YAML. A key given twice is a problem, while PyYAML would silently keep the last."""
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
         return Text(problems=[f"{_yaml_place(name, text, error)}: YAML has no such character: {error.character!r}"])
     try:
         root = loader.get_single_node()
-        keys = list(_yaml_keys(root))  # before the construction, which rewrites nodes that merge others with `<<`
+        keys = list(_yaml_keys(root))  # before construct_document, which rewrites nodes with `<<`
         value = loader.construct_document(root) if root is not None else None
     except yaml.MarkedYAMLError as error:
         return Text(problems=[_yaml_syntax(name, error)])
@@ -78,7 +80,7 @@ def parse_yaml(text: str, name: str) -> Text:
     twice: list[str] = []
     for path, line in keys:
         if path in lines:
-            twice.append(f"{dotted(path)} ({name}): given twice, in lines {lines[path]} and {line}; keep one")
+            twice.append(f"{dotted_name(path)} ({name}): given twice, in lines {lines[path]} and {line}; keep one")
         lines[path] = line
     return Text(value, lines, twice)
 
@@ -87,7 +89,7 @@ def _yaml_keys(
     node: yaml.Node | None, path: KeyPath = (), above: Sequence[yaml.Node] = ()
 ) -> Iterator[tuple[KeyPath, int]]:
     """Yield each plain key below a node with its line; an element of a list goes by its index."""
-    if node in above:  # an alias may name a node that it stands in
+    if node in above:  # an alias may point to a node around it: no endless recursion
         return
     if isinstance(node, yaml.SequenceNode):
         for at, item in enumerate(node.value):
@@ -115,8 +117,8 @@ def _yaml_place(name: str, text: str, error: yaml.reader.ReaderError) -> str:
 def parse_toml(text: str, name: str) -> Text:
     """Parse TOML, and find the line of each key.
 
-    `tomllib` does not tell the lines of keys. So the text is cut into statements, by asking `tomllib` after each line
-    whether the statement is complete, and each is parsed by itself.
+    `tomllib` has no line numbers. So the text is split into statements, by trying after each line whether `tomllib`
+    parses the statement so far, and each is parsed by itself.
     """
     try:
         value = tomllib.loads(text)
@@ -145,7 +147,7 @@ def _toml_statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
         try:
             content = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
-            continue  # a value that goes on in the next line
+            continue  # the value goes on in the next line
         if content:
             yield begin, statement, content
         statement, begin = "", number + 1

@@ -1,8 +1,8 @@
-"""The whole configuration as one validated value, and its keys as paths.
+"""Define the whole configuration as one validated value, and its keys as paths.
 
-A key's path is the tuple of its names from the top: `("tool_call_loop", "max_repeats")`. A *leaf* is a key that
-holds a value, a *section* one that holds further keys. Every source speaks of keys by path, so that a field added
-to a settings class is known to all of them by existing.
+A key's path is the tuple of its names from the top: `("tool_call_loop", "max_repeats")`. A *leaf* is a key with a
+value, a *section* one with further keys. Every source names keys by path, so that each new field of a settings class
+is known to all of them.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class Config(Strict):
 
 
 def section_of(annotation: object) -> type[BaseModel] | None:
-    """The class of the keys that a field of this type (or None) holds; None where it holds a value."""
+    """The settings class of a field that is a section (or None); None for a field with a value."""
     for arm in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
         if isinstance(arm, type) and issubclass(arm, BaseModel):
             return arm
@@ -55,17 +55,17 @@ def section_of(annotation: object) -> type[BaseModel] | None:
 
 
 def entry_of(annotation: object) -> type[BaseModel] | None:
-    """What each entry of a field holds whose keys are names of the user's (tools, models); else None."""
+    """The settings class of the entries of a field whose keys are names that users choose; else None."""
     return section_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
 def item_of(annotation: object) -> type[BaseModel] | None:
-    """What each item of a field holds that is a list of mappings; else None."""
+    """The settings class of the items of a field that is a list of mappings; else None."""
     return section_of(get_args(annotation)[0]) if get_origin(annotation) is tuple else None
 
 
 def keys(model: type[BaseModel] = Config, above: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Every key below `model`, in the order of the classes; none below names of the user's."""
+    """Yield every key below `model`, in the order of the classes; none below names that users choose."""
     for name, field in model.model_fields.items():
         path = (*above, name)
         yield path, field
@@ -74,14 +74,14 @@ def keys(model: type[BaseModel] = Config, above: KeyPath = ()) -> Iterator[tuple
 
 
 def leaves() -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Every leaf of the configuration, in the order of the classes; none below names of the user's."""
+    """Yield every leaf of the configuration, in the order of the classes; none below names that users choose."""
     for path, field in keys():
         if not (section_of(field.annotation) or entry_of(field.annotation)):
             yield path, field
 
 
 def differences(one: BaseModel, other: BaseModel, above: KeyPath = ()) -> Iterator[KeyPath]:
-    """The keys with other values, in two configurations; a section of names counts as one."""
+    """Yield the leaves that differ between two configurations; a section of names that users choose is one leaf."""
     for name, field in type(one).model_fields.items():
         mine, own = getattr(one, name), getattr(other, name)
         if section_of(field.annotation):
@@ -91,7 +91,7 @@ def differences(one: BaseModel, other: BaseModel, above: KeyPath = ()) -> Iterat
 
 
 def field_at(path: KeyPath) -> FieldInfo:
-    """The field of a leaf, below names of the user's and places in a list, too."""
+    """The field of a leaf; the path may lead through names that users choose and items of lists."""
     model: type[BaseModel] = Config
     steps = iter(path)
     for name in steps:
@@ -104,6 +104,6 @@ def field_at(path: KeyPath) -> FieldInfo:
     return field
 
 
-def dotted(path: KeyPath) -> str:
-    """A key as people write it: `tool_call_loop.max_repeats`, `serve.routes[0].path`."""
+def dotted_name(path: KeyPath) -> str:
+    """Format a key path as people write it: `tool_call_loop.max_repeats`, `serve.routes[0].path`."""
     return "".join(name if name.startswith("[") else f".{name}" for name in path).removeprefix(".")

@@ -1,6 +1,6 @@
-"""Every key of the configuration, explained: what `config init`, the JSON schema and the page of settings are made of.
+"""List every key of the configuration with its description, for `config init`, the JSON schema and docs/settings.md.
 
-The words are those that stand below each field in its class.
+The descriptions are the docstrings below the fields of the settings classes.
 """
 
 import ast
@@ -23,7 +23,7 @@ from callfuse.policy.settings import MODES, LoopSettings
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: its field, what it is for, and the variable that sets it ("" for a section, and for names)."""
+    """One key: its field, its description, and the variable that sets it (empty if there is none)."""
 
     path: KeyPath
     field: FieldInfo
@@ -32,13 +32,13 @@ class Key:
 
     @property
     def section(self) -> type[BaseModel] | None:
-        """The class of its own keys, where it has some."""
+        """The settings class of a section; None for a leaf."""
         return section_of(self.field.annotation)
 
     @property
     def default(self) -> Any:
-        """Its default as a file would write it."""
-        return plain(self.field.get_default(call_default_factory=True))
+        """The default as a file would write it."""
+        return as_plain(self.field.get_default(call_default_factory=True))
 
 
 def reference() -> Iterator[Key]:
@@ -55,8 +55,10 @@ def reference() -> Iterator[Key]:
 
 @cache
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """The docstring below each field of a class; what a detector says of its limit. A tier's keys mean what those of
-    the block mean."""
+    """The docstrings below the fields of a class; for limits the text of the detector.
+
+    The keys of tiers have the descriptions of the same keys in `LoopSettings`.
+    """
     words: dict[str, str] = {}
     if model not in (LoopSettings, Detectors):
         words |= descriptions(LoopSettings) | descriptions(Detectors)
@@ -77,15 +79,15 @@ def _below_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
                 yield name, inspect.cleandoc(text)
 
 
-def plain(value: Any) -> Any:
-    """A value as a file would write it: a ladder by its mode's name, where it has one."""
+def as_plain(value: Any) -> Any:
+    """Convert a value to plain types as a file would hold it; a ladder to the name of its mode if it has one."""
     for mode, ladder in MODES.items():
         if value == ladder:
             return mode
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [as_plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: plain(below) for key, below in value.items()}
+        return {key: as_plain(below) for key, below in value.items()}
     if isinstance(value, BaseModel):
-        return {key: plain(below) for key, below in value if below is not None}
+        return {key: as_plain(below) for key, below in value if below is not None}
     return str(value) if isinstance(value, str) else value

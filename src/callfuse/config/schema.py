@@ -1,6 +1,6 @@
-"""The JSON schema of the file, for editors: it takes whatever the settings take, as far as a schema can say it.
+"""Make the JSON schema of the file, for editors. It accepts what the settings accept, as far as a schema can.
 
-YAML of today reads `on` and `off` as words, where callfuse reads switches, so both are switches here.
+YAML 1.2 editors read `on` and `off` as strings, but callfuse as booleans, so the schema accepts such strings.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from callfuse.config.layers import OF_MODELS
+from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.model import Config, entry_of, item_of, section_of
 from callfuse.config.reference import descriptions
 from callfuse.policy import fields
@@ -27,7 +27,7 @@ WORDS = ("true", "t", "on", "yes", "y", "1", "false", "f", "off", "no", "n", "0"
 
 
 def _spellings(names: Iterable[str]) -> list[str]:
-    """Every spelling of names: as they are, in capitals, with one capital, with dashes."""
+    """All spellings of names: as they are, in capitals, with one capital, with dashes."""
     cased = [spelt for name in names for spelt in (name, name.upper(), name.capitalize())]
     return list(dict.fromkeys([*cased, *(name.replace("_", "-") for name in cased)]))
 
@@ -38,28 +38,28 @@ MODE: JSONSchema = {"anyOf": [{"enum": _spellings(fields.MODES)}, {"type": "arra
 
 
 def json_schema() -> JSONSchema:
-    """The schema of the whole file."""
-    schema: JSONSchema = _bounded(Config.model_json_schema(schema_generator=_Generator))
+    """Make the schema of the whole file, JSON Schema draft 2020-12."""
+    schema: JSONSchema = _rename_bounds(Config.model_json_schema(schema_generator=_Generator))
     for model in _models(Config):
         _complete(schema if model is Config else schema["$defs"][model.__name__], model)
     loop = schema["$defs"]
     loop["Similarity"]["properties"]["threshold"] = loop["LoopSettings"]["properties"]["similarity_threshold"]
     of_model = loop["ModelSettings"]["properties"]
-    of_model |= {name: of_model[key] for name, key in OF_MODELS.items()}
+    of_model |= {name: of_model[key] for name, key in MODEL_KEY_ALIASES.items()}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "callfuse"}
 
 
-def _bounded(schema: Any) -> Any:
-    """The bounds behind a validator, which pydantic leaves under its own names."""
+def _rename_bounds(schema: Any) -> Any:
+    """Rename the bounds of fields with validators, which pydantic leaves under its own names."""
     if isinstance(schema, list):
-        return [_bounded(one) for one in schema]
+        return [_rename_bounds(one) for one in schema]
     if isinstance(schema, dict):
-        return {BOUNDS.get(key, key): _bounded(below) for key, below in schema.items()}
+        return {BOUNDS.get(key, key): _rename_bounds(below) for key, below in schema.items()}
     return schema
 
 
 class _Generator(GenerateJsonSchema):
-    """What the validators of `policy.fields` take, in place of what they give."""
+    """Describes what the validators of `policy.fields` accept, instead of what they return."""
 
     def bool_schema(self, schema: core_schema.BoolSchema) -> JSONSchema:
         return SWITCH
@@ -91,7 +91,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _models(model: type[BaseModel]) -> dict[type[BaseModel], None]:
-    """Every class of sections and entries, once."""
+    """All settings classes below a class, each once."""
     found: dict[type[BaseModel], None] = {model: None}
     for field in model.model_fields.values():
         below = section_of(field.annotation) or entry_of(field.annotation) or item_of(field.annotation)
@@ -101,7 +101,7 @@ def _models(model: type[BaseModel]) -> dict[type[BaseModel], None]:
 
 
 def _complete(schema: JSONSchema, model: type[BaseModel]) -> None:
-    """Descriptions; and sections that may be empty, or a switch where they have one."""
+    """Add descriptions, and allow sections to be null, or a boolean if they have `enabled`."""
     words = descriptions(model)
     for name, field in model.model_fields.items():
         own = schema["properties"][name]

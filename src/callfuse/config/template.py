@@ -1,7 +1,7 @@
-"""A configuration file to begin with: every key with its default, its variable and its meaning, all commented out.
+"""Write a configuration file to start from: every key with default, variable and description, all commented out.
 
-A key stands behind `#` without a blank and an explanation behind `# `, so that deleting each `#` that stands right
-before a key gives a file that says the defaults.
+A key follows `#` without a blank, and an explanation follows `# `, so that deleting the `#` before each key gives a
+valid file of the defaults.
 """
 
 import json
@@ -20,7 +20,7 @@ _HEAD = (
 
 
 def template(*, toml: bool = False) -> str:
-    """Write the file, YAML or TOML."""
+    """Write the text of the file, YAML or TOML."""
     lines = [*_comment(_HEAD, "")]
     for key in reference():
         lines += _in_toml(key) if toml else _in_yaml(key)
@@ -33,7 +33,7 @@ def _in_yaml(key: Key) -> Iterator[str]:
         yield ""
     yield from _comment(_explanation(key), indent)
     if key.section:
-        yield f"{indent}{key.path[-1]}:"  # a section whose every line is commented out says nothing
+        yield f"{indent}{key.path[-1]}:"  # empty, as all of its keys are commented out, which is allowed
     else:
         yield f"{indent}#{key.path[-1]}: {json.dumps(key.default, ensure_ascii=False)}"
 

@@ -1,4 +1,4 @@
-"""Texts about wrong settings: the value without credentials, and what is allowed."""
+"""Write the texts about wrong settings: the value without credentials, and what is allowed."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from callfuse.config.model import item_of, section_of
 
-LONGEST_SHOWN = 120
+MAX_SHOWN = 120
 """Characters of a value that a message shows."""
 
 _USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
@@ -26,12 +26,12 @@ def without_credentials(text: str) -> str:
     if found := _AT_IN_QUERY.match(text):
         return f"{found[1]}***"
     # Cut greedily: a password typed into a URL may hold slashes, spaces and @ of its own.
-    hidden = _USER_INFO.sub(lambda found: f"{found[1] or ''}***@", text) if "@" in text else text
-    return _QUERY.sub(r"\1\2***", hidden)
+    masked = _USER_INFO.sub(lambda found: f"{found[1] or ''}***@", text) if "@" in text else text
+    return _QUERY.sub(r"\1\2***", masked)
 
 
-def shown(value: object) -> str:
-    """Write a value for a message: as in the file, short, and without credentials."""
+def format_value(value: object) -> str:
+    """Format a value for a message: as in the file, cut to `MAX_SHOWN` characters, without credentials."""
     match value:
         case None:
             text = "null"
@@ -42,31 +42,31 @@ def shown(value: object) -> str:
         case Mapping():
             return "a mapping"
         case list() | tuple():
-            text = f"[{', '.join(shown(item) for item in value)}]"
+            text = f"[{', '.join(format_value(item) for item in value)}]"
         case _:
             text = str(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def allowed(field: FieldInfo) -> str:
+def describe_allowed(field: FieldInfo) -> str:
     """Describe what a field takes: "a whole number from 2 to 100"."""
-    return _allowed(field.annotation, list(field.metadata))
+    return _describe_type(field.annotation, list(field.metadata))
 
 
-def right(problem: Mapping[str, Any], field: FieldInfo) -> str:
-    """Describe what would be right in place of a value that a validator refused (`problem` is pydantic's error)."""
+def describe_fix(problem: Mapping[str, Any], field: FieldInfo) -> str:
+    """Describe what would be right in place of a refused value. `problem` is an error of pydantic's."""
     own_words = problem.get("ctx", {}).get("error")
-    return str(own_words) if own_words else f"use {allowed(field)}"
+    return str(own_words) if own_words else f"use {describe_allowed(field)}"
 
 
-def _allowed(annotation: Any, metadata: list[Any]) -> str:
+def _describe_type(annotation: Any, metadata: list[Any]) -> str:
     origin = get_origin(annotation)
     if origin is Annotated:
         bare, *more = get_args(annotation)
         inner = [part for item in more for part in (item.metadata if isinstance(item, FieldInfo) else [item])]
-        return _allowed(bare, metadata + inner)
+        return _describe_type(bare, metadata + inner)
     if origin in (Union, UnionType):
-        return " or ".join(_allowed(arm, metadata) for arm in get_args(annotation) if arm is not type(None))
+        return " or ".join(_describe_type(arm, metadata) for arm in get_args(annotation) if arm is not type(None))
     if origin is Literal:
         return f"one of {', '.join(str(choice) for choice in get_args(annotation))}"
     if section_of(annotation):
@@ -76,10 +76,10 @@ def _allowed(annotation: Any, metadata: list[Any]) -> str:
     if origin is tuple and get_args(annotation)[0] is str:
         return "a list of texts"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text that is not empty"}
-    return names.get(annotation, "another value") + _range(metadata)
+    return names.get(annotation, "another value") + _describe_range(metadata)
 
 
-def _range(metadata: list[Any]) -> str:
+def _describe_range(metadata: list[Any]) -> str:
     low = next((f"from {bound.ge}" for bound in metadata if isinstance(bound, Ge)), "")
     low = next((f"above {bound.gt}" for bound in metadata if isinstance(bound, Gt)), low)
     high = next((f"to {bound.le}" for bound in metadata if isinstance(bound, Le)), "")

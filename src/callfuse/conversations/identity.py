@@ -1,12 +1,12 @@
-"""Which lane an exchange belongs to.
+"""Find the lane of an exchange from its headers, query and body.
 
-A lane is one conversation: its session id, where the client sends one, the agent's or thread's id, where it sends that,
-and always the conversation's own fingerprint, so that parallel sub-agents of one session never share a streak. All of
-it is scoped by a hash of the credential.
+A lane is one conversation. Its key has the hash of the credential, the session id, the id of the agent or thread if the
+client sends one, and always a fingerprint of how the conversation opens, so that parallel sub-agents of one session
+never share a streak.
 
-A session id is looked for in this order, and keeps the name of its source: callfuse's own; the headers of harnesses and
-gateways; session headers of no vendor; the body; the trace's baggage. What is left is weak: a cache key or the
-fingerprint. A weak id stands together with the fingerprint only, so that it never joins two conversations.
+The first source with a session id counts: callfuse's own header or field, headers of harnesses and gateways, session
+headers of no vendor, the body, trace baggage. Then come weak sources: a cache key or the fingerprint. A weak id is
+combined with the fingerprint, so that it never joins two conversations.
 """
 
 import re
@@ -31,12 +31,12 @@ CREDENTIAL_HEADERS: Final = (
     b"cf-aig-authorization",
     b"ocp-apim-subscription-key",
 )
-_MORE_CREDENTIALS: Final = frozenset(CREDENTIAL_HEADERS) - {b"authorization"}
+_OTHER_CREDENTIALS: Final = frozenset(CREDENTIAL_HEADERS) - {b"authorization"}
 _KEY_IN_QUERY: Final = re.compile(rb"(?:\A|&)key=([^&]+)")
-"""Where Google's clients may put the credential."""
+"""Google's clients may send the credential in the query."""
 _AWS: Final = b"AWS4-"
 _AWS_KEY: Final = re.compile(rb"Credential=([^/,\s]+)")
-"""Who has signed for AWS. The rest, the signature, is another with each request."""
+"""The key id of an AWS signature. The signature itself differs in each request."""
 
 OWN_HEADER: Final = b"x-callfuse-session-id"
 VENDOR_HEADERS: Final = (
@@ -49,20 +49,20 @@ VENDOR_HEADERS: Final = (
     b"x-portkey-trace-id",
 )
 CODEX_HEADERS: Final = (b"session-id", b"session_id", b"conversation_id")
-"""Codex's. In anybody else's requests such a name may mean anything."""
+"""Read for Codex only: from other clients such names may mean anything."""
 SHARED_HEADERS: Final = (b"x-session-id", b"x-session-affinity")
 _OTHER_VENDOR: Final = re.compile(rb"x-(?!(?:.*-)?parent-).+-session-id")
 
 AGENT_HEADERS: Final = (b"x-claude-code-parent-agent-id", b"x-claude-code-agent-id")
 CODEX_AGENT_HEADERS: Final = (b"thread-id",)
 SUB_AGENT_HEADERS: Final = (*AGENT_HEADERS, b"x-openai-subagent", b"x-codex-parent-thread-id")
-"""Claude Code and Codex send these with the requests of agents that a model has started, and with no others."""
+"""Claude Code and Codex send these only with requests of agents that a model has started."""
 
 _BAGGAGE: Final = b"baggage"
 _IN_BAGGAGE: Final = re.compile(rb"(?:\A|,)\s*session\.id\s*=([^,;]+)")
 """https://www.w3.org/TR/baggage/#header-content"""
 
-_TELLING: Final = frozenset(
+_NAMING_HEADERS: Final = frozenset(
     {OWN_HEADER, *VENDOR_HEADERS, *CODEX_HEADERS, *SHARED_HEADERS, *AGENT_HEADERS, *CODEX_AGENT_HEADERS, _BAGGAGE}
 )
 
@@ -75,25 +75,25 @@ _ORDINARY: Final = frozenset(
     b"x-stainless-runtime-version x-stainless-timeout x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip "
     b"x-request-id traceparent tracestate".split()
 )
-"""What clients, SDKs and proxies mostly send. It saves several looks at each name."""
+"""Headers that most clients, SDKs and proxies send; if there are no others, several checks are skipped."""
 
 FINGERPRINT: Final = "fingerprint"
 WEAK: Final = frozenset({session_ids.CHAIN, session_ids.CACHE_KEY, FINGERPRINT})
-"""The sources that name no session: the place in a chain moves on, the others need not be the session's alone."""
+"""Sources that do not name one session: the place in a chain changes, the others may be shared by sessions."""
 _BELOW_CHAIN: Final = WEAK | {"baggage"}
 
 DIGEST_SIZE: Final = 16
-"""Bytes of whatever is hashed: credential, fingerprint, odd ids."""
+"""Bytes of each digest: of credentials, fingerprints and odd ids."""
 MAX_ID: Final = 4096
-"""Characters of an id that are looked at."""
+"""Characters of an id that count; the rest is cut."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{8,200}")
 
 
 class Lane(NamedTuple):
-    """The ledger's key. `session` is what logs call it: an id that the client has given, or one with the fingerprint.
+    """The key of a conversation in the ledger. `session` is its name in logs: the client's id, or the fingerprint.
 
-    `source` is where the id was found: a header's name, a field's path, `baggage` or `fingerprint`. `agent` is empty
-    where the client does not tell its agents apart.
+    `source` is where the id was found: the name of a header, the path of a field, `baggage` or `fingerprint`. `agent`
+    is empty if the client sends no id of an agent. `credential` and `fingerprint` are digests.
     """
 
     credential: bytes
@@ -104,19 +104,19 @@ class Lane(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether the client gave the session its id."""
+        """Whether the client has sent a session id."""
         return self.source not in WEAK
 
     @property
     def tag(self) -> str:
-        """What logs call the lane, within its session."""
+        """The name of the lane in logs, within its session."""
         fingerprint = self.fingerprint.hex()
         return f"{self.agent}.{fingerprint}" if self.agent else fingerprint
 
 
-def are_ordinary(headers: Headers) -> bool:
-    """Whether nothing but what nearly all clients send is among them: then none of them names a session or an agent,
-    none is callfuse's own, and none signs the body."""
+def are_ordinary_headers(headers: Headers) -> bool:
+    """Whether there are only headers that nearly all clients send: none names a session or an agent, none is
+    callfuse's own, and none signs the body."""
     return _ORDINARY.issuperset(headers) and not headers.get(b"authorization", b"").startswith(_AWS)
 
 
@@ -128,28 +128,28 @@ def lane_of(
     *,
     ordinary: bool = False,
 ) -> Lane:
-    """The lane of a request with these headers (`ordinary`: see `are_ordinary`), this query and this parsed body."""
+    """Find the lane of a request. `payload` is the parsed body; `ordinary` the result of `are_ordinary_headers`."""
     key = headers.get(b"authorization", b"")
-    if query or key.startswith(_AWS) or not _MORE_CREDENTIALS.isdisjoint(headers):
+    if query or key.startswith(_AWS) or not _OTHER_CREDENTIALS.isdisjoint(headers):
         key = _credentials(headers, query)
     credential = blake2b(key, digest_size=DIGEST_SIZE).digest()
     fingerprint = _fingerprint(request.opening())
-    told = not ordinary and _may_tell(headers)
-    if not told and session_ids.FIELDS.isdisjoint(payload):
+    names_session = not ordinary and _may_name_session(headers)
+    if not names_session and session_ids.FIELDS.isdisjoint(payload):
         return Lane(credential, fingerprint.hex(), fingerprint, FINGERPRINT)
-    source, session = _session(headers if told else {}, payload)
+    source, session = _session(headers if names_session else {}, payload)
     if source in WEAK:
         session = _with_fingerprint(source, session, fingerprint)
-    return Lane(credential, session, fingerprint, source, _agent(headers) if told else "")
+    return Lane(credential, session, fingerprint, source, _agent(headers) if names_session else "")
 
 
 def is_sub_agent(headers: Headers) -> bool:
-    """Whether a model has started the agent, and so has written what stands there as a user's message."""
-    return any(_text(headers.get(name)) for name in SUB_AGENT_HEADERS)
+    """Whether a model has started this agent, so that its user messages were written by a model."""
+    return any(_id_text(headers.get(name)) for name in SUB_AGENT_HEADERS)
 
 
-def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
-    """The lane of a request of the same session that goes on in a chain, and opens with this."""
+def chain_lane(lane: Lane, opening: Iterable[bytes]) -> Lane:
+    """The lane of the next request in a chain of stored answers, whose conversation opens with these texts."""
     fingerprint = _fingerprint(opening)
     if lane.source not in _BELOW_CHAIN:
         return lane._replace(fingerprint=fingerprint)
@@ -157,7 +157,7 @@ def lane_at(lane: Lane, opening: Iterable[bytes]) -> Lane:
 
 
 def _fingerprint(opening: Iterable[bytes]) -> bytes:
-    """A digest of the texts that a conversation opens with, each apart from the next."""
+    """Digest the texts that a conversation opens with."""
     text = b"\x00".join(opening)
     if session_ids.BILLING in text[:64]:
         text = session_ids.without_billing(text)
@@ -165,7 +165,7 @@ def _fingerprint(opening: Iterable[bytes]) -> bytes:
 
 
 def _credentials(headers: Headers, query: bytes) -> bytes:
-    """By what the vendor, or a gateway, knows the client; each apart from the next."""
+    """Collect the credentials of vendors and gateways in headers and query, joined by NUL."""
     keys = [headers[name] for name in CREDENTIAL_HEADERS if name in headers]
     if keys and keys[0].startswith(_AWS) and (signed := _AWS_KEY.search(keys[0])):
         keys[0] = signed[1]
@@ -174,33 +174,33 @@ def _credentials(headers: Headers, query: bytes) -> bytes:
     return b"\x00".join(keys)
 
 
-def _may_tell(headers: Headers) -> bool:
-    """Whether a header names a session or an agent. Loops in C only."""
-    return not _TELLING.isdisjoint(headers) or b"-session-id" in b" ".join(headers)
+def _may_name_session(headers: Headers) -> bool:
+    """Whether a header may name a session or an agent. Without a Python loop, because every request comes here."""
+    return not _NAMING_HEADERS.isdisjoint(headers) or b"-session-id" in b" ".join(headers)
 
 
 def _session(headers: Headers, payload: session_ids.Payload) -> tuple[str, str]:
-    """The first source that names a session, and the id."""
+    """The first source that names a session, and its id; `fingerprint` and no id if none does."""
     for source, value in _sources(headers, payload):
-        if given := _text(value):
-            return source, _plain(given)
+        if id_ := _id_text(value):
+            return source, _loggable_id(id_)
     return FINGERPRINT, ""
 
 
 def _sources(headers: Headers, payload: session_ids.Payload) -> Iterator[session_ids.Source]:
-    """Where a session may be named, in the order in which it counts."""
+    """Yield the sources of a session id, in order of precedence, with the value if there is one."""
     yield OWN_HEADER.decode(), headers.get(OWN_HEADER)
-    yield session_ids.own(payload)
+    yield session_ids.callfuse_id(payload)
     if headers:
         yield from _header_sources(headers)
-    yield from session_ids.given(payload)
+    yield from session_ids.known_ids(payload)
     if _BAGGAGE in headers and (found := _IN_BAGGAGE.search(headers[_BAGGAGE])):
         yield "baggage", found[1]
-    yield session_ids.weak(payload)
+    yield session_ids.cache_key(payload)
 
 
 def _header_sources(headers: Headers) -> Iterator[session_ids.Source]:
-    """The headers of harnesses and gateways, and those of no vendor."""
+    """Yield the headers of harnesses and gateways, then those of no vendor."""
     for name in VENDOR_HEADERS:
         yield name.decode(), headers.get(name)
     for name in sorted(filter(_OTHER_VENDOR.fullmatch, headers)):
@@ -212,30 +212,30 @@ def _header_sources(headers: Headers) -> Iterator[session_ids.Source]:
 
 
 def _with_fingerprint(source: str, session: str, fingerprint: bytes) -> str:
-    """The id of a session that goes by its conversation."""
+    """The name of a session without an id of its own: its fingerprint, behind a cache key if there is one."""
     return f"{session}.{fingerprint.hex()}" if source == session_ids.CACHE_KEY else fingerprint.hex()
 
 
 def _agent(headers: Headers) -> str:
-    """Which of the session's agents this is."""
+    """The id of the agent within its session; empty if the client sends none."""
     names = AGENT_HEADERS + CODEX_AGENT_HEADERS if _is_codex(headers) else AGENT_HEADERS
-    return ".".join(_plain(given) for name in names if (given := _text(headers.get(name))))
+    return ".".join(_loggable_id(id_) for name in names if (id_ := _id_text(headers.get(name))))
 
 
 def _is_codex(headers: Headers) -> bool:
-    """Whether Codex asks: `codex_cli_rs/0.99.0 (...)`, `codex_exec/...`, `Codex Desktop/...`."""
+    """Whether the client is Codex: `codex_cli_rs/0.99.0 (...)`, `codex_exec/...`, `Codex Desktop/...`."""
     return headers.get(b"user-agent", b"")[:5].lower() == b"codex"
 
 
-def _text(value: Any) -> str:
-    """An id as a text; nothing for what is none."""
+def _id_text(value: Any) -> str:
+    """Decode, strip and cut an id; empty for a value that is no text."""
     if isinstance(value, bytes):
         return value[:MAX_ID].decode("latin-1").strip()
     return value[:MAX_ID].strip() if isinstance(value, str) else ""
 
 
-def _plain(given: str) -> str:
-    """An id that can be logged: itself, or a digest of it."""
-    if _PLAIN_ID.fullmatch(given):
-        return given
-    return blake2b(given.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).hexdigest()
+def _loggable_id(id_: str) -> str:
+    """Make an id safe for logs and keys: itself if it is plain, else a digest of it."""
+    if _PLAIN_ID.fullmatch(id_):
+        return id_
+    return blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).hexdigest()

@@ -1,7 +1,7 @@
-"""What is kept of a lane between exchanges, and the memory store that keeps it.
+"""Keep the state of lanes and sessions between exchanges: its types, the `Ledger` protocol, and a ledger in memory.
 
-Only what the requests do not say: when rounds were delivered, which calls were withheld and how far up the ladder, the
-notes that surviving calls carry, and rounds that the client has dropped from its history. And of a session, what its
+A lane's state is only what requests do not say: when rounds were delivered, which calls were withheld on which step of
+the ladder, the notes in results, and rounds that the client has dropped from its history. A session's state is what its
 user has set for all of its lanes.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from callfuse.conversations.identity import Lane
-from callfuse.dialects.base import AS_ONE, Continuation
+from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
@@ -22,18 +22,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SessionKey = tuple[bytes, str]
-"""A session: the credential's hash, and what logs call the session."""
+"""A session: the hash of the credential, and its name in logs."""
 CallKey = tuple[str, Signature, int]
-"""A call in its history: id, signature, and how many of the same id and signature stand before it."""
+"""A call in its history: id, signature, and the number of calls with the same id and signature before it."""
 
 
 def is_same_id(one: str, other: str) -> bool:
-    """Whether two ids may be of one call. A missing one says nothing: some clients drop the ids that a vendor gives."""
+    """Whether two ids may be of one call. An empty id fits any, because some clients drop the ids of vendors."""
     return one == other or not (one and other)
 
 
 class KeptCall(NamedTuple):
-    """A call of the past without its arguments. `step`: how far up the ladder it went, 0 where nothing was found."""
+    """A call of the past without its arguments. `step`: its step on the ladder, 0 if nothing was found."""
 
     id: str
     name: str
@@ -49,20 +49,20 @@ class KeptCall(NamedTuple):
         return not self.delivery.reached_client
 
     def call(self) -> ToolCall:
-        """The call itself, whose arguments are gone."""
+        """The call as a `ToolCall` without arguments."""
         return ToolCall(self.id, self.name, "", namespace=self.namespace, signature=self.signature, has_arguments=False)
 
     def past(self) -> PastCall:
-        """The call as detectors read it where the request does not hold it."""
+        """The call for detectors, if the request does not hold it; a delivered one counts as dropped."""
         delivery = Delivery.DROPPED if self.delivery is Delivery.DELIVERED else self.delivery
         return PastCall(self.call(), outcome=self.outcome, delivery=delivery, step=self.step)
 
 
 @dataclass(slots=True)
 class KeptRound:
-    """A round: where in the history it was delivered, when (seconds), after which user message (a digest).
+    """A round: position in the history, time of delivery (Unix seconds, None if unknown), digest of the user message.
 
-    Never changed; to have Python see to that would cost each request more than all else that it keeps.
+    Must not be changed. Not frozen, because frozen dataclasses are slow to make, and each request makes many.
     """
 
     position: int
@@ -70,12 +70,12 @@ class KeptRound:
     turn: bytes
     calls: tuple[KeptCall, ...]
     delivered: tuple[KeptCall, ...] = field(init=False)
-    """Those of the calls that the client has."""
+    """The calls that the client has received."""
     blocked: bool = field(init=False)
-    """Whether one of them was blocked."""
+    """Whether any of the calls was blocked."""
 
     def __post_init__(self) -> None:
-        """Work out what each request asks of each round."""
+        """Compute the derived fields once, because every request reads them."""
         self.delivered = tuple([call for call in self.calls if not call.withheld])
         self.blocked = Delivery.BLOCKED in [call.delivery for call in self.calls]
 
@@ -85,53 +85,55 @@ class KeptRound:
         return any(call.outcome is not None for call in self.delivered)
 
     def past(self) -> Round:
-        """The round as detectors read it where the request does not hold it."""
+        """The round for detectors, if the request does not hold it."""
         return Round(tuple([call.past() for call in self.calls]), NOWHERE, self.time)
 
 
 @dataclass(slots=True)
 class LaneState:
-    """All that is kept of one lane. Never changed, as `KeptRound`."""
+    """The state of one lane. Must not be changed, as `KeptRound`."""
 
     rounds: tuple[KeptRound, ...] = ()
     """The rounds since the last real user message, oldest first."""
     notes: Mapping[CallKey, str] = field(default_factory=dict)
-    """The texts that results carry, by their calls; an empty one says that a result carries no warning."""
+    """The texts that callfuse adds to results, by call; an empty one means that the result gets no warning."""
     length: int = 0
     """Messages in the last request."""
-    continuation: Continuation = AS_ONE
-    """What the vendor's memory of this conversation lacks, or has beyond the client's."""
+    continuation: Continuation = NO_DIFFERENCE
+    """How the conversation that the vendor has stored differs from that of the client."""
     session: str = ""
-    """What logs call the session, where the lane goes by the id of an answer."""
+    """The name of the session in logs, for lanes that are found by the id of an answer; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What a session has set for itself, and the turns whose commands have been run (digests, oldest first)."""
+    """The settings of a session, and the turns whose commands have been run (digests, oldest first)."""
 
     overrides: Overrides = NO_OVERRIDES
     ran: tuple[bytes, ...] = ()
 
 
 class Ledger(Protocol):
-    """A store of lanes and sessions. An exchange reads once and writes once at most."""
+    """A store of lanes and sessions. An exchange reads once and writes at most once. `now` is in Unix seconds."""
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """The lane's state, an empty one where it is not known, and what its session has set, which is then kept for
-        longer. The session's name is that which the state knows, else the lane's."""
+        """Read the state of a lane and of its session, each empty if unknown; the session then lives longer.
+
+        The session is that which the state of the lane names, else that of the lane.
+        """
         ...
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
-        """Keep the states of an exchange's lanes, all of one credential."""
+        """Write the lanes of an exchange, all of one credential."""
         ...
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
-        """Keep what a session has set."""
+        """Write what a session has set."""
         ...
 
 
 class KeptSession(NamedTuple):
-    """What is kept of a session, and when it was last used (seconds)."""
+    """A session in a ledger, with the time of its last use (Unix seconds)."""
 
     key: SessionKey
     state: SessionState
@@ -140,16 +142,16 @@ class KeptSession(NamedTuple):
 
 @runtime_checkable
 class SessionList(Protocol):
-    """What a `Ledger` may be besides: one that knows which sessions it keeps."""
+    """A `Ledger` that can list its sessions. Optional: the admin page lists them if it can."""
 
     async def sessions(self, now: float) -> list[KeptSession]:
-        """Those that have set something, the last used one first. None of them is kept for longer by being listed."""
+        """List the sessions that have set something, the last used one first. Listing does not extend their life."""
         ...
 
 
 @runtime_checkable
-class Connected(Protocol):
-    """What a `Ledger` may be besides: one that has connections. It opens them when it is used."""
+class Closable(Protocol):
+    """A `Ledger` with connections, which it opens when it is used. Optional."""
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -157,8 +159,8 @@ class Connected(Protocol):
 
 
 class MemoryLedger:
-    """Keeps lanes, and sessions that have set something, in this process: at most `max_lanes` of each, for `ttl_s`
-    seconds after their last use."""
+    """A `Ledger` in the memory of this process: at most `max_lanes` lanes and as many sessions, for `ttl_s` seconds
+    after their last use."""
 
     def __init__(self, *, max_lanes: int, ttl_s: float) -> None:
         self._max_lanes = max_lanes
@@ -170,11 +172,11 @@ class MemoryLedger:
         return len(self._lanes)
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """The state of a lane and what its session has set; nothing of either that has not been used for too long."""
+        """Read the state of a lane and of its session; empty if older than `ttl_s`."""
         used, state = self._lanes.get(lane, (now, _NOTHING_KEPT))
         if now - used > self._ttl_s:
             state = _NOTHING_KEPT
-        if not self._sessions:  # in most processes nobody ever sets anything
+        if not self._sessions:  # most processes never see a command
             return state, _NOTHING_SET
         return state, self._session((lane.credential, state.session or lane.session), now)
 
@@ -187,16 +189,16 @@ class MemoryLedger:
         return state
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
-        """Keep the states of lanes; lanes out of time, and the longest unused beyond the limit, go."""
+        """Write lanes. Expired ones, and the least recently used beyond the limit, are dropped."""
         for lane, state in lanes.items():
             self._keep(self._lanes, lane, state, now)
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
-        """Keep what a session has set; sessions go as lanes do."""
+        """Write a session. Sessions are dropped as lanes are."""
         self._keep(self._sessions, session, state, now)
 
     async def sessions(self, now: float) -> list[KeptSession]:
-        """Those that have set something, the last used one first."""
+        """List the sessions that have set something, the last used one first."""
         kept = reversed(self._sessions.items())
         return [
             KeptSession(key, state, used)

@@ -97,7 +97,7 @@ def read_conversation(
 ) -> Conversation:
     """The conversation of a request, as the ledger's `state` of its lane completes it. `named`: the client gave the
     session its id; `now` is in seconds."""
-    follower = request.continuing
+    follower = request.chain
     chained = follower is not None and follower.chained
     if follower is not None and state.rounds:
         calls = {call.id: call.call for round_ in state.rounds for call in round_.delivered}
@@ -172,7 +172,7 @@ class _Shown(NamedTuple):
 
 def _shown(request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool) -> _Shown:
     """What a request shows of its newest timeline, whose rounds these are."""
-    turn_at, turn = request.turn(rounds[-1].position if rounds and not chained else None)
+    turn_at, turn = request.last_user_message(rounds[-1].position if rounds and not chained else None)
     unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
     return _Shown(rounds, unique, request.length, turn_at, turn, chained, named)
 

@@ -1,8 +1,8 @@
-"""The agent of the demo, its question and its tool, and the scripted model that it talks to.
+"""The agent of the demo with its question and tool, and the scripted model.
 
-Everything is made up, deterministic and local. The looping search finds nothing however often it is made; the other
-one, which the model tries once it has read callfuse's guidance, finds the answer. The agent is a small tool loop on the
-official OpenAI SDK: it streams, runs the calls it is given, and knows nothing of callfuse.
+Everything is made up, deterministic and local. The looping search never finds anything; the other search, which the
+model tries after it has read callfuse's guidance, finds the answer. The agent is a small tool loop on the official
+OpenAI SDK: it streams, runs the calls that it gets, and has no code for callfuse.
 """
 
 import json
@@ -18,7 +18,7 @@ from callfuse.testing import Answer, Call, VendorRequest, looping_model
 MODEL = "scripted-model"
 TOOL = "search_web"
 MAX_CALLS = 12
-"""The agent's own limit on calls, which ends the run without callfuse."""
+"""The agent's own limit on calls; without callfuse it ends the run."""
 
 QUESTION = "When does the ferry from Svalbrook leave on Sundays?"
 SYSTEM = "You are a travel assistant. Use search_web to look things up, and answer from what it finds."
@@ -50,12 +50,12 @@ Tell = Callable[[Kind, str, int], None]
 
 
 def search_web(query: str) -> str:
-    """Run the tool: only `OTHER_QUERY` finds anything."""
+    """The tool. Only `OTHER_QUERY` finds anything."""
     return FOUND if query == OTHER_QUERY else NOT_FOUND
 
 
 def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
-    """The model that the vendor plays; a `stubborn` one ignores callfuse's guidance and goes on looping."""
+    """The script of the vendor's model; a `stubborn` one ignores callfuse's guidance and goes on looping."""
     return looping_model(
         TOOL,
         {"query": LOOPING_QUERY},
@@ -67,7 +67,8 @@ def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
 
 
 def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
-    """Ask the question, and go on until an answer or the limit; returns what ended the run and the number of calls."""
+    """Ask the question and run calls up to an answer or the limit; returns what ended the run and the number of
+    calls."""
     messages: list[Any] = [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": QUESTION},
@@ -78,7 +79,7 @@ def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
         api_key="the-demo-needs-none",
         max_retries=0,
         timeout=REQUEST_TIMEOUT_S,
-        # Everything is on this machine: no proxy of the environment is asked.
+        # Everything is on this machine, so proxies of the environment are not used.
         http_client=openai.DefaultHttpxClient(trust_env=False),
     ) as client:
         while done < MAX_CALLS:

@@ -1,6 +1,6 @@
-"""Play the demo: start the servers, run the agent without and with callfuse, and show what happens on a stage.
+"""Plays the demo: starts the servers, runs the agent without and with callfuse, and shows what happens on a stage.
 
-`play` returns the summary of both runs; a `DemoError` says what went wrong.
+`play` returns the summary of both runs, or raises DemoError.
 """
 
 import queue
@@ -26,10 +26,10 @@ class Stage(Protocol):
     """Where the story is shown."""
 
     at_once: bool
-    """Whether both runs are shown at the same time, else one after the other."""
+    """Whether both runs are shown at the same time; else one after the other."""
 
     def show(self, entry: Entry) -> None:
-        """Show what just happened."""
+        """Show one entry."""
 
 
 class _Play:
@@ -47,7 +47,7 @@ class _Play:
         }
 
     def _guided_model(self, request: VendorRequest) -> Answer:
-        """The same model; it tells what callfuse asked it."""
+        """The same script, which also reports the guidance that it gets from callfuse."""
         if request.guidance:
             self._steers += 1
             self._tell_hold(self._steers)
@@ -67,17 +67,17 @@ class _Play:
         self._tell(Side.WITH, Kind.FINDING, line)
 
     def _tell_hold(self, count: int) -> None:
-        """Tell the `count`-th hold, once: the finding and the guidance both show it, whichever comes first."""
+        """Report the `count`-th hold, once. The finding and the guidance both imply it, and either may come first."""
         with self._telling:
             if count > self._holds:
                 self._holds = count
                 self._tell(Side.WITH, Kind.HELD, "the same call again waits in the stream; the agent never sees it")
 
     def _run(self, side: Side, base_url: str) -> None:
-        """One run in its own thread; whatever ends it is told."""
+        """One run, in its own thread. Puts its entries and its end, or its error, into the queue."""
 
         def tell(kind: Kind, text: str, number: int) -> None:
-            if side is Side.WITH:  # the log may lag behind, and is the cause of what the agent sees
+            if side is Side.WITH:  # findings come first in the story, but the log may lag behind
                 self._await_findings(self._steers + (kind is Kind.BLOCK))
             self._tell(side, kind, text, number)
 
@@ -90,7 +90,7 @@ class _Play:
         self._happened.put(Run(side, end, calls, len(vendor.requests), vendor.billed.total_tokens))
 
     def play(self, stage: Stage) -> Summary:
-        """Both runs."""
+        """Play both runs."""
         with ExitStack() as servers:
             bare, upstream = (servers.enter_context(served(self.vendors[side])) for side in Side)
             guard, self._log = servers.enter_context(callfuse_serve(upstream, self._on_finding))

@@ -1,7 +1,7 @@
-"""`callfuse serve` as a process of its own, and the findings that it logs.
+"""Runs `callfuse serve` as a separate process, and reads the findings from its log.
 
-An upstream URL enters; the guard's URL and its findings leave. The process is started on a free port, is told nothing
-by the environment of whoever runs the demo, and is ended with the block, whatever happens in it.
+The process gets a free port and an environment without settings and proxies. It ends with the `with` block, whatever
+happens there.
 """
 
 import os
@@ -24,11 +24,11 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why, for the person who runs it."""
+    """The demo failed; the message says why, for the person who runs it."""
 
 
 class Log:
-    """What the process writes: when it listens, what it finds, and its last lines for when it fails."""
+    """Reads the log of the process: its URL, its findings, and its last lines for an error message."""
 
     def __init__(self, on_finding: Callable[[str], None]) -> None:
         self._on_finding = on_finding
@@ -39,7 +39,7 @@ class Log:
         self.last_lines: deque[str] = deque(maxlen=12)
 
     def read(self, stream: IO[str]) -> None:
-        """Read to the end; runs in a thread of its own, for a full pipe would stop the process."""
+        """Read the log to its end. Run it in a thread: a full pipe would stop the process."""
         with stream:
             for line in stream:
                 self._read_line(line)
@@ -58,7 +58,7 @@ class Log:
             self._changed.notify_all()
 
     def wait_until_it_listens(self) -> str:
-        """The URL; `DemoError` where the process ends or is silent for too long."""
+        """Wait for the URL and return it. DemoError if the process ends, or is silent for `START_TIMEOUT_S`."""
         with self._changed:
             self._changed.wait_for(lambda: self.url or self._ended, START_TIMEOUT_S)
         if self.url is None:
@@ -66,14 +66,14 @@ class Log:
         return self.url
 
     def wait_for_findings(self, count: int, timeout_s: float) -> None:
-        """Give the log up to `timeout_s` to show that many findings, so that the story is told in its order."""
+        """Wait up to `timeout_s` seconds for this many findings, so that entries are shown in order."""
         with self._changed:
             self._changed.wait_for(lambda: self._findings >= count or self._ended, timeout_s)
 
 
 @contextmanager
 def callfuse_serve(upstream: str, on_finding: Callable[[str], None]) -> Iterator[tuple[str, Log]]:
-    """`callfuse serve --upstream URL` with its default settings: its URL and its log."""
+    """Run `callfuse serve --upstream URL` with default settings; yields its URL and its log. Raises DemoError."""
     command = [sys.executable, "-m", "callfuse", "serve", "--upstream", upstream, "--host", "127.0.0.1", "--port", "0"]
     process = subprocess.Popen(  # noqa: S603 - our own program, no shell
         command, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -94,7 +94,7 @@ def callfuse_serve(upstream: str, on_finding: Callable[[str], None]) -> Iterator
 
 
 def _environment() -> dict[str, str]:
-    """The environment without settings of callfuse and without proxies."""
+    """The environment without callfuse's settings and without proxies."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Where the story is shown: as plain lines for pipes and narrow terminals, or live in two columns.
+"""Shows the story: as plain lines for pipes and narrow terminals, or live in two columns.
 
 Plain lines have no colours and no control codes, and are wrapped to the width.
 """
@@ -32,7 +32,7 @@ _LABELS = {
 }
 
 MIN_WIDTH_LIVE = 84
-"""Below this two columns cannot be read."""
+"""Columns of the terminal below which two columns cannot be read."""
 
 _STYLES = {
     Kind.CALL: ("", ""),
@@ -46,7 +46,7 @@ _STYLES = {
 
 
 class PlainStage:
-    """Writes each entry as soon as it is there; the runs one after the other."""
+    """Writes each entry at once, one run after the other. `width`: columns; default: the terminal's, within limits."""
 
     at_once = False
 
@@ -99,7 +99,7 @@ class PlainStage:
 
 
 class LiveStage:
-    """Redraws both columns at each entry. A context manager: the screen is its own until the end of the block."""
+    """Redraws both columns at each entry. A context manager, because it takes over the screen."""
 
     at_once = True
 

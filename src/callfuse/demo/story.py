@@ -1,4 +1,4 @@
-"""What happened in the demo, as data: entries as they come, and a summary of each run at its end."""
+"""The story of the demo as data: entries as they come, and a summary of both runs."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -12,27 +12,27 @@ class Side(Enum):
 
 
 class Kind(Enum):
-    """What an entry tells."""
+    """Kinds of entries."""
 
     CALL = "call"
-    """A call that reached the agent, with what the tool gave."""
+    """A call that the agent ran, with its result."""
     HELD = "held"
-    """A call that was held back in the stream; the agent never sees it."""
+    """A call that was held back in the stream; the agent does not see it."""
     FINDING = "finding"
-    """What callfuse logged about it."""
+    """callfuse's log line about it."""
     GUIDANCE = "guidance"
-    """What the model was given instead of a result."""
+    """The text that the model got instead of a result."""
     ANSWER = "answer"
-    """The text that the agent ends with."""
+    """The text with which the agent ends."""
     BLOCK = "block"
-    """callfuse's text in the place of an answer."""
+    """callfuse's text instead of an answer."""
     LIMIT = "limit"
     """The agent's own limit ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened; `number` counts the calls that the agent ran."""
+    """One event of the demo; `number`: calls that the agent had run by then."""
 
     side: Side
     kind: Kind
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a run ended, and what it cost."""
+    """The end and the cost of one run."""
 
     side: Side
     end: Kind
@@ -60,7 +60,7 @@ class Summary:
 
     @property
     def rows(self) -> list[tuple[str, int, int]]:
-        """What is compared: its name, without, with."""
+        """The compared figures, as (name, without, with)."""
         bare, fused = self.without, self.with_callfuse
         return [
             ("tool calls run", bare.calls, fused.calls),
@@ -70,5 +70,5 @@ class Summary:
 
 
 def saving(without: int, with_callfuse: int) -> str:
-    """What was saved, in figures: `9 (75 %)`."""
+    """The saving as text: `9 (75 %)`."""
     return f"{without - with_callfuse:,} ({(without - with_callfuse) / max(without, 1):.0%})".replace("%", " %")

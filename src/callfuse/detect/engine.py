@@ -133,15 +133,13 @@ class Engine:
         if not self.can_fire:
             return []
         hits = [(call, of_call) for call in calls if (of_call := self._hits_of(call))]
-        is_open = True in [hit.detector.ends_on_news for _, of_call in hits for hit in of_call]
-        news = is_open and True in map(self.is_news, calls)
+        news = bool(hits) and True in map(self.is_news, calls)
         signatures = {call.signature for call in calls if call.name}
         judged = []
         for call, of_call in hits:
-            found = [hit for hit in of_call if hit.evidence.whole_round in (None, signatures)]
-            if news and call.signature not in refused:
-                found = [hit for hit in found if not hit.detector.ends_on_news]
-            if finding := self._hardest(found):
+            ended = news and call.signature not in refused
+            stands = [hit for hit in of_call if not (ended and hit.detector.ends_on_news)]
+            if finding := self._hardest([hit for hit in stands if hit.evidence.whole_round in (None, signatures)]):
                 judged.append((call, finding))
         return judged
 

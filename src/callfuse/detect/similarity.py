@@ -82,13 +82,19 @@ def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
         return 1.0
     if mine is _MISSING or theirs is _MISSING:
         return 0.0
-    if depth and isinstance(mine, dict) and isinstance(theirs, dict) and 0 < len(both := mine | theirs) <= FIELDS:
-        pairs = [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in both]
-    elif depth and isinstance(mine, list) and isinstance(theirs, list) and 0 < max(len(mine), len(theirs)) <= FIELDS:
-        pairs = list(zip_longest(mine, theirs, fillvalue=_MISSING))
-    else:
+    pairs = _pairs(mine, theirs) if depth else []
+    if not 0 < len(pairs) <= FIELDS:
         return _texts(_text(mine), _text(theirs), how)
     return sum([_values(a, b, how, depth - 1) for a, b in pairs]) / len(pairs)
+
+
+def _pairs(mine: Any, theirs: Any) -> list[tuple[Any, Any]]:
+    """The values of two objects by their keys, or those of two lists by their places; none of other values."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in mine | theirs]
+    if isinstance(mine, list) and isinstance(theirs, list):
+        return list(zip_longest(mine, theirs, fillvalue=_MISSING))
+    return []
 
 
 def _texts(mine: str, theirs: str, how: Similarity) -> float:

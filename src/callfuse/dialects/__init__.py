@@ -1,6 +1,6 @@
-"""One package a vendor format; the registry that finds a request's by its path and body.
+"""Vendor formats, one package each, and the registry that finds the dialect of a request.
 
-A path is only a hint: a body that is not of the dialect passes through.
+A path is only a hint: a body that is not of the path's dialect passes unread.
 """
 
 import re
@@ -31,13 +31,13 @@ UNREAD: Final = {
     "gemini-interactions": re.compile(r"/v1(?:alpha|beta)?\w*/interactions/?$"),
     "openai-assistants": re.compile(r"/threads(?:/[^/]+)?/runs(?:/[^/]+/submit_tool_outputs)?/?$"),
 }
-"""Paths of APIs in which models call tools and that no dialect reads."""
+"""APIs with tool calls that no dialect reads, by name, with their paths. They are counted as unguarded."""
 
 __all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body", "recognise_answer", "recognise_request", "unread_api"]
 
 
 def dialect_of(path: str) -> Dialect | None:
-    """The dialect that a POST to this path may be of."""
+    """The dialect of a POST to this path, if its body is of it; None for other paths."""
     for dialect in DIALECTS:
         if dialect.serves(path):
             return dialect
@@ -45,17 +45,17 @@ def dialect_of(path: str) -> Dialect | None:
 
 
 def recognise_request(value: Any) -> tuple[Dialect, Payload] | None:
-    """The dialect of a recorded request, a whole body or a bare history, and its body; None where it is of none."""
+    """The dialect and the body of a recorded request (a whole body or a bare history); None if no dialect knows it."""
     return _recognise(value, is_answer=False)
 
 
 def recognise_answer(value: Any) -> tuple[Dialect, Payload] | None:
-    """The dialect of a recorded whole answer, and the answer; None where it is of none."""
+    """The dialect of a recorded whole answer, and the answer; None if no dialect knows it."""
     return _recognise(value, is_answer=True)
 
 
 def _recognise(value: Any, *, is_answer: bool) -> tuple[Dialect, Payload] | None:
-    for dialect in (*DIALECTS[1:], DIALECTS[0]):  # OpenAI chat has no marks of its own
+    for dialect in (*DIALECTS[1:], DIALECTS[0]):  # OpenAI chat comes last: it has no marks of its own
         found = dialect.recognise(value)
         if found is not None and found.is_answer is is_answer:
             return dialect, found.payload
@@ -63,11 +63,11 @@ def _recognise(value: Any, *, is_answer: bool) -> tuple[Dialect, Payload] | None
 
 
 def unread_api(path: str) -> str:
-    """The name of the API that a POST to this path is of, where it is one of `UNREAD`; else nothing."""
+    """The name of the API in `UNREAD` that a path belongs to; empty if there is none."""
     return next((name for name, paths in UNREAD.items() if paths.search(path)), "")
 
 
 def error_body(path: str, status: int, message: str) -> tuple[bytes, str]:
-    """An error in the envelope of the path's dialect (OpenAI's where it has none), with its content type."""
+    """An error body in the format of the path's dialect (default: OpenAI's), with its content type."""
     dialect = dialect_of(path) or DIALECTS[0]
     return dialect.error_body(status, message), "application/json"

@@ -1,7 +1,6 @@
-"""Models that are named in a path: a path and another model's name enter, the path where that one is asked leaves.
+"""Replaces the model's name in a request path.
 
-Azure names its deployments there, Bedrock and Google (AI Studio, Vertex) their models; everybody else's stand in the
-request's body.
+Azure (deployments), Bedrock and Google (AI Studio, Vertex) name the model in the path; all others in the body.
 """
 
 import re
@@ -13,11 +12,11 @@ _NAMED: Final = (
     re.compile(r"/models/([^/]+):\w+\Z"),
 )
 _METHOD: Final = re.compile(r":\w+\Z")
-"""How paths of Google's end. What has one and names no model, names a tuned one or an endpoint."""
+"""The end of Google's paths. One without a model in it names a tuned model or an endpoint."""
 
 
 def path_to(path: str, model: str) -> str | None:
-    """The path under which `model` is asked: the same where paths name none. None where it cannot be told."""
+    """The path for `model`: unchanged if it names no model; None if it names something that cannot be replaced."""
     for named in _NAMED:
         if found := named.search(path):
             return path[: found.start(1)] + model + path[found.end(1) :]

@@ -1,11 +1,11 @@
-"""The seam between vendor formats and everything else.
+"""The interface between vendor formats and everything else.
 
-A dialect reads requests (who speaks, which rounds with which results, which tools), reads answers (streamed frames and
-whole bodies), and writes what takes a withheld call's place. Only dialects touch foreign JSON.
+A dialect reads requests (messages, rounds with results, tools) and answers (streamed frames and whole bodies), and
+writes what takes the place of withheld calls. Only dialects touch vendors' JSON.
 
-Of a streamed answer a `Reader` tells when calls open and close; text and growing arguments tell nothing, for there is
-nothing to decide. When callfuse acts, a `Writer` takes over: it knows what the client has seen so far, and turns
-further frames, of this answer or of the next one, into the continuation of that one stream.
+For a streamed answer, a `Reader` reports when calls open and close; text and pieces of arguments make no events,
+because there is nothing to decide. When callfuse acts, a `Writer` takes over: it knows what the client has seen so far,
+and rewrites further frames, of this answer or the next one, as the continuation of that stream.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from callfuse.dialects.recorded import Recorded
-from callfuse.dialects.typed import OwnAnswer, Typed
+from callfuse.dialects.typed import OwnAnswer, TypedMessage
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit
@@ -24,12 +24,12 @@ _NOTHING: Final[Payload] = {}
 
 
 class OpenCall:
-    """A call as it is put together from deltas.
+    """A call while it is assembled from deltas.
 
-    `index` is its place among the calls (or content blocks) of its choice; `numbered` says whether the wire has an
-    index for it; `value` holds arguments that came whole, as a value: then there are no `pieces`; `extra` what the
-    vendor added to the call and wants back (replaced, never changed: most calls share an empty one); `namespace` and
-    `kind` are those of the `ToolCall`.
+    `index`: its place among the calls (or content blocks) of its choice. `numbered`: the wire has an index for it.
+    `pieces`: the arguments as text so far. `value`: arguments that came whole, as a value; then there are no `pieces`.
+    `extra`: what the vendor added to the call and wants back; replace it, never change it, as calls share an empty one.
+    `namespace`, `kind`: see `ToolCall`.
     """
 
     __slots__ = (
@@ -71,33 +71,33 @@ class OpenCall:
 
     @property
     def arguments(self) -> Any:
-        """The raw text so far, or the value."""
+        """The text so far, or the value."""
         return "".join(self.pieces) if self.value is None else self.value
 
     def complete(self) -> ToolCall:
-        """The call as a value."""
+        """The call as an immutable `ToolCall`."""
         return ToolCall(self.id, self.name, self.arguments, namespace=self.namespace, kind=self.kind)
 
 
 class What(Enum):
-    """What a frame says about the calls of an answer."""
+    """Kinds of events in an answer."""
 
     OPENED = auto()
-    """A call has begun: its tool is known (or the vendor leaves it out)."""
+    """A call has begun. Its tool is known, unless the vendor sends no name."""
     CLOSED = auto()
     """A call is complete."""
     FINISHED = auto()
     """A choice has its finish reason; all its calls are complete."""
     CUT = auto()
-    """A choice was cut off by a limit or a filter: a call that was still growing is no evidence."""
+    """A choice was cut off by a limit or a filter; its last call may be incomplete and is not judged."""
     ENDED = auto()
     """The answer is over."""
     BROKE = auto()
-    """The stream carries an error, or restarts: nothing more can be trusted."""
+    """The stream carries an error or restarts; the answer is not judged."""
 
 
 class Event(NamedTuple):
-    """One thing that a frame says, of one call (opened, closed) or one choice."""
+    """One event of a frame. `call`: for OPENED and CLOSED; for CUT the incomplete call, if any."""
 
     what: What
     choice: int = 0
@@ -105,33 +105,34 @@ class Event(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where in a payload a part of a call stands."""
+    """The place of a part of a call in a payload."""
 
     path: tuple[str | int, ...]
     call: OpenCall
 
 
 class Reader(Protocol):
-    """Assembles the calls of one answer by the rules of its vendors. Each dialect's is a subclass."""
+    """Assembles the calls of one answer. Each dialect has its own subclass."""
 
     __slots__ = ()
 
     calls: list[OpenCall]
-    """Every call that the client is to execute, in order of opening."""
+    """All calls for the client to execute so far, in order of opening."""
     entries: list[Entry]
-    """The parts of calls in the payload read last, where these are not told by an index of their own."""
+    """The parts of calls in the payload read last; empty if the dialect's writer finds them by an index of their
+    own."""
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What this payload says; usually nothing."""
+        """The events of a payload; usually none."""
         ...
 
     def end(self) -> Sequence[Event]:
-        """What a frame without payload says that ends the answer (`Dialect.is_end`)."""
+        """The events of a frame without payload that ends the answer (`Dialect.is_end`)."""
         return (Event(What.ENDED),)
 
 
 class Frame(NamedTuple):
-    """A frame as the hold keeps it: raw bytes, payload (None where it has none) and the parts of calls in it."""
+    """A held frame: raw bytes, payload (None if it has none or is broken), and the parts of calls in it."""
 
     raw: bytes
     payload: Payload | None
@@ -140,50 +141,55 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A choice loses all its calls: the text that takes their place and the finish reason (None: the dialect's own)."""
+    """What a choice gets that loses all its calls: a text, and a finish reason (None: the dialect's default)."""
 
     text: str
     finish: str | None = None
 
 
 class Writer(Protocol):
-    """Continues one client's stream. Told in order of everything that went out before."""
+    """Rewrites frames as the continuation of one client's answer.
+
+    It must know everything that the client has: `note_sent` is called for each frame that leaves unchanged, in order.
+    """
 
     @property
     def may_continue(self) -> bool:
-        """Whether another answer can go on from what the client has."""
+        """Whether another answer can continue what the client has."""
         ...
 
-    def sent(self, payload: Payload) -> None:
-        """Note a payload that the client has been given unchanged."""
+    def note_sent(self, payload: Payload) -> None:
+        """Note a payload that the client got unchanged."""
         ...
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Frames without the withheld calls: what is left is renumbered, blocked choices end with their text."""
+        """The frames without the withheld calls, renumbered. `blocks`, by choice: text and finish of choices that lose
+        all calls."""
         ...
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """What of the held frames goes out before the next answer: no call, no finish, no end."""
+        """The part of the held frames that leaves before the next answer comes: no withheld call, no finish, no end."""
         ...
 
     def next_answer(self, *, foreign: bool) -> None:
-        """What is spliced from now on is another answer's; nothing of one that was begun before has gone out.
+        """Begin to splice another answer. May be called again if nothing of the last one has left.
 
-        `foreign`: another model than the client asked has given it, and its reasoning is left out.
+        `foreign`: it is from another model than the client's, and its reasoning is left out.
         """
         ...
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """A frame of the next answer as a frame of this stream; nothing where it must not be seen."""
+        """A frame of the next answer, rewritten for this stream; empty if the client must not see it."""
         ...
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The end of the stream where no further answer comes: the text, the finish, the terminal event."""
+        """End the stream: the blocks' texts, the finish, the terminal event."""
         ...
 
 
-class AskError(ValueError):
-    """The model cannot be asked again: `part` names what cannot be rebuilt."""
+class CannotReplay(ValueError):
+    """The model cannot be asked again, because a turn or request cannot be rebuilt. `part`: which part, for the
+    counts."""
 
     def __init__(self, part: str) -> None:
         super().__init__(part)
@@ -191,15 +197,15 @@ class AskError(ValueError):
 
 
 class Reply(NamedTuple):
-    """A result that callfuse gives in place of an execution."""
+    """A result that callfuse gives for a withheld call."""
 
     call: ToolCall
     text: str
 
 
 class Attempt(NamedTuple):
-    """An answer all of whose calls were withheld: the model's turn, a reply to each call, and the other model that has
-    given it (empty: the one that the client asked)."""
+    """An answer that lost all its calls: the model's turn, a reply to each call, and the model that gave it (empty: the
+    client's)."""
 
     turn: bytes
     replies: Sequence[Reply]
@@ -207,11 +213,11 @@ class Attempt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How the model is asked again.
+class AskOptions:
+    """How a model is asked again.
 
-    `text_only`: it must not call a tool. `model`: another model is asked than the client's, where this is not empty; no
-    model is sent another one's reasoning.
+    `text_only`: it must not call a tool. `model`: the model to ask instead of the client's; empty: the client's.
+    Reasoning is never sent to another model than the one that wrote it.
     """
 
     text_only: bool = False
@@ -219,7 +225,7 @@ class Manner:
 
 
 class Note(NamedTuple):
-    """A text to be added to the result of a call: the call as it stands in the history, by its round's position."""
+    """A text to append to the result of a call in the history. `position`: that of the call's round."""
 
     position: int
     call: ToolCall
@@ -228,101 +234,103 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeChoice:
-    """The calls of one choice of a whole answer; `cut`: the last of them may lack its end."""
+    """The calls of one choice of a whole answer. `cut`: the last one may be incomplete."""
 
     index: int
     calls: tuple[ToolCall, ...]
     cut: bool = False
 
     def complete(self) -> tuple[ToolCall, ...]:
-        """The calls that are evidence."""
+        """The calls that are complete and have a name."""
         return tuple(call for call in (self.calls[:-1] if self.cut else self.calls) if call.name)
 
 
 class Request(Protocol):
-    """A request as callfuse reads it. Nothing is copied; the history is read backwards, as far as one looks."""
+    """A parsed request and its bytes. Iterators read the history backwards, as far as they are consumed."""
 
     body: bytes
     model: str
     stream: bool
     choices: int
     length: int
-    """Messages in the history: the position of the answer."""
+    """Number of messages in the history, which is the position of the answer."""
     probe: bool
-    """No tools, or an answer of one token: such an exchange neither counts nor is judged."""
+    """The request has no tools, or a limit of one token; such an exchange is not judged."""
 
     @property
-    def continuing(self) -> "Continuing | None":
-        """The request itself, if it is one to a vendor that remembers."""
+    def chain(self) -> "ChainedRequest | None":
+        """The request itself as a `ChainedRequest` if its vendor is stateful, else None."""
         ...
 
     @property
     def structured(self) -> bool:
-        """The answer must fit a schema, so a plain text in it would raise in the SDKs."""
+        """Whether the answer must fit a schema, so that plain text in it would raise in the SDKs."""
         ...
 
     def opening(self) -> Iterable[bytes]:
-        """What tells this conversation from others: the system prompt and the first user message."""
+        """The texts that identify the conversation: the system prompt and the first user message."""
         ...
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
-        """Where the last real user message before `end` (None: of all) stands (-1: nowhere) and a digest of it."""
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
+        """The position (-1 if there is none) and the digest of the last message of a person before `end` (None: at
+        all)."""
         ...
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds, newest first; None where a real user message stands between them."""
+        """The rounds with their results, newest first, with None for each message of a person between them."""
         ...
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name: False only where the request lists all its tools, and not this."""
+        """Whether there may be a tool of this name: False only if the request lists all its tools, and not this one."""
         ...
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts added to results; every other byte stays."""
+        """The body with texts appended to results; every other byte stays."""
         ...
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
-        """The body with these turns and the replies to their calls added. A forced tool choice is loosened, or shut
-        where only text is wanted. Raises AskError where the vendor could not take it."""
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
+        """The body with these turns and replies appended. A forced tool choice is loosened; with `text_only`, tools are
+        forbidden. Raises CannotReplay if the vendor would not accept the result."""
         ...
 
     def writer(self, *, usage: str) -> Writer:
-        """A writer for the stream that answers this request; `usage` is the setting."""
+        """A writer for the stream that answers this request. `usage`: the setting, `last` or `sum`."""
         ...
 
     def own_answer(self, text: str) -> bytes:
-        """A whole answer that is callfuse's own text and nothing else."""
+        """A whole answer with callfuse's own text and nothing else."""
         ...
 
-    def aside(self, text: str) -> OwnAnswer:
-        """The same for a request that no model sees, whole or as a stream, as the client asks."""
+    def synthetic_reply(self, text: str) -> OwnAnswer:
+        """The answer to a request that no model sees, whole or as a stream, as the client asked."""
         ...
 
-    def typed(self, at: int) -> Typed | None:
-        """What a person has typed in the message at this place of the history; None where no person speaks."""
+    def typed_message(self, at: int) -> TypedMessage | None:
+        """What a person typed in the message at this position; None if it is not a message of a person."""
         ...
 
     def own_text(self, at: int) -> str | None:
-        """What callfuse says in the message at this place, alone; None where the model does not speak."""
+        """The text of the assistant message at this position if it is callfuse's own, else empty; None for other
+        roles."""
         ...
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the calls at the withheld (choice, call) places."""
+        """A whole answer without the calls at these (choice, call) places. `blocks`: as in `Writer.thin`."""
         ...
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one: the first has lost its calls, the second goes on from it. `foreign` is that of
+        """Two whole answers as one: the first has lost its calls, the second continues it. `foreign`: as in
         `Writer.next_answer`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """In what the vendor's memory of a conversation and the client's have come to differ.
+    """How the conversation that a stateful vendor stored differs from the client's.
 
-    `items`: items of the client's history by their ids, and what is sent in their place (empty: nothing). `go_on`: the
-    id of the answer to go on from, where it is not the one that the client knows. `unanswered`: results, ready to be
-    sent, of calls that the vendor knows and the client does not.
+    `items`: by id, what to send instead of an item of the client's history (empty: nothing). `go_on`: the id of the
+    answer to continue, if it is not the one that the client knows (empty: it is). `unanswered`: encoded results for
+    calls that the vendor stored and the client never saw.
     """
 
     items: Mapping[str, bytes] = field(default_factory=dict)
@@ -330,69 +338,70 @@ class Continuation:
     unanswered: tuple[bytes, ...] = ()
 
 
-AS_ONE: Final = Continuation()
-"""They have not."""
+NO_DIFFERENCE: Final = Continuation()
+"""The vendor's conversation and the client's are the same."""
 
 
-class Remembered(NamedTuple):
-    """An answer that the vendor may remember: its id, and what its withheld calls are answered with."""
+class StoredAnswer(NamedTuple):
+    """An answer that a stateful vendor may have stored: its id, and the replies to its withheld calls."""
 
     id: str
     replies: tuple[Reply, ...] = ()
 
 
-class Remembering(Protocol):
-    """A dialect whose vendor remembers its answers. Its requests are `Continuing`."""
+class StatefulVendor(Protocol):
+    """A dialect whose vendor stores answers by id. Its requests are `ChainedRequest`s."""
 
     def answer_id(self, payload: Payload) -> str:
-        """The id of the answer, by a frame's payload or a whole body; empty where that does not tell it."""
+        """The id of the answer, from a frame's payload or a whole body; empty if it is not in there."""
         ...
 
 
-class Continuing(Protocol):
-    """A request to a vendor that remembers: it may carry only what is new, and name items by their ids."""
+class ChainedRequest(Protocol):
+    """A request to a stateful vendor. It may contain only what is new, and refer to items by their ids."""
 
     @property
     def stored(self) -> bool:
-        """Whether the vendor remembers the answer, and the items of answers by their ids."""
+        """Whether the vendor stores the answer and its items by id."""
         ...
 
     @property
     def chained(self) -> bool:
-        """Whether the vendor has the conversation so far."""
+        """Whether the request continues a conversation that the vendor has stored."""
         ...
 
     @property
     def begins_chain(self) -> bool:
-        """Whether a next request may go on from the answer, so that its calls are to be read whatever comes."""
+        """Whether a chain may begin with the answer, so that its calls must be read in any case."""
         ...
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """What a next request that goes on from this answer opens with; nothing where its place has another name."""
+        """The opening of a request that continues this answer; empty if the chain is known by another name."""
         ...
 
     def recall(self, calls: Mapping[str, Callable[[], ToolCall]], turn: bytes) -> None:
-        """Know the calls (by id) whose results may come without them, and the user message that they were made for."""
+        """Supply calls, by id, whose results may come without them. `turn`: digest of the user message they belong
+        to."""
         ...
 
-    def resumed(self, known: Continuation) -> bytes:
-        """The body as the vendor can take it."""
+    def resume(self, known: Continuation) -> bytes:
+        """The body in a form that the vendor accepts, given the differences known so far."""
         ...
 
-    def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
-        """In what the memories differ once these answers have come."""
+    def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
+        """The differences after these answers, added to those known so far."""
         ...
 
-    def after_aside(self) -> tuple[bytes, ...]:
-        """As `after`, of the answer that is callfuse's own."""
+    def after_synthetic_reply(self) -> tuple[bytes, ...]:
+        """As `after`, for callfuse's own answer to this request."""
         ...
 
-    def from_aside(self) -> Sequence[Edit]:
-        """The edits that make a request which goes on from an answer of callfuse's own go on from nowhere."""
+    def detach_from_synthetic_reply(self) -> Sequence[Edit]:
+        """The edits that remove a reference to an answer of callfuse's own, which the vendor does not know."""
         ...
 
-    def mended(self, body: bytes, error: bytes) -> bytes | None:
-        """A body that the vendor has refused with this error, put right; None where it cannot be."""
+    def repair(self, body: bytes, error: bytes) -> bytes | None:
+        """A body that the vendor refused with this error, repaired; None if it cannot be."""
         ...
 
 
@@ -404,17 +413,17 @@ class Dialect(Protocol):
 
     @property
     def backend(self) -> str:
-        """The vendor whose format it is."""
+        """The name of the vendor, for settings and logs."""
         ...
 
     @property
     def heartbeat(self) -> bytes:
-        """A frame that keeps connections open and that the official SDKs ignore."""
+        """A frame that keeps the connection open and that the official SDKs ignore; empty if there is none."""
         ...
 
     @property
     def call_mark(self) -> bytes:
-        """Bytes that stand in every frame, and every whole answer, that speaks of a call."""
+        """Bytes that occur in every frame and every whole answer with a call."""
         ...
 
     @property
@@ -427,11 +436,11 @@ class Dialect(Protocol):
         ...
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> Request | None:
-        """The request to a path (and query), or None where the body is not of this dialect."""
+        """The request; None if the body is not of this dialect. `target`: path and query."""
         ...
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """How an answer with this content type is streamed; None where it is none that can be read in pieces."""
+        """The format in which an answer of this content type is streamed; None if it is not, or cannot be read."""
         ...
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
@@ -443,19 +452,19 @@ class Dialect(Protocol):
         ...
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The choices that a payload speaks of; none where it speaks of the whole answer."""
+        """The indexes of the choices in a payload; empty if it concerns the whole answer."""
         ...
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """The assembly of one streamed answer. `trace` keeps `entries`; without it openings and ends may go untold."""
+        """A reader for one streamed answer. `trace=False` may leave out `entries`, and OPENED and CLOSED events."""
         ...
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The model's turn as an element of the next request's history; raises AskError."""
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The model's turn, as an element of the next request's history. Raises CannotReplay."""
         ...
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """As `turn`, of a whole answer."""
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """As `model_turn`, of a whole answer."""
         ...
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
@@ -471,11 +480,11 @@ class Dialect(Protocol):
         ...
 
     def recognise(self, value: Any) -> Recorded | None:
-        """What a recorded JSON value, which comes without a path, is in this dialect; None where it is of another.
-        Values are foreign: whatever the shape, this raises nothing."""
+        """A recorded JSON value as this dialect reads it; None if it is of another one. Never raises, whatever the
+        value."""
         ...
 
 
-def remembering(dialect: Dialect) -> Remembering | None:
-    """The dialect, if its vendor remembers its answers."""
-    return cast(Remembering, dialect) if hasattr(dialect, "answer_id") else None
+def stateful_vendor(dialect: Dialect) -> StatefulVendor | None:
+    """The dialect as a `StatefulVendor`, if its vendor stores answers, else None."""
+    return cast(StatefulVendor, dialect) if hasattr(dialect, "answer_id") else None

@@ -1,8 +1,8 @@
-"""How the answers of one exchange are read and written, for a stream of frames and for a whole body alike.
+"""Reads and writes the answers of one exchange, streamed or whole, through one interface.
 
-A whole answer is a stream of one frame: `codec_of` gives its guard and its observer a reader and a writer that work
-on the dialect's functions for whole bodies (`read_whole`, `thin_whole`, `splice_whole`, `turn_of_whole`,
-`own_answer`), so that neither has to know which of the two it handles.
+A whole answer is a stream of one frame. Its codec provides a reader and a writer on top of the dialect's functions for
+whole bodies (`read_whole`, `thin_whole`, `splice_whole`, `model_turn_of_whole`, `own_answer`), so that guard and
+observer need not know which of the two they handle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from callfuse.dialects.base import (
     What,
     WholeChoice,
     Writer,
-    remembering,
+    stateful_vendor,
 )
 from callfuse.model import ToolCall
 from callfuse.wire import WHOLE, Format, Payload
@@ -32,8 +32,8 @@ ReadWhole = Callable[[Payload], list[WholeChoice]]
 class Codec:
     """Reads and writes streamed answers of one dialect.
 
-    `form` splits them into frames; `whole` says that there is but one frame, the body; `remembers`, that the vendor
-    remembers its answers, by `answer_id`.
+    `form`: splits them into frames. `whole`: there is only one frame, the body. `is_stateful`: the vendor stores
+    answers under their `answer_id`.
     """
 
     whole = False
@@ -43,8 +43,8 @@ class Codec:
         self.call_mark = dialect.call_mark
         self._early_mark = dialect.early_mark
         self._dialect = dialect
-        self._remembering = remembering(dialect)
-        self.remembers = self._remembering is not None
+        self._stateful = stateful_vendor(dialect)
+        self.is_stateful = self._stateful is not None
 
     def names_call(self, chunk: bytes) -> bool:
         """Whether there may be a part of a call in a chunk, or the id of one that is still to come."""
@@ -52,11 +52,11 @@ class Codec:
         return self.call_mark in chunk or (bool(early) and early in chunk)
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """The assembly of one answer; `trace` as in `Dialect.reader`."""
+        """A reader for one answer. `trace`: as in `Dialect.reader`."""
         return self._dialect.reader(trace=trace)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The choices that a payload speaks of; none where it speaks of the whole answer."""
+        """The indexes of the choices in a payload; empty if it concerns the whole answer."""
         return self._dialect.choices_of(payload)
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
@@ -68,43 +68,40 @@ class Codec:
         return self._dialect.is_end(frame)
 
     def answer_id(self, payload: Payload) -> str:
-        """The id under which the vendor remembers the answer; empty where the payload does not tell it."""
-        return self._remembering.answer_id(payload) if self._remembering is not None else ""
+        """The id under which the vendor stores the answer; empty if it is not in the payload."""
+        return self._stateful.answer_id(payload) if self._stateful is not None else ""
 
     def payloads(self, raw: Sequence[bytes]) -> list[Payload]:
-        """The payloads in the bytes of an answer, in chunks; broken frames have none."""
+        """The payloads in the chunks of an answer, without broken frames."""
         framer = self.form.framer()
         payloads: list[Payload] = []
-        for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.rest()):
+        for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.flush()):
             with suppress(NotJSON):
                 if frame and (payload := self.form.payload(frame)) is not None:
                     payloads.append(payload)
         return payloads
 
-    def turn(self, raw: Sequence[bytes]) -> bytes:
-        """The model's turn, from the bytes of its answer, as an element of the next request's history. Raises
-        AskError."""
-        return self._dialect.turn(self.payloads(raw))
+    def model_turn(self, raw: Sequence[bytes]) -> bytes:
+        """The model's turn from the chunks of its answer, as an element of the next request's history. Raises
+        CannotReplay."""
+        return self._dialect.model_turn(self.payloads(raw))
 
     def is_unfinished(self, raw: Sequence[bytes]) -> bool:
-        """Whether a server-side tool still waits for its result where this much of the answer has come."""
+        """Whether a server-side tool in these chunks of an answer still waits for its result."""
         return self._dialect.is_unfinished(self.payloads(raw))
 
     def writer(self, request: Request, *, usage: str) -> Writer:
-        """A writer that continues the client's answer to this request; `usage` is the setting."""
+        """A writer that continues the client's answer. `usage`: the setting, `last` or `sum`."""
         return request.writer(usage=usage)
 
 
 class WholeCodec(Codec):
-    """Reads and writes whole answers of one dialect, as streams of one frame.
-
-    Choices are numbered by their places in the body.
-    """
+    """Reads and writes whole answers of one dialect, as streams of one frame. Choices are numbered by their places."""
 
     whole = True
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """A reader of one body."""
+        """A reader for one body."""
         return WholeReader(self._dialect.read_whole)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
@@ -112,30 +109,31 @@ class WholeCodec(Codec):
         return range(len(self._dialect.read_whole(payload)))
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """A body is none."""
+        """False: a body never is."""
         return False
 
     def is_end(self, frame: bytes) -> bool:
-        """A body has a payload."""
+        """False: a body has a payload."""
         return False
 
-    def turn(self, raw: Sequence[bytes]) -> bytes:
-        """The model's turn, from the body. Raises AskError."""
+    def model_turn(self, raw: Sequence[bytes]) -> bytes:
+        """The model's turn from the body. Raises CannotReplay."""
         body = b"".join(raw)
-        return self._dialect.turn_of_whole(body, self.form.payload(body) or {})
+        return self._dialect.model_turn_of_whole(body, self.form.payload(body) or {})
 
     def writer(self, request: Request, *, usage: str) -> Writer:
-        """A writer of the client's body."""
+        """A writer for the client's body."""
         return WholeWriter(request, self._dialect.read_whole, usage)
 
 
 def codec_of(dialect: Dialect, form: Format) -> Codec:
-    """The codec for answers that come in this form."""
+    """The codec for answers in this form."""
     return (WholeCodec if form is WHOLE else Codec)(dialect, form)
 
 
 class WholeCall(OpenCall):
-    """A call of a whole body: `made` is what the dialect has read. `index` is its place among those of its choice."""
+    """A call of a whole body. `made`: the call as the dialect read it. `index`: its place among the calls of its
+    choice."""
 
     __slots__ = ("made",)
 
@@ -145,12 +143,12 @@ class WholeCall(OpenCall):
         self.made = made
 
     def complete(self) -> ToolCall:
-        """The call as the dialect has read it."""
+        """The call as the dialect read it."""
         return self.made
 
 
 class WholeReader(Reader):
-    """Tells of a body what a stream's reader tells of its frames, all at once."""
+    """Reads a whole body: all events that a stream's reader would give, at once."""
 
     __slots__ = ("_read_whole", "calls", "entries")
 
@@ -160,8 +158,8 @@ class WholeReader(Reader):
         self.entries: list[Entry] = []
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """Each call opens and closes (one that may lack its end, or has no name, is no evidence), each choice
-        finishes, and the answer ends."""
+        """Each call opens and closes (not one that may be incomplete or has no name), each choice finishes, and the
+        answer ends."""
         events: list[Event] = []
         choices = self._read_whole(payload)
         for at, choice in enumerate(choices):
@@ -177,10 +175,10 @@ class WholeReader(Reader):
 
 
 class WholeWriter(Writer):
-    """Changes the body before any of it goes out.
+    """Changes a whole body before any of it leaves.
 
-    `_taken` is the last body whose calls were all withheld, and their (choice, call) places; `_first` the same without
-    them, which the next answer goes on from.
+    `_taken`: the last body that lost all its calls, with their (choice, call) places. `_first`: that body without them,
+    which the next answer continues.
     """
 
     def __init__(self, request: Request, read_whole: ReadWhole, usage: str) -> None:
@@ -193,25 +191,26 @@ class WholeWriter(Writer):
 
     @property
     def may_continue(self) -> bool:
-        """Two bodies can always be one: nothing has gone out."""
+        """Always: nothing has left yet."""
         return True
 
-    def sent(self, payload: Payload) -> None:
-        """Nothing goes out before the body does."""
+    def note_sent(self, payload: Payload) -> None:
+        """Nothing to note: nothing leaves before the body does."""
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The body without the withheld calls; a blocked choice says why."""
+        """The body without the withheld calls, with the blocks' texts."""
         (frame,) = frames
         return self._request.thin_whole(frame.raw, _places(withheld), blocks)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Nothing: the body is kept, for the next answer goes on from it."""
+        """Empty: the body is kept for the next answer to continue."""
         (frame,) = frames
         self._taken = frame.raw, _places(withheld)
         return b""
 
     def next_answer(self, *, foreign: bool) -> None:
-        """The next answer goes on from the body that was kept; where this cannot be changed, it stands for itself."""
+        """Let the next answer continue the kept body. If that cannot be changed, this raises, and the next answer
+        stands alone."""
         self._foreign = foreign
         self._first = None
         if self._taken is not None:
@@ -219,7 +218,7 @@ class WholeWriter(Writer):
             self._first = self._request.thin_whole(body, places, {})
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """The next answer and those before it as one body. Raises NotJSON where it is no answer of the dialect."""
+        """The next answer and those before it as one body. Raises NotJSON if it is not an answer of the dialect."""
         if not self._read_whole(payload or {}):
             raise NotJSON("no answer of the dialect")
         if self._first is None:
@@ -227,8 +226,8 @@ class WholeWriter(Writer):
         return self._request.splice_whole(self._first, frame, usage=self._usage, foreign=self._foreign)
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The body that was kept with the blocks' texts, or where there is none, or it could not be changed the last
-        time, an answer of callfuse's own."""
+        """The kept body with the blocks' texts. An answer of callfuse's own if there is none, or if this is the second
+        try after the kept body could not be changed."""
         taken, self._taken = self._taken, None
         if taken is None:
             return self._request.own_answer("\n\n".join(block.text for block in blocks.values()))

@@ -1,4 +1,4 @@
-"""What most dialects answer alike, for their Dialect objects to inherit."""
+"""Default methods for `Dialect` objects, shared by most dialects."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -8,13 +8,13 @@ from callfuse.wire import EVENTS, Format, Payload, sse
 
 
 class EventDialect:
-    """A dialect that streams server-sent events, with one choice an answer and no server-side tools that wait."""
+    """A dialect that streams server-sent events, with one choice per answer and no server-side tools that wait."""
 
     heartbeat: ClassVar[bytes] = b": keep-alive\n\n"
     early_mark: ClassVar[bytes] = b""
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """Server-sent events, where the content type says so."""
+        """Server-sent events, if the content type says so; else None."""
         return EVENTS if content_type.startswith(b"text/event-stream") else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:

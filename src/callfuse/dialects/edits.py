@@ -1,9 +1,9 @@
-"""Changes to frames and bodies that several dialects make alike. What is not changed keeps its bytes."""
+"""Edits of frames and bodies, shared by several dialects. What is not changed keeps its bytes."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from callfuse.dialects.base import AskError
+from callfuse.dialects.base import CannotReplay
 from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import Edit, apply, dumps, loads, span, spans
 
@@ -11,18 +11,18 @@ Path = tuple[str | int, ...]
 
 
 def edit_event(frame: bytes, edits: Sequence[Edit]) -> bytes:
-    """A server-sent event with edits made to its data."""
+    """A server-sent event with edits applied to its data."""
     return sse.with_data(frame, apply(sse.data(frame) or b"{}", edits)) if edits else frame
 
 
 def raw_at(body: bytes, path: Path) -> bytes:
-    """The JSON text of the value at a path; empty where there is none."""
+    """The JSON text of the value at a path; empty if there is none."""
     start, end = span(body, path) or (0, 0)
     return body[start:end]
 
 
 def raw_elements(body: bytes, path: Path) -> list[bytes]:
-    """The JSON texts of the elements of the list at a path; none where there is no list."""
+    """The JSON texts of the elements of the list at a path; empty if there is no list."""
     place = span(body, path)
     return [body[part.value : part.end] for part in spans(body, place[0])] if place else []
 
@@ -33,14 +33,14 @@ def raw_list(elements: Iterable[bytes]) -> bytes:
 
 
 def remove_elements(path: Path, gone: Collection[int], length: int) -> list[Edit]:
-    """The edits that take elements out of the list at `path`; the whole list goes where nothing of it is left."""
+    """The edits that remove elements of the list at `path`, or the whole list if none is left."""
     if gone and len(gone) == length:
         return [Edit(path, None)]
     return [Edit((*path, place), None) for place in gone]
 
 
 def lower_index(by: int) -> Callable[[bytes], bytes]:
-    """The change of a number to one that is less by so much."""
+    """An edit function that lowers a number by this much."""
     return lambda old: str(int(old) - by).encode()
 
 
@@ -50,12 +50,14 @@ def break_before(text: bytes) -> bytes:
 
 
 def append_to_string(text: str, encode: Callable[[Any], bytes] = dumps) -> Callable[[bytes], bytes]:
-    """The change of a JSON string to one with a text behind it, after a blank line; of anything else to the text."""
+    """An edit function that appends a text to a JSON string, after a blank line. Replaces an empty string or another
+    value."""
     return lambda old: old[:-1] + encode(f"\n\n{text}")[1:] if _is_filled_string(old) else encode(text)
 
 
 def prepend_to_string(text: str) -> Callable[[bytes], bytes]:
-    """The change of a JSON string to one with a text in front, before a blank line; of anything else to the text."""
+    """An edit function that puts a text in front of a JSON string, before a blank line. Replaces an empty string or
+    another value."""
     return lambda old: dumps(f"{text}\n\n")[:-1] + old[1:] if _is_filled_string(old) else dumps(text)
 
 
@@ -64,11 +66,11 @@ def _is_filled_string(raw: bytes) -> bool:
 
 
 def message_at(body: bytes, path: Path, *, without: Collection[str] = ()) -> bytes:
-    """The model's message at `path` of a whole answer, without the keys that say nothing and those of `without`. Raises
-    AskError where there is none."""
+    """The model's message at `path` of a whole answer, without empty keys and those of `without`. Raises CannotReplay
+    if there is none."""
     raw = raw_at(body, path)
     if not raw:
-        raise AskError("message")
+        raise CannotReplay("message")
     message: Payload = loads(raw)
     empty = [key for key, value in message.items() if key in without or (value in (None, [], "") and key != "content")]
     return apply(raw, [Edit((key,), None) for key in empty])

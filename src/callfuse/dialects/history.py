@@ -1,4 +1,4 @@
-"""What the histories of all dialects have in common: texts in content of any shape, results paired with calls."""
+"""Functions on histories that all dialects share: texts of a content, pairing of calls with results, edits."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from callfuse.wire.jsontext import END, Edit, dumps
 
 
 def texts(content: Any) -> list[bytes]:
-    """The texts of a message's content, which is a string or a list of parts; of other parts their type."""
+    """The texts of a message's content (a string or a list of parts); for parts without text their type."""
     if isinstance(content, str):
         return [content.encode("utf-8", "surrogatepass")]
     found = []
@@ -25,12 +25,13 @@ def texts(content: Any) -> list[bytes]:
 
 
 def digest_of(parts: Iterable[bytes]) -> bytes:
-    """A digest of texts, each apart from the next."""
+    """A 16-byte digest of texts, separated by NUL."""
     return blake2b(b"\x00".join(parts), digest_size=16).digest()
 
 
 def is_own_or_reminder(content: Any) -> bool:
-    """Whether a user message holds nothing but callfuse's own texts, and a harness's reminders and retries."""
+    """Whether a user message has nothing but texts of callfuse or a harness (reminders, retries), so no person wrote
+    it."""
     if isinstance(content, str):
         return is_automatic(content)
     found = [text.decode("utf-8", "replace") for text in texts(content)]
@@ -40,9 +41,9 @@ def is_own_or_reminder(content: Any) -> bool:
 def pair(
     calls: Sequence[ToolCall], results: Sequence[tuple[str, PlainResult]], keys: Sequence[str] | None = None
 ) -> tuple[PastCall, ...]:
-    """The calls, each with its result: by id, and by order where ids repeat or lack.
+    """The calls, each with its result: matched by id, and by order if ids repeat or are missing.
 
-    `keys` are what the results name their calls by, call for call, where that is not the id.
+    `keys`: for each call, what results name it by, if that is not the id.
     """
     if len(calls) == 1 == len(results):
         (call,), ((id_, result),) = calls, results
@@ -57,7 +58,7 @@ def pair(
 def result_at(
     calls: Sequence[ToolCall], ids: Sequence[str], wanted: ToolCall, keys: Sequence[str] | None = None
 ) -> int | None:
-    """Which of the results with these ids (or keys) belongs to the wanted call, known by id and signature."""
+    """The index, among results with these ids (or keys), of the one of the wanted call; None if there is none."""
     for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
         is_named = call.id == wanted.id and call.full_name == wanted.full_name
         if is_named and call.ignoring(wanted.ignore).signature == wanted.signature:
@@ -66,7 +67,7 @@ def result_at(
 
 
 def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
-    """For each call, by its key, the place of its result."""
+    """For each call, by its key, the index of its result."""
     if len(keys) == 1 and len(ids) == 1:
         yield 0 if ids[0] == keys[0] or not (ids[0] and keys[0]) else None
         return
@@ -83,7 +84,8 @@ def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
 
 
 def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[Any], bool]) -> Iterator[Edit]:
-    """The edits that take parts out of a message's content; a history loses a message that has nothing else."""
+    """The edits that remove parts of a message's content; a message of a history (`path` is not empty) with nothing
+    else is removed."""
     content = message.get("content") if isinstance(message, dict) else None
     parts = content if isinstance(content, list) else ()
     gone = [at for at, part in enumerate(parts) if is_gone(part)]
@@ -93,9 +95,9 @@ def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[
         yield from (Edit((*path, "content", at), None) for at in gone)
 
 
-def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
-    """The edit that adds a text to a result's content: to its last text, as a new part, or as an object's key. None
-    for a content that has room for neither. `text_part` is the type of parts that are texts; None: they have none."""
+def append_text(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
+    """The edit that appends a text to a result's content: to its last text, as a new part, or as a key of an object.
+    Empty if the content allows none of these. `text_part`: the type of text parts; None: they have no type."""
     if isinstance(content, list):
         for at in reversed(range(len(content))):
             part = content[at]
@@ -110,7 +112,7 @@ def grown(path: tuple[str | int, ...], content: Any, text: str, *, text_part: st
 
 
 def _longer(text: str, old: bytes) -> bytes:
-    """A JSON string with a text added after a blank line, unless another guard has added it; else the text alone."""
+    """A JSON string with a text appended after a blank line, unless another guard did so; the text if it was empty."""
     if not old.startswith(b'"') or old == b'""':
         return dumps(text)
     return old if dumps(text)[1:-1] in old else old[:-1] + dumps("\n\n" + text)[1:]

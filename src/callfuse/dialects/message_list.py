@@ -1,30 +1,30 @@
-"""Requests whose history is a list of messages: those of OpenAI's chats, Anthropic, Ollama, Cohere and Bedrock.
+"""Base classes for requests whose history is a list of messages: OpenAI chat, Anthropic, Ollama, Cohere, Bedrock.
 
-One walk over the messages gives the rounds with their results; one set of edits adds notes, further turns and another
-model. A dialect says how a message names its calls and results, and what its vendor calls a setting. Results are
-messages of their own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
+The base walks the messages for rounds and results, and writes notes, further turns and another model. A dialect
+implements how a message names its calls and results, and what its vendor calls a setting. Results are messages of their
+own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from callfuse.dialects.base import Attempt, Block, Manner, Note, Reply, Writer
+from callfuse.dialects.base import AskOptions, Attempt, Block, Note, Reply, Writer
 from callfuse.dialects.declared import is_declared
-from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 Path = tuple[str | int, ...]
 Key = Any
-"""What a result names its call by: the call's id, or what else the dialect's `_match` knows."""
+"""What a result names its call by: the call's id, or a key that the dialect's `_match` knows."""
 KeyedResult = tuple[Key, PlainResult]
 
 
 class ResultPlace(NamedTuple):
-    """Where the content of a result stands, and what it is."""
+    """The path of a result's content, the key of its call, and the content."""
 
     path: Path
     key: Key
@@ -32,22 +32,22 @@ class ResultPlace(NamedTuple):
 
 
 class MessageList(ABC):
-    """A request with `messages`: the parsed body and the bytes it came from."""
+    """A request with `messages`: the parsed body and its bytes."""
 
     __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
 
-    continuing: Final = None
+    chain: Final = None
 
     _speaking: ClassVar[frozenset[Any]]
-    """The roles of messages that hold results or a person's words."""
+    """Roles of messages with results or a person's words."""
     _joins_roles: ClassVar[bool] = False
-    """Whether the vendor joins messages of one role that follow each other."""
+    """Whether the vendor joins neighbouring messages of one role."""
     _names_calls_by_id: ClassVar[bool] = True
-    """Whether results name their calls by nothing but the id; else `_match` is asked."""
+    """Whether results name their calls by id only; else `_match` is used."""
     _alternates: ClassVar[bool] = False
-    """Whether the vendor refuses messages of one role that follow each other."""
+    """Whether the vendor refuses neighbouring messages of one role."""
     _text_type: ClassVar[str | None] = "text"
-    """The type of a text among the parts of a result; None where such a part has no type."""
+    """The type of text parts in a result; None if they have no type."""
     _stream_type: ClassVar[bytes] = EVENT_STREAM
 
     def __init__(self, body: bytes, payload: Payload) -> None:
@@ -61,7 +61,7 @@ class MessageList(ABC):
         self.structured = False
         self.probe = not payload.get("tools")
 
-    # What a dialect says of its messages.
+    # Reading messages: implemented by dialects.
 
     @abstractmethod
     def _calls(self, position: int, message: Payload) -> list[ToolCall]:
@@ -69,60 +69,60 @@ class MessageList(ABC):
 
     @abstractmethod
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
-        """The results in a message that is not the model's, the last first."""
+        """The results in a message that is not the model's, last first."""
 
     @abstractmethod
     def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
-        """The places of the results in the message at `place`."""
+        """The results in the message at index `place`, with their paths."""
 
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, Sequence[str]]:
-        """What calls and results know each other by: of the calls (None: their ids) and of the results with these
+        """The keys that match calls to results: for the calls (None: their ids), and for the results with these
         keys."""
         return None, keys
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
-        """Whether a person speaks in a user message: not callfuse, not a harness, and not a tool."""
+        """Whether a person wrote a user message: not callfuse, a harness or a tool."""
         return not is_own_or_reminder(message.get("content"))
 
     @abstractmethod
     def _tool_names(self) -> Iterable[Any]:
         """The names of the tools; None for an entry that may bring tools without naming them."""
 
-    # What a dialect says of asking again.
+    # Asking again: implemented by dialects.
 
     @abstractmethod
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> Iterable[bytes]:
-        """The messages that answer the calls of a turn."""
+        """The messages with the replies to the calls of a turn."""
 
     @abstractmethod
     def _without_reasoning(self, message: Any, path: Path, reader: str) -> Iterable[Edit]:
-        """The edits that make the model's message at `path` fit for another model, named `reader`."""
+        """The edits that prepare the model's message at `path` for another model, `reader`."""
 
     def _without_reasoning_setting(self) -> Iterable[Edit]:
-        """The edits that turn off reasoning where the vendor would demand it in the history."""
+        """The edits that turn off reasoning if the vendor would otherwise demand it in the history."""
         return ()
 
     @abstractmethod
     def _forbid_calls(self) -> Iterable[Edit]:
-        """The edits after which no tool may be called; raises AskError where the vendor has no way to say so."""
+        """The edits that forbid all tools. Raises CannotReplay if the vendor has no setting for it."""
 
     @abstractmethod
     def _loosen_choice(self) -> Iterable[Edit]:
-        """The edits after which no single tool must be called."""
+        """The edits after which the model need not call one certain tool."""
 
-    # What a dialect says of its answers.
+    # Writing answers: implemented by dialects.
 
     @abstractmethod
     def writer(self, *, usage: str) -> Writer:
-        """A writer for the stream that answers this request."""
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
 
     @abstractmethod
     def own_answer(self, text: str) -> bytes:
-        """A whole answer that says this text."""
+        """A whole answer with this text."""
 
     @abstractmethod
     def _own_stream(self, text: str) -> bytes:
-        """A streamed answer that says this text."""
+        """A streamed answer with this text."""
 
     @abstractmethod
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
@@ -130,16 +130,16 @@ class MessageList(ABC):
 
     @abstractmethod
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
 
-    # What holds for all.
+    # Shared by all.
 
     @abstractmethod
     def opening(self) -> list[bytes]:
         """The system prompt and the first user message, as texts."""
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
-        """Where the last real user message before `end` stands, and its digest."""
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
+        """The position and the digest of the last message of a person before `end`."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
             if type(message) is dict and message.get("role") == "user" and self._is_real_user(position, message):
@@ -147,7 +147,7 @@ class MessageList(ABC):
         return -1, b""
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first; None for a real user message."""
+        """The rounds with their results, newest first, with None for each message of a person."""
         calls_of, results_of, is_real_user = self._calls, self._results, self._is_real_user
         speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
         results: list[KeyedResult] = []
@@ -182,7 +182,7 @@ class MessageList(ABC):
                 answered = False
 
     def _pair(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
-        """The calls with their results, by what they know each other by."""
+        """The calls with their results, matched by the dialect's keys."""
         names, ids = self._match(calls, [key for key, _ in results])
         return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)
 
@@ -191,7 +191,7 @@ class MessageList(ABC):
         return is_declared(name, self._tool_names())
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts added to the content of each named call's result."""
+        """The body with texts appended to the results of these calls."""
         found: dict[Path, tuple[Any, str]] = {}
         for note in notes:
             places = self._results_behind(note.position)
@@ -203,11 +203,11 @@ class MessageList(ABC):
                 found[path] = content, f"{found[path][1]}\n\n{note.text}" if path in found else note.text
         edits: list[Edit] = []
         for path, (content, text) in found.items():
-            edits += grown(path, content, text, text_part=self._text_type)
+            edits += append_text(path, content, text, text_part=self._text_type)
         return apply(self.body, edits)
 
     def _results_behind(self, position: int) -> list[ResultPlace]:
-        """The results of the round at `position`, in however many messages."""
+        """The results of the round at `position`, from one or more messages."""
         places: list[ResultPlace] = []
         answered = not self._joins_roles
         for place in range(position + 1, self.length):
@@ -222,40 +222,40 @@ class MessageList(ABC):
                     break
         return places
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
-        """The body with each turn and the replies to its calls at the end of the messages."""
-        reader = manner.model or self.model
-        edits = [*(self._forbid_calls() if manner.text_only else self._loosen_choice())]
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
+        """The body with each turn and the replies to its calls appended. Raises CannotReplay."""
+        reader = options.model or self.model
+        edits = [*(self._forbid_calls() if options.text_only else self._loosen_choice())]
         new: list[bytes] = []
         for turn, replies, model in attempts:
-            own = model == manner.model
+            own = model == options.model
             new.append(turn if own else apply(turn, self._without_reasoning(loads(turn), (), reader)))
             new += self._reply_messages(turn, replies)
         edits.append(Edit(("messages", END), b",".join(new)))
-        if manner.model:
-            if self._payload.get("model"):  # some clouds name it in the path
-                edits.append(Edit(("model",), dumps(manner.model)))
+        if options.model:
+            if self._payload.get("model"):  # some clouds have it in the path only
+                edits.append(Edit(("model",), dumps(options.model)))
             edits += self._without_reasoning_setting()
             for at, message in enumerate(self._messages):
                 edits += self._without_reasoning(message, ("messages", at), reader)
         return apply(self.body, edits)
 
-    def aside(self, text: str) -> OwnAnswer:
-        """An answer that no model has made, whole or as a stream."""
+    def synthetic_reply(self, text: str) -> OwnAnswer:
+        """An answer of callfuse's own, whole or as a stream."""
         if self.stream:
             return OwnAnswer(self._stream_type, self._own_stream(text))
         return OwnAnswer(JSON, self.own_answer(text))
 
-    def typed(self, at: int) -> Typed | None:
-        """What a person has typed in a message."""
+    def typed_message(self, at: int) -> TypedMessage | None:
+        """What a person typed in a message; None if it is not a person's."""
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "user" or not self._is_real_user(at, message):
             return None
         images = bool(message.get("images"))
-        return typed(("messages", at), message.get("content"), more=images, needs_answer=self._alternates)
+        return read_typed(("messages", at), message.get("content"), more=images, needs_answer=self._alternates)
 
     def own_text(self, at: int) -> str | None:
-        """What callfuse says in an assistant message."""
+        """callfuse's own text in an assistant message; None for other messages."""
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "assistant":
             return None
@@ -272,7 +272,7 @@ class ResultMessages(MessageList):
 
     @abstractmethod
     def _key(self, message: Payload) -> Key:
-        """What a message with a result names its call by."""
+        """The key of the call that a message with a result names."""
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
         return [] if role == "user" else [(self._key(message), (message.get("content"), None))]
@@ -282,7 +282,7 @@ class ResultMessages(MessageList):
             yield ResultPlace(("messages", place, "content"), self._key(message), message.get("content"))
 
     def opening(self) -> list[bytes]:
-        """System and developer texts up to and with the first user message, each behind its role."""
+        """Roles and texts of system and developer messages, up to and including the first user message."""
         found: list[bytes] = []
         for message in self._messages:
             role = message.get("role") if type(message) is dict else None
@@ -295,25 +295,25 @@ class ResultMessages(MessageList):
 
 
 class ResultBlocks(MessageList):
-    """A request in which results are blocks of user messages, and the system prompt stands apart."""
+    """A request in which results are blocks of user messages, and the system prompt is a key of its own."""
 
     __slots__ = ()
 
     _speaking = frozenset({"user"})
     _block_path: ClassVar[Path]
-    """Where in a content block the content of its result stands."""
+    """The path of a result's content within its block."""
 
     @staticmethod
     @abstractmethod
     def _read_result(block: Any) -> KeyedResult | None:
-        """The result in a content block; None where there is none."""
+        """The result in a content block; None if it has none."""
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
         content = message.get("content")
         if type(content) is not list:
             return []
         read = self._read_result
-        if len(content) == 1:  # as nearly always
+        if len(content) == 1:  # the usual case, without a copy
             return [result] if (result := read(content[0])) else []
         return [result for block in reversed(content) if (result := read(block))]
 

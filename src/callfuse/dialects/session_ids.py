@@ -1,7 +1,7 @@
-"""The names that request bodies, of whatever dialect, give to their sessions, and openings as they last.
+"""Reads session ids from request bodies of any dialect, and removes what changes per request from an opening.
 
-In: a parsed body. Out: sources (a field's path) with what stands there, of any type; who asks takes only texts.
-Never read: `user`, `safety_identifier`. They name a person, who has many sessions.
+In: a parsed body. Out: pairs of a field's path and its value, of any type; callers use only texts. The fields `user`
+and `safety_identifier` are never read: they name a person, who has many sessions.
 """
 
 import re
@@ -18,44 +18,44 @@ CHAIN: Final = "previous_response_id"
 CACHE_KEY: Final = "prompt_cache_key"
 
 FIELDS: Final = frozenset({"metadata", "litellm_session_id", "session_id", "conversation", CHAIN, CACHE_KEY})
-"""The keys of a body below which all the names are. A body without any of them names no session."""
+"""The top-level keys that may contain a session id. A body without them has none."""
 
 MAX_USER_ID: Final = 4096
-"""Characters of a `metadata.user_id` that is read as JSON; Claude Code's have about 200."""
+"""Characters of a `metadata.user_id` up to which it is read; Claude Code's have about 200."""
 
 _IN_USER_ID: Final = re.compile(r"user_.*_session_([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 """Claude Code before 2.1.78: `user_<digest>_account_<uuid or nothing>_session_<uuid>`."""
 
 BILLING: Final = b"x-anthropic-billing-header:"
-"""In the first 64 bytes of an opening where Claude Code asks, from 2.1.36 on."""
+"""Within the first 64 bytes of an opening from Claude Code, since 2.1.36."""
 _BILLING_LINE: Final = re.compile(rb"(\A|\x00)" + BILLING + rb"[^\n\x00]*")
 
 
-def own(payload: Payload) -> Source:
-    """The id that is meant for callfuse."""
+def callfuse_id(payload: Payload) -> Source:
+    """The id that clients set for callfuse."""
     return "metadata.callfuse_session_id", _metadata(payload).get("callfuse_session_id")
 
 
-def given(payload: Payload) -> Iterator[Source]:
-    """The ids by which clients, gateways and vendors know the session, the surest first."""
+def known_ids(payload: Payload) -> Iterator[Source]:
+    """The ids by which clients, gateways and vendors know the session, most reliable first."""
     metadata = _metadata(payload)
     yield "metadata.session_id", metadata.get("session_id")
     yield "litellm_session_id", payload.get("litellm_session_id")
     yield "session_id", payload.get("session_id")
-    yield "metadata.user_id", _of_claude_code(metadata.get("user_id"))
+    yield "metadata.user_id", _claude_code_session(metadata.get("user_id"))
     conversation = payload.get("conversation")
     yield "conversation", conversation.get("id") if isinstance(conversation, dict) else conversation
     yield CHAIN, payload.get(CHAIN)
 
 
-def weak(payload: Payload) -> Source:
-    """What may tell conversations apart but need not: some clients send one for all of them."""
+def cache_key(payload: Payload) -> Source:
+    """The cache key. A weak id: some clients send the same one for all conversations."""
     return CACHE_KEY, payload.get(CACHE_KEY)
 
 
 def without_billing(opening: bytes) -> bytes:
-    """An opening (texts parted by NUL) without the line in front of the system prompt that each request has anew: it
-    holds a digest of the whole request."""
+    """An opening (texts separated by NUL) without Claude Code's billing line, which has a digest of the whole request
+    and so differs each time."""
     return _BILLING_LINE.sub(rb"\1", opening, count=1)
 
 
@@ -64,8 +64,8 @@ def _metadata(payload: Payload) -> Payload:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _of_claude_code(user_id: object) -> object:
-    """The session in Claude Code's user id, which is a JSON object or a text with the session at its end."""
+def _claude_code_session(user_id: object) -> object:
+    """The session in Claude Code's user id: a JSON object, or a text with the session at its end."""
     if not isinstance(user_id, str) or len(user_id) > MAX_USER_ID:
         return None
     if not user_id.startswith("{"):

@@ -1,7 +1,8 @@
-"""Thought signatures of Gemini's parallel calls, in its own format and in the OpenAI-compatible one.
+"""Replaces thought signatures that are lost when a call of Gemini is withheld, in its own and the OpenAI-compatible
+format.
 
-Only the first of parallel calls carries the step's signature, and models from Gemini 3 on refuse a history whose first
-call has none. Where that call is withheld and another survives, the first survivor gets Google's documented stand-in.
+Only the first of parallel calls has the step's signature, and models since Gemini 3 refuse a history whose first call
+has none. If that call is withheld and others are delivered, the first delivered one gets Google's documented stand-in.
 """
 
 import re
@@ -12,19 +13,20 @@ from callfuse.dialects.base import Frame, OpenCall
 
 STAND_IN: Final = "skip_thought_signature_validator"
 _NEEDS_NONE: Final = re.compile(r"gemini-[12](?![0-9])|gemma")
-"""Models that take a history without signatures, and might refuse a made-up one."""
+"""Models that accept a history without signatures, and might refuse the stand-in."""
 
 Path = tuple[str | int, ...]
 
 
 def are_demanded(model: str, *, in_use: bool) -> bool:
-    """Whether a model of this name may refuse a history in which a step's first call has no signature. Names may be a
-    gateway's own; so it counts whether signatures are `in_use`."""
+    """Whether a model may refuse a history in which a step's first call has no signature. Its name may be a gateway's
+    own, so signatures that are `in_use` count, too."""
     return (in_use or "gemini" in model) and not _NEEDS_NONE.search(model)
 
 
 def survivor_without(signed: Sequence[bool], withheld: Sequence[bool], model: str) -> int | None:
-    """Which of the calls of one choice, by whether they carry a signature and are withheld, gets the stand-in."""
+    """The index of the call of one choice that gets the stand-in; None if none needs it. `signed`, `withheld`: per
+    call."""
     first = next((at for at, gone in enumerate(withheld) if not gone), None)
     if first is None or signed[first] or not any(signed[:first]) or _NEEDS_NONE.search(model):
         return None
@@ -34,7 +36,7 @@ def survivor_without(signed: Sequence[bool], withheld: Sequence[bool], model: st
 def stand_ins(
     frames: Iterable[Frame], withheld: set[OpenCall], is_signed: Callable[[OpenCall], bool], model: str
 ) -> dict[int, list[Path]]:
-    """Where in held frames, by the frame's id, the parts open that get the stand-in."""
+    """The paths of the parts that get the stand-in, by the frame's `id()`."""
     found: dict[int, list[Path]] = {}
     opened = _opened(frames)
     for call in heirs(opened, withheld, is_signed, model):

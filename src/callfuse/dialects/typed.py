@@ -1,7 +1,7 @@
-"""What a person has typed into a conversation, and what callfuse has answered there without any model.
+"""Reads what a person typed in a message, and callfuse's own answers, for in-chat commands.
 
-Messages of foreign JSON enter; texts with the paths under which they can be changed leave. What a harness puts into
-a user's message is not typed: reminders, reports of tools that it runs by itself.
+Out of a message come its texts with their paths, so that they can be edited. Texts that a harness adds to a user
+message (reminders, reports of tools that it runs itself) do not count as typed.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ JSON: Final = b"application/json"
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 
 _KINDS: Final = (None, "text", "input_text", "output_text")
-"""Types of parts that are texts."""
+"""Types of text parts."""
 
 
 class TypedText(NamedTuple):
-    """One text. `part` is where the part of a message stands that has nothing but it; None where it is the message's
+    """One text of a message. `path`: of the text. `part`: path of the content part with it; None if the text is the
     whole content."""
 
     path: Path
@@ -27,11 +27,11 @@ class TypedText(NamedTuple):
     part: Path | None = None
 
 
-class Typed(NamedTuple):
-    """What a person has typed in one message, and what else there is in it.
+class TypedMessage(NamedTuple):
+    """What a person typed in one message.
 
-    `reminded`: texts of a harness. `more`: results, images and the like. `needs_answer`: the vendor wants the model's
-    turns and the user's to alternate.
+    `reminded`: it also has texts of a harness. `more`: it also has results, images or the like. `needs_answer`: the
+    vendor demands that turns of user and model alternate.
     """
 
     path: Path
@@ -42,31 +42,33 @@ class Typed(NamedTuple):
 
 
 class OwnAnswer(NamedTuple):
-    """An answer without any model, whole or as a stream: its content type and its body."""
+    """An answer of callfuse's own, whole or as a stream."""
 
     content_type: bytes
     body: bytes
 
 
-def typed(path: Path, content: Any, *, key: str = "content", more: bool = False, needs_answer: bool = False) -> Typed:
-    """What is typed in the message at `path`, whose content (a string, or a list of parts) stands under `key`."""
+def read_typed(
+    path: Path, content: Any, *, key: str = "content", more: bool = False, needs_answer: bool = False
+) -> TypedMessage:
+    """What a person typed in the message at `path`, whose content (a string or a list of parts) is under `key`."""
     texts = list(_texts((*path, key), content))
     spoken = tuple(text for text in texts if not is_automatic(text.text))
     if any(is_tool_report(text.text) for text in texts):
-        return Typed(path, (), more=True, needs_answer=needs_answer)
+        return TypedMessage(path, (), more=True, needs_answer=needs_answer)
     more |= isinstance(content, list) and len(content) > len(texts)
-    return Typed(path, spoken, len(spoken) < len(texts), more, needs_answer)
+    return TypedMessage(path, spoken, len(spoken) < len(texts), more, needs_answer)
 
 
 def own_text(content: Any, *, more: bool = False) -> str:
-    """What callfuse says in a message of the model's; nothing where anybody else does, or something stands beside."""
+    """callfuse's own text in an assistant message; empty if it has another text or anything else (`more`)."""
     texts = [one.text for one in _texts((), content)]
     alone = len(texts) == 1 and not more and (isinstance(content, str) or len(content) == 1)
     return texts[0] if alone and texts[0].startswith(MARKER) else ""
 
 
 def _texts(path: Path, content: Any) -> Iterator[TypedText]:
-    """The texts of a content, which may be one text."""
+    """The texts of a content, which is a text or a list of parts."""
     if isinstance(content, str):
         yield TypedText(path, content)
     for at, part in enumerate(content if isinstance(content, list) else ()):

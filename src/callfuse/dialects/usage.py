@@ -1,7 +1,7 @@
-"""Token counts of several answers in one exchange, told as one.
+"""Combines the token counts of several answers in one exchange.
 
-Output tokens are summed. Input and cached tokens are the last answer's, because agents read them as the size of the
-context and would compact; where all are to be summed, all are.
+Output tokens are summed. Input and cached tokens are the last answer's (`usage: last`), because agents take them for
+the size of the context and would compact it; with `usage: sum` all are summed.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ Counts = dict[str, Any]
 
 
 class Usage:
-    """Sees each answer's counts as they come and tells what the client is to read."""
+    """Takes the counts of each answer and gives those for the client. `inputs`, `outputs`, `total`: the vendor's
+    keys."""
 
     def __init__(self, inputs: str, outputs: str, total: str = "", *, summed: bool = False) -> None:
         self._inputs = inputs
@@ -21,25 +22,25 @@ class Usage:
         self._now: Counts = {}
 
     def see(self, counts: Any) -> Counts:
-        """Note an answer's counts so far, and say what they come to with those of the answers before."""
+        """Note an answer's counts so far; returns the total with the answers before, empty if there are none."""
         if isinstance(counts, dict):
             self._now |= counts
             return self.total()
         return {}
 
     def next_answer(self) -> None:
-        """The counts that follow are another answer's."""
+        """Begin to count another answer."""
         self._before = self.total()
         self._now = {}
 
     def of_both(self, first: Any, second: Any) -> Counts:
-        """What the client is to read of two whole answers with these counts; empty where the second has none."""
+        """The counts for two whole answers as one; empty if the second has none."""
         self.see(first)
         self.next_answer()
         return self.see(second)
 
     def total(self) -> Counts:
-        """What the client is to read."""
+        """The counts for the client."""
         if not self._before:
             return dict(self._now)
         counts = self._before | self._now

@@ -1,1 +1,2 @@
-"""The guard of one answer: the hold, the verdict at its end, what is then done; streamed, whole, or only watched."""
+"""Guards one answer of a model: holds suspect calls, gets the verdict at the end and carries it out. Or only
+observes."""

@@ -1,4 +1,5 @@
-"""The calls of one answer, from its reader's events: which are complete, which are found looping, how it ended."""
+"""Assembles the calls of one answer from its reader's events: which are complete, which loop, and how the answer
+ended."""
 
 from collections.abc import Sequence
 
@@ -11,10 +12,10 @@ from callfuse.wire import Payload
 
 
 class Ending:
-    """What the events of an answer say about its end.
+    """How an answer ended, collected from its events.
 
-    `finished`: the choices that have their finish reason. `cut`: calls that a limit or a filter may have cut off.
-    `broke`: the stream carried an error.
+    `finished`: choices with a finish reason. `cut`: calls that a limit or a filter may have cut off. `broke`: the
+    stream carried an error.
     """
 
     __slots__ = ("broke", "cut", "finished")
@@ -25,7 +26,7 @@ class Ending:
         self.broke = False
 
     def note(self, event: Event) -> None:
-        """Take note of an event, of any kind."""
+        """Update from one event; events of no interest are ignored."""
         if event.what is What.FINISHED or event.what is What.CUT:
             self.finished.add(event.choice)
             if event.call is not None:
@@ -34,14 +35,14 @@ class Ending:
             self.broke = True
 
     def is_evidence(self, call: OpenCall) -> bool:
-        """Whether a call is complete and has a name."""
+        """Whether a call is complete, named and not cut off: only such calls are judged and kept."""
         return call.closed and bool(call.name) and call not in self.cut
 
 
 class AnswerCalls:
-    """Reads one answer and moves the holds of its choices.
+    """Reads one answer and steps the holds of its choices.
 
-    `over`: the answer has ended; `complete`: as it should. `broke`: it carried an error.
+    `over`: the answer has ended. `complete`: it ended properly. `broke`: it carried an error.
     """
 
     def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue) -> None:
@@ -58,7 +59,7 @@ class AnswerCalls:
 
     @property
     def any(self) -> bool:
-        """Whether any call has come."""
+        """Whether the answer has any call so far."""
         return bool(self._reader.calls)
 
     @property
@@ -78,20 +79,20 @@ class AnswerCalls:
 
     @property
     def _is_finished(self) -> bool:
-        """Whether every choice has come to its end, and no error between."""
+        """Whether every choice has finished, without an error."""
         finished = self._ending.finished
         return bool(finished) and finished >= self._queue.choices and not self._ending.broke
 
     def read(self, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
-        """What a payload says, and where the parts of calls stand in it."""
+        """The events of a payload, and where the parts of calls stand in it."""
         return self._reader.read(payload), self._reader.entries
 
     def read_end(self) -> Sequence[Event]:
-        """What a frame without payload says that ends the answer."""
+        """The events of the frame without payload that ends an answer (`[DONE]`)."""
         return self._reader.end()
 
     def apply(self, event: Event) -> None:
-        """Note an event, and move the hold of its choice."""
+        """Process one event: step the hold of its choice."""
         self._ending.note(event)
         call = event.call
         if call is None:
@@ -109,7 +110,8 @@ class AnswerCalls:
         self._growing[choice].add(call)
 
     def _close(self, choice: int, call: OpenCall) -> None:
-        """A call is complete: innocent or looping, and perhaps the news that frees another."""
+        """A call is complete: judge it if it is held, and release the choice if it is news that clears the looping
+        calls."""
         complete = self._complete(call)
         brings_news = self._judge.is_news(complete)
         if brings_news:
@@ -129,14 +131,14 @@ class AnswerCalls:
             self._queue.step(choice, Input.NEWS)
 
     def end(self, *, complete: bool | None = None) -> None:
-        """The answer is over; None: it is complete if every choice has finished."""
+        """End the answer. `complete=None` (the default) means: complete if every choice has finished."""
         finished = self._is_finished if complete is None else complete
         self.over = True
         self.complete = finished
         self._queue.end(complete=finished)
 
     def of(self, choice: int) -> dict[OpenCall, ToolCall]:
-        """The complete calls of a choice, in order; what was cut off is no evidence."""
+        """The complete calls of a choice, in order of the answer, without calls that were cut off."""
         return {
             call: self._complete(call)
             for call in self._reader.calls
@@ -144,15 +146,15 @@ class AnswerCalls:
         }
 
     def complete_calls(self) -> dict[OpenCall, ToolCall]:
-        """The complete calls of all choices, choice by choice."""
+        """The complete calls of all choices, in order of choice."""
         return {call: complete for choice in sorted(self.choices) for call, complete in self.of(choice).items()}
 
     def has_others(self, choice: int, calls: set[OpenCall]) -> bool:
-        """Whether a choice has calls beside these, complete or not."""
+        """Whether a choice has calls other than these, complete or not."""
         return any(call.choice == choice and call not in calls for call in self._reader.calls)
 
     def _complete(self, call: OpenCall) -> ToolCall:
-        """A complete call as a value, the same one each time it is asked for."""
+        """The call as a `ToolCall`: one object per call, made again only if more pieces have come."""
         known = self._made.get(call)
         if known is None or known[0] != len(call.pieces):
             (complete,) = self._judge.apply_ignored_arguments([call.complete()])

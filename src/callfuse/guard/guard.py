@@ -1,13 +1,35 @@
-"""The guard of one client's answer, streamed or whole: chunks in, the bytes that may leave out, at an answer's end what
-is to be done.
+"""Guards one client's answer, streamed or whole: chunks of the model's answer go in, the bytes that may leave come out.
 
-It is driven so: `feed` each chunk, `finish` (or `cut`) at the end; where `due`, `act` on the `verdicts`; where the step
-asks, send the request, then `answered` and feed its answer, or `unanswered`; at last `settle`.
+Rules:
 
-Until the verdict any error and any limit releases what is held, unchanged and in order, the frame at fault too; under
-`fail_closed` a block takes the place of calls that could not be judged. From the verdict on the call is gone: a failure
-takes the next rung, in the end the block's text; if even that cannot be written, the answer breaks off. No public
-method raises: `_attempt` is the one place that catches.
+1. Until the verdict, every error and every limit releases what is held, unchanged and in order, including the frame at
+   fault. With `fail_closed`, a block takes the place of calls that could not be judged.
+2. After the verdict, a withheld call is gone for good. A failure takes the next rung of the ladder, at last the block's
+   text. If even that cannot be written, the answer breaks off.
+3. No public method raises. `_attempt` is the only place that catches.
+4. Bytes that need no change leave as they came. Frames wait as raw bytes, parsed again only if callfuse acts on them.
+
+Theory of operation. The driver (an ASGI exchange, a test) calls:
+
+    out = guard.feed(chunk)                    # for each chunk; at the end finish(), or cut() if the upstream broke off
+    if guard.needs_verdict:
+        step = guard.apply(guard.verdicts())   # a callback may change the verdicts in between
+        if step.ask:                           # send step.ask.body to the model; then one of
+            guard.begin_next_answer()          #   it answers: feed that answer, from the top
+            step = guard.escalate()            #   it fails: the step of the next rung
+    guard.settle()                             # the answer is delivered: keep its calls
+
+Each frame takes this path: `_read` (limits) -> `_take` -> `_splice` (only if it continues an earlier answer) ->
+`_follow`, which steps the holds (`hold.py`) and then sends or queues the frame. When all choices have finished and a
+call is condemned, the guard waits for the verdict; `_apply` then does one of three things:
+
+- release: no call is withheld, and the queue leaves unchanged;
+- ask: every call is withheld, and the rung asks. Text that was held leaves, calls and the finish do not. The next
+  answer gets a fresh framer, queue and reader, but the same writer, which splices its frames into the client's answer;
+- thin: some calls are withheld, or all are blocked. The writer sends the queue without them, with the block's text.
+
+While an asked answer is `pending` (nothing of it has left), an error drops it silently and `escalate` takes the next
+rung. Once part of it has left, rule 1 holds again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +38,7 @@ from functools import partial
 from typing import TypeVar
 
 from callfuse.boundary import Boundary
-from callfuse.dialects.base import AskError, Block, Dialect, Frame, OpenCall, Request, What, Writer
+from callfuse.dialects.base import Block, CannotReplay, Dialect, Frame, OpenCall, Request, What, Writer
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.judge import Judge
@@ -31,14 +53,15 @@ from callfuse.wire.jsontext import NotJSON
 
 T = TypeVar("T")
 _NO_NAME = ""
-"""The name of the tool where no call is known."""
+"""The tool's name in a block's text if no call is known."""
 
 
 class Guard:
-    """Guards one client's answer, over as many answers of the model as it takes.
+    """Guards one client's answer, which may be spliced from several answers of the model.
 
-    `form` is how the answer comes: a stream's format, or `WHOLE`. `trace` is given one line for each transition of a
-    hold (choice, state, input, new state, effect, bytes waiting); it must not raise.
+    `form`: how answers come, a stream's format or `WHOLE` (default: server-sent events). `trace` gets one line for each
+    transition of a hold (choice, state, input, new state, effect, bytes waiting); it must not raise. `record` collects
+    what the exchange brings.
     """
 
     def __init__(
@@ -55,9 +78,9 @@ class Guard:
         self._begin()
 
     def _begin(self) -> None:
-        """Ready for the first, or the next, answer."""
+        """Reset for the first, or the next, answer."""
         form, writer = self._codec.form, self._writer
-        tell = partial(_tell, form, writer) if writer is not None else None
+        tell = partial(_note_sent, form, writer) if writer is not None else None
         self._framer = form.framer()
         self._queue = HoldQueue(ordered=form.ordered, tell=tell, trace=self._trace)
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
@@ -66,43 +89,45 @@ class Guard:
         self._unjudged = False
 
     @property
-    def due(self) -> bool:
-        """Whether the answer is over and a verdict is wanted: `verdicts()`, then `act(verdicts)`."""
-        return bool(self._queue.due)
+    def needs_verdict(self) -> bool:
+        """Whether the answer waits for its verdict: call `apply(verdicts())` next."""
+        return bool(self._queue.to_judge)
 
     @property
     def holding(self) -> bool:
-        """Whether a stream waits that the client has seen begin; nothing of a whole answer has begun."""
+        """Whether a stream waits that the client has seen begin, so that it needs heartbeats. Never for a whole
+        answer."""
         return not self._codec.whole and (self._queue.is_waiting or self.pending)
 
     @property
     def complete(self) -> bool:
-        """Whether the current answer has come to its proper end."""
+        """Whether the current answer has ended properly."""
         return self._calls.complete
 
     @property
     def pending(self) -> bool:
-        """Whether the model has been asked again and nothing of its answer has gone out: `unanswered()` is possible."""
+        """Whether the model has been asked again and nothing of its answer has left, so that `escalate()` is
+        possible."""
         return bool(self._loop.asked)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that wait: held, or of a frame that has no end yet."""
+        """Bytes that wait: held frames, and an incomplete frame."""
         return self._queue.size + self._framer.waiting
 
     @property
     def _continues(self) -> bool:
-        """Whether this answer goes on from an earlier one, so that its frames are spliced. What stands behind the end
-        of an answer that was acted on is not."""
+        """Whether this answer continues an earlier one, so that its frames are spliced. Bytes behind the end of the
+        answer before it are not."""
         return self._kept.spliced
 
     @property
     def _passes(self) -> bool:
-        """Whether the bytes of this answer are not even looked at."""
+        """Whether the rest of this answer passes unread."""
         return self._queue.is_open and not self._continues
 
     def feed(self, chunk: bytes) -> bytes:
-        """What may leave of this chunk and of what waited."""
+        """Take a chunk of any size; returns the bytes that may leave now, perhaps with some that waited."""
         if self._silent:
             return b""
         if self._passes:
@@ -114,74 +139,73 @@ class Guard:
         return self._salvage(chunk) if out is None else out
 
     def finish(self) -> bytes:
-        """The upstream has ended its body: what may leave now."""
+        """End of the body; returns the bytes that may leave now."""
         if self._silent:
             return b""
         out = self._attempt(self._finish)
         return self._salvage() if out is None else out
 
     def cut(self) -> bytes:
-        """The upstream has broken off: what is held, and not yet judged, leaves as it came. What continues an answer,
-        and of which nothing has gone out, is dropped."""
+        """The upstream broke off: returns what is held and not yet judged, as it came. A pending answer is dropped."""
         if self._silent or self.pending or self._calls.over:
             return b""
         out = self._attempt(self._cut)
         return self._salvage() if out is None else out
 
     def fail(self, cause: str) -> bytes:
-        """An error or a limit: what is held leaves, and everything passes from now on."""
+        """Give up on this answer for a cause that goes to the log: returns what is held; the rest passes unread."""
         self.record.fail_open.append(cause)
         out = self._attempt(self._fail)
         return self._salvage() if out is None else out
 
     def verdicts(self) -> list[Verdict]:
-        """What policy says about the calls that wait; nothing, which lets them go, where that cannot be known."""
-        found = self._attempt(partial(self._verdicts, self._queue.due))
+        """The verdicts on the calls that wait. Empty, which releases them, if judging failed (see rule 1)."""
+        found = self._attempt(partial(self._verdicts, self._queue.to_judge))
         self._unjudged = found is None
         return found or []
 
-    def act(self, verdicts: Sequence[Verdict]) -> Step:
-        """Carry the verdicts out, as policy gave them or a callback changed them."""
-        choices = set(self._queue.due) or {0}
+    def apply(self, verdicts: Sequence[Verdict]) -> Step:
+        """Carry out the verdicts, as the policy gave them or a callback changed them."""
+        choices = set(self._queue.to_judge) or {0}
         step = self._attempt(partial(self._act, verdicts))
         if step is None:
-            self._loop.settled()
+            self._loop.stop_asking()
             return Step(self._close(*self._last_words(choices, verdicts)))
         return step
 
-    def answered(self) -> None:
-        """The model has begun to answer the request of the last step: what is fed now is that answer. Where going on
-        fails, it is judged as if it were the first."""
+    def begin_next_answer(self) -> None:
+        """The model has begun to answer the request of the last step; feed that answer from now on. If the writer fails
+        to continue, the answer is judged as if it were the first."""
         self._attempt(self._go_on)
         self._silent = False
         self._begin()
 
-    def unanswered(self) -> Step:
-        """The request of the last step has failed, or its answer has before any of it went out: the next rung."""
+    def escalate(self) -> Step:
+        """Take the next rung: the request of the last step failed, or its answer did before any of it left."""
         self._recorded = True
         ask = self._attempt(self._loop.next)
         if ask is not None:
             return Step(b"", ask)
         self._queue.clear()
-        return Step(self._close(*self._last_words({0}, self._loop.settled())))
+        return Step(self._close(*self._last_words({0}, self._loop.stop_asking())))
 
     def settle(self) -> None:
-        """The answer has been delivered whole: keep its calls, with the verdicts of rungs that leave it alone, unless
-        a verdict has done so."""
+        """The answer is delivered: record its calls, with verdicts that change nothing (a warning), unless `apply` did
+        so."""
         if not self.complete or self._recorded:
             return
         verdicts = self._attempt(lambda: self._verdicts(self._calls.choices)) or []
         self._attempt(lambda: self._keep(list(self._calls.of(0).values()), verdicts))
 
     def _attempt(self, work: Callable[[], T]) -> T | None:
-        """What the work gives; None where it fails, and the cause is on record. The guard's one boundary."""
+        """Run `work`; None if it raises, with the cause on record. The guard's only boundary."""
         with Boundary() as boundary:
             return work()
         self.record.fail_open.append(boundary.cause)
         return None
 
     def _is_quiet(self, chunk: bytes) -> bool:
-        """Whether a chunk may pass unread: nothing waits, no call has come, and none is in it."""
+        """Whether a chunk may pass unread: whole frames without a call, before any call, while nothing waits."""
         return (
             not self._calls.any
             and not self._queue.is_waiting
@@ -196,25 +220,26 @@ class Guard:
             self._read(frame)
         cause, limit = self._limit()
         if self._passes:
-            self._queue.slip(self._framer.rest())
-        elif self.held_bytes > limit and not (self._silent or self._queue.is_open or self.due):
+            self._queue.bypass(self._framer.flush())
+        elif self.held_bytes > limit and not (self._silent or self._queue.is_open or self.needs_verdict):
             if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
                 self._silent = True
-                self._framer.rest()
+                self._framer.flush()
             else:
                 self.record.fail_open.append(cause)
                 self._fail_frames()
         return self._leave()
 
     def _limit(self) -> tuple[str, int]:
-        """How many bytes may wait, and the setting that says so: a whole answer waits to its end, suspect or not."""
+        """The setting that limits the bytes that wait, and its value. A whole answer always waits to its end, so it has
+        its own limit."""
         settings = self._judge.settings
         if self._codec.whole:
             return "max_response_bytes", settings.max_response_bytes
         return "max_held_bytes", settings.max_held_bytes
 
     def _finish(self) -> bytes:
-        if rest := self._framer.rest():
+        if rest := self._framer.flush():
             self._read(rest)
         calls = self._calls
         if not calls.over and (not self.pending or self._queue.spoke or calls.would_complete):
@@ -223,7 +248,7 @@ class Guard:
 
     def _cut(self) -> bytes:
         self._calls.end(complete=False)
-        self._queue.slip(self._framer.rest())
+        self._queue.bypass(self._framer.flush())
         return self._queue.drain()
 
     def _fail(self) -> bytes:
@@ -231,29 +256,29 @@ class Guard:
         return self._queue.drain()
 
     def _fail_frames(self) -> None:
-        """Let go of what waits, and of a frame that has no end yet."""
+        """Release what waits, and an incomplete frame."""
         self._let_go()
-        rest = self._framer.rest() if self._passes or self._silent else b""
+        rest = self._framer.flush() if self._passes or self._silent else b""
         if not self._silent:
-            self._queue.slip(rest)
+            self._queue.bypass(rest)
 
     def _salvage(self, chunk: bytes = b"") -> bytes:
-        """Everything that has not left, where even letting go has failed: whatever its writer knows of it."""
-        if self._drops:
+        """Everything that has not left, after releasing it the usual way failed. The writer may not learn of it."""
+        if self._drops_answer:
             self._silent = True
             return b""
         self._attempt(self._queue.open)
-        self._queue.slip(self._framer.rest() + chunk)
+        self._queue.bypass(self._framer.flush() + chunk)
         return self._queue.drain()
 
     def _leave(self) -> bytes:
-        """Bytes go out: once an answer has spoken, or ended, there is no other way than to go on with it."""
-        if self._queue.spoke or (self._calls.complete and not self.due):
-            self._loop.settled()
+        """Take the bytes that may leave. Once part of an answer leaves, or it ends, no other answer can replace it."""
+        if self._queue.spoke or (self._calls.complete and not self.needs_verdict):
+            self._loop.stop_asking()
         return self._queue.drain()
 
     def _read(self, raw: bytes) -> None:
-        """Put a frame where it belongs. An error lets everything go, the frame at fault too."""
+        """Process a frame within the limits; beyond them everything is released, this frame included."""
         queue, settings = self._queue, self._judge.settings
         if self._silent:
             return
@@ -266,53 +291,53 @@ class Guard:
             self.record.fail_open.append(cause)
             self._let_go()
         if self._passes:
-            queue.slip(raw)
+            queue.bypass(raw)
         elif not self._silent:
             self._kept.add(raw)
             self._take(raw)
 
     def _take(self, raw: bytes) -> None:
-        """Splice a frame, if the answer continues another, then read it."""
+        """Splice a frame if the answer continues another, then follow it. An error in either ends the hold."""
         frame = self._attempt(partial(self._splice, raw))
         if frame is None:
-            self._fall(b"" if self._continues else raw)
+            self._fail_before_verdict(b"" if self._continues else raw)
         elif self._attempt(partial(self._follow, *frame)) is None:
-            self._fall(frame[0])
+            self._fail_before_verdict(frame[0])
 
-    def _fall(self, at_fault: bytes) -> None:
-        """An error before the verdict. An answer that was asked for, and has not spoken, is dropped: the next rung is
-        taken once the app has ended it."""
-        if self._drops:
+    def _fail_before_verdict(self, at_fault: bytes) -> None:
+        """An error before the verdict: release everything, or drop a pending answer. The driver calls `escalate` when
+        the app has ended that answer."""
+        if self._drops_answer:
             self._silent = True
         else:
             self._let_go(at_fault)
 
     @property
-    def _drops(self) -> bool:
-        """Whether an error drops the answer: it was asked for, and nothing of it has gone out."""
+    def _drops_answer(self) -> bool:
+        """Whether an error drops the answer instead of releasing it: it was asked for, and nothing of it has left."""
         return self.pending and not self._queue.spoke
 
     def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, bool]:
-        """A frame as the client is to see it (empty where it is not to), its payload, and whether it is broken."""
+        """A frame as the client gets it (empty: it does not), its payload, and whether it is broken."""
         payload_of = self._codec.form.payload
         try:
             payload = payload_of(raw)
             if not self._continues:
                 return raw, payload, False
-            raw = self._writing().splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
+            raw = self._get_writer().splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
             return raw, payload_of(raw) if raw else None, False
         except NotJSON:
             return raw, None, True
 
     def _follow(self, raw: bytes, payload: Payload | None, broken: bool) -> bool:
-        """Do as a frame says, the frame itself included. True, for `_attempt`."""
+        """Process the events of a frame, then send, queue or drop it. Returns True, for `_attempt`."""
         queue, calls, codec = self._queue, self._calls, self._codec
         if broken:
             self._pass_broken(raw)
         elif queue.is_open:
             queue.send((raw,))
         elif not raw or (not calls.over and codec.is_keep_alive(raw, payload)):
-            queue.slip(raw)
+            queue.bypass(raw)
         elif calls.over:
             queue.put(raw)
         else:
@@ -324,9 +349,9 @@ class Guard:
             for event in events:
                 calls.apply(event)
                 if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
-                    if not self._drops:
+                    if not self._drops_answer:
                         self.record.fail_open.append("error in the stream")
-                    self._fall(raw)
+                    self._fail_before_verdict(raw)
                     return True
             queue.put(raw, choices, entries)
             if any(event.what is What.ENDED for event in events):
@@ -334,34 +359,34 @@ class Guard:
         return True
 
     def _pass_broken(self, raw: bytes) -> None:
-        """A frame that cannot be read: it ends a hold, and behind the end of an answer it waits as all does."""
+        """A frame that cannot be parsed: it ends a hold, and waits like any other behind the end of the answer."""
         if self._queue.is_waiting and self._calls.over:
             self._queue.put(raw)
         elif self._queue.is_waiting:
             self.record.fail_open.append("malformed frame")
             self._let_go(raw)
-        elif not self.pending:  # what another answer begins with must be of it
-            self._queue.slip(raw)
+        elif not self.pending:  # a pending answer must begin with a frame of its own
+            self._queue.bypass(raw)
 
     def _let_go(self, at_fault: bytes | None = None) -> None:
-        """The frames that wait leave, and the one at fault. Under `fail_closed` no call leaves unjudged: held calls end
-        in a block, and a frame at fault passes only if it speaks of none."""
+        """Release the frames that wait and the one at fault. With `fail_closed` no call leaves unjudged: held calls end
+        in a block, and the frame at fault passes only if it has no call."""
         queue = self._queue
         left = at_fault if at_fault and not queue.has(at_fault) else b""
         queue.spoke |= bool(at_fault)
         if not self._judge.settings.fail_closed:
             queue.open()
-            queue.slip(left)
+            queue.bypass(left)
         elif at_fault is not None and not queue.held and not self._codec.names_call(at_fault):
-            queue.slip(left)
+            queue.bypass(left)
         else:
             names = {call.choice: call.name for call in queue.held} or {0: _NO_NAME}
             if at_fault:
                 self._kept.drop(at_fault)  # the client does not get it
-            queue.slip(self._close(partial(_unjudged, names)))
+            queue.bypass(self._close(partial(_unjudged, names)))
 
     def _verdicts(self, choices: Iterable[int]) -> list[Verdict]:
-        """The verdicts over choices, but those that would withhold what has gone out."""
+        """The verdicts on choices, without those that would withhold a call that has left already."""
         found: list[Verdict] = []
         for choice in sorted(choices):
             calls = self._calls.of(choice)
@@ -371,8 +396,9 @@ class Guard:
         return found
 
     def _act(self, verdicts: Sequence[Verdict]) -> Step:
+        """Release, ask or thin (see the theory above), and record the round."""
         queue = self._queue
-        self._loop.settled()
+        self._loop.stop_asking()
         if self._unjudged and self._judge.settings.fail_closed:
             names = {call.choice: call.name for call in queue.held}
             return Step(self._close(partial(_unjudged, names)))
@@ -381,9 +407,9 @@ class Guard:
         }
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
-        lost = [choice for choice in sorted(queue.due) if not self._calls.has_others(choice, withheld)]
+        lost = [choice for choice in sorted(queue.to_judge) if not self._calls.has_others(choice, withheld)]
         if lost:
-            verdicts = self._loop.as_one(verdicts)
+            verdicts = self._loop.apply_hardest_rung(verdicts)
         if lost and not self._may_lose(verdicts):
             verdicts = [replace(verdict, rung=None) for verdict in verdicts]
             withheld = set()
@@ -397,51 +423,52 @@ class Guard:
         self._loop.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
         where = {whole: call.choice for call, whole in calls.items()}
         blocks = {choice: self._loop.block(one for one in verdicts if where[one.call] == choice) for choice in lost}
-        out = self._writing().thin(self._frames(), withheld, blocks)
+        out = self._get_writer().thin(self._frames(), withheld, blocks)
         queue.clear()
         return Step(out)
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
-        """Ask the model again, or take the next rung where its turn cannot be put together."""
-        writer = self._writing()
-        ask = self._loop.ask(verdicts, partial(self._turn, writer))
+        """Ask the model again; block if no rung can, e.g. because the model's turn cannot be rebuilt."""
+        writer = self._get_writer()
+        ask = self._loop.ask(verdicts, partial(self._model_turn, writer))
         if ask:
             out = writer.before_asking(self._frames(behind_end=False), withheld)
             self._silent = True
         else:
-            out = writer.thin(self._frames(), withheld, {0: self._loop.block(self._loop.settled())})
+            out = writer.thin(self._frames(), withheld, {0: self._loop.block(self._loop.stop_asking())})
         self._queue.clear()
         return Step(out, ask)
 
-    def _turn(self, writer: Writer) -> bytes:
-        """The model's turn; raises AskError where it cannot be put together, or no other answer can go on from it."""
+    def _model_turn(self, writer: Writer) -> bytes:
+        """The model's turn. Raises CannotReplay if it cannot be rebuilt, or another answer cannot continue this one."""
         if not writer.may_continue:
-            raise AskError("structured text")
+            raise CannotReplay("structured text")
         if not self._kept.is_all:
-            raise AskError("length")
-        return self._codec.turn(self._kept.chunks)
+            raise CannotReplay("length")
+        return self._codec.model_turn(self._kept.chunks)
 
     def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether an answer may lose all its calls: not to a block while a server-side tool waits for its result, and
-        to another answer only while the client has not seen that tool's call."""
+        """Whether an answer may lose all its calls. If a server-side tool in it waits for its result: not to a block,
+        and to another answer only if the client has not seen that tool's call."""
         if not self._codec.is_unfinished(self._kept.chunks):
             return True
         sent = self._kept.without(self._queue) if self._queue.spoke else []
         return all_ask(verdicts) and not self._codec.is_unfinished(sent)
 
     def _go_on(self) -> None:
-        """Have the writer and the steer loop go on with the next answer."""
-        self._writing().next_answer(foreign=self._loop.foreign)
-        self._loop.answered()
+        """Switch the writer and the steer loop to the next answer."""
+        self._get_writer().next_answer(foreign=self._loop.foreign)
+        self._loop.begin_next_answer()
 
     def _keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
-        """Keep a round, and the answer as one that its vendor may remember."""
+        """Record a round and, for a stateful vendor, the id of the answer."""
         self._loop.keep(calls, verdicts, lambda: self._codec.payloads(self._kept.chunks))
 
     def _last_words(
         self, choices: set[int], verdicts: Sequence[Verdict]
     ) -> Iterable[Callable[[], Mapping[int, Block]]]:
-        """The texts to end with, the best first; a text that fails may do so because of what is held beside it."""
+        """The texts to end with, best first. The first is tried twice: it may fail because of what is held beside it,
+        and the second try is without that."""
 
         def reasons() -> Mapping[int, Block]:
             return {choice: self._loop.block(verdicts) for choice in sorted(choices)}
@@ -449,7 +476,8 @@ class Guard:
         return reasons, reasons, partial(_unjudged, dict.fromkeys(sorted(choices), _NO_NAME))
 
     def _close(self, *ends: Callable[[], Mapping[int, Block]]) -> bytes:
-        """End the client's answer with the first of these texts that can be written; if none can, it breaks off."""
+        """End the client's answer with the first of these texts that can be written; empty, so that it breaks off, if
+        none can."""
         for blocks in ends:
             out = self._attempt(partial(self._write_end, blocks))
             if out is not None:
@@ -458,8 +486,9 @@ class Guard:
         return b""
 
     def _write_end(self, blocks: Callable[[], Mapping[int, Block]]) -> bytes:
-        """End the client's answer; of what waits go out the parts that are no calls. A second try is without them."""
-        writer = self._writing()
+        """End the client's answer with blocks, after the held parts that are no calls. The queue is cleared first, so
+        that a second try is without them."""
+        writer = self._get_writer()
         frames = [] if self._codec.whole else self._frames()
         held = set(self._queue.held)
         self._silent = True
@@ -467,16 +496,16 @@ class Guard:
         out = writer.before_asking(frames, held) if frames else b""
         return out + writer.close(blocks())
 
-    def _writing(self) -> Writer:
-        """The writer, told of everything that the client has."""
+    def _get_writer(self) -> Writer:
+        """The writer, made on first use and told of everything that the client has so far."""
         if self._writer is None:
             self._writer = self._codec.writer(self._request, usage=self._judge.settings.usage)
             for payload in self._codec.payloads(self._kept.without(self._queue)):
-                self._writer.sent(payload)
+                self._writer.note_sent(payload)
         return self._writer
 
     def _frames(self, *, behind_end: bool = True) -> list[Frame]:
-        """The frames that wait, parsed again for the writer."""
+        """The frames that wait, parsed for the writer."""
         payload_of = self._codec.form.payload
         return [
             Frame(raw, _payload(payload_of, raw), entries) for raw, entries in self._queue.frames(behind_end=behind_end)
@@ -484,20 +513,20 @@ class Guard:
 
 
 def _payload(payload_of: Callable[[bytes], Payload | None], frame: bytes) -> Payload | None:
-    """The payload of a frame; None where it is broken."""
+    """The payload of a frame; None if it is broken."""
     try:
         return payload_of(frame)
     except NotJSON:
         return None
 
 
-def _tell(form: Format, writer: Writer, frame: bytes) -> None:
-    """Tell the writer of a frame that leaves."""
+def _note_sent(form: Format, writer: Writer, frame: bytes) -> None:
+    """Tell the writer about a frame that leaves."""
     payload = _payload(form.payload, frame)
     if payload is not None:
-        writer.sent(payload)
+        writer.note_sent(payload)
 
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:
-    """The blocks for calls of these tools, by choice, that could not be judged."""
-    return {choice: Block(texts.unjudged(name)) for choice, name in names.items()}
+    """The blocks, by choice, for calls that could not be judged. `names`: the tool of each choice."""
+    return {choice: Block(texts.unchecked_call(name)) for choice, name in names.items()}

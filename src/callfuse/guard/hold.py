@@ -19,7 +19,7 @@ from typing import Final
 
 
 class State(Enum):
-    """What becomes of a frame."""
+    """The states of a hold; each decides what becomes of the next frame."""
 
     PASSING = "passing"
     HOLDING = "holding"
@@ -29,12 +29,12 @@ class State(Enum):
 
     @property
     def queues(self) -> bool:
-        """Whether frames wait."""
+        """Whether frames wait in this state."""
         return self in (State.HOLDING, State.CONDEMNED)
 
 
 class Input(Enum):
-    """What a frame, or the lack of one, means for the hold."""
+    """The inputs of a hold: what a frame, or the end of frames, means for it."""
 
     FREE = "a call opens that cannot be a loop"
     SUSPECT = "a call opens that could be one"
@@ -47,7 +47,7 @@ class Input(Enum):
 
 
 class Effect(Enum):
-    """What happens to the queue."""
+    """What to do with the queue after a transition."""
 
     NONE = "-"
     RELEASE = "release"
@@ -85,7 +85,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], tuple[Effect, State]]] = {
 
 
 class Hold:
-    """The machine of one choice."""
+    """The state machine of one choice."""
 
     __slots__ = ("state",)
 
@@ -93,13 +93,13 @@ class Hold:
         self.state = State.PASSING
 
     def step(self, input_: Input) -> Effect:
-        """Move, and say what happens to the queue."""
+        """Make a transition; returns what to do with the queue."""
         effect, self.state = TRANSITIONS[self.state, input_]
         return effect
 
 
 def table() -> str:
-    """The transitions as a Markdown table: a row a state, a column an input."""
+    """The transitions as a Markdown table, one row per state and one column per input."""
     rows = ["| state | " + " | ".join(input_.name for input_ in Input) + " |", "|---" * (len(Input) + 1) + "|"]
     for state in State:
         cells = []

@@ -1,14 +1,14 @@
-"""What detectors and policy say of one round to come: the one way in which wire, in-process detector and replay judge.
+"""Judges the next round of a conversation: runs the detectors and applies the policy.
 
-A judge knows the timeline and what this exchange allows: whether the request may be changed (a signed one may not),
-and the model, or another one in its place, be asked again.
+The middleware, the in-process detector and replays all judge through this class. A judge holds the timeline and what
+the exchange permits: changing the request (not if it is signed), asking the model again, asking another model.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from callfuse.detect import Engine
-from callfuse.dialects.base import Manner
+from callfuse.dialects.base import AskOptions
 from callfuse.guard.record import past_round
 from callfuse.model import Finding, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
@@ -20,10 +20,11 @@ from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
 
 class Judge:
-    """The findings and verdicts over the round that follows a timeline.
+    """Findings and verdicts for the round that follows a timeline.
 
-    `refused` are signatures that were withheld and had their chance: no new call beside them frees them. `hold_all`:
-    whatever could be found is held, for a callback may withhold it.
+    `refused`: signatures already withheld in this exchange; a new call beside them no longer clears them. `may_change`,
+    `may_ask`, `may_withhold`: what the exchange permits. `hold_all`: hold every call that could have a finding, because
+    a callback may withhold it.
     """
 
     def __init__(
@@ -55,28 +56,29 @@ class Judge:
 
     @property
     def any_finding(self) -> bool:
-        """Whether any call could be found to loop, whatever it is."""
+        """Whether any call at all could have a finding in the next round."""
         return self._engine.can_fire and next(self._engine.suspects(), None) is not None
 
     @property
     def any_hold(self) -> bool:
-        """Whether any call could be one that would be withheld; worked out once."""
+        """Whether any call could be withheld; computed once per round."""
         if self._any_hold is None:
             self._any_hold = any(map(self.must_hold, self._engine.suspects()))
         return self._any_hold
 
     def apply_ignored_arguments(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
-        """The calls of an answer, told from others only by the arguments that count under these settings."""
+        """The calls with the ignored arguments of these settings set; call it before signatures are computed."""
         return apply_ignored_arguments(calls, self.settings)
 
     def could_fire(self, name: str) -> bool:
-        """Whether anything could be found in a call of this tool, whatever its arguments."""
+        """Whether a call of this tool could have a finding, whatever its arguments."""
         return self._engine.can_fire and self._engine.could_fire(name)
 
     def must_hold(self, name: str, namespace: str = "") -> bool:
-        """Whether a call of this tool could be a loop that would be withheld; a call without a name may be any.
+        """Whether a call of this tool could be withheld, so that its frames must wait; an empty name may be any tool.
 
-        With its namespace, under which its own settings hold, and without, as rounds without namespaces have it.
+        Looks at the name with its namespace, which may have its own settings, and at the bare name, because earlier
+        rounds may lack namespaces.
         """
         if not name:
             return self.any_hold
@@ -93,15 +95,15 @@ class Judge:
         )
 
     def finding(self, call: ToolCall, *, news: bool) -> Finding | None:
-        """What is found in a call so far; `news`: a new call has come beside it."""
+        """The finding for one call of the pending round, or None. `news`: the round also has a new call."""
         return self._engine.judge(call, self._refused, news=news)
 
     def is_news(self, call: ToolCall) -> bool:
-        """Whether the call is new to the timeline."""
+        """Whether the call does not occur in the timeline."""
         return self._engine.is_news(call)
 
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
-        """The verdicts over a complete round."""
+        """The verdicts for a complete round, in order of its calls; calls without a finding have none."""
         found = self._engine.judge_round(calls, self._refused)
         return [
             verdict
@@ -110,11 +112,11 @@ class Judge:
         ]
 
     def hindsight(self) -> Verdict | None:
-        """What is to be told of the newest round, whose results show a loop: a warning at most."""
+        """The verdict on the newest round if its results show a loop; at most a warning, for its calls have run."""
         return next(self.hindsights(), None)
 
     def hindsights(self) -> Iterator[Verdict | None]:
-        """As `hindsight`, for each round as if it were the newest, the newest first."""
+        """As `hindsight`, for each round as if it were the newest; newest first."""
         for round_, finding in zip(self._engine.past.rounds, self._engine.hindsights(), strict=True):
             yield self._warning(round_, finding) if finding is not None else None
 
@@ -124,8 +126,8 @@ class Judge:
         (rung,) = self._usable(cap((rung,), finding.kind))
         return Verdict(call, finding, rung, 0, first=finding.count == finding.threshold)
 
-    def withheld(self, verdicts: Sequence[Verdict]) -> None:
-        """Go on to the next answer of the exchange: these verdicts withheld all calls of the last one."""
+    def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
+        """Append a round whose calls were all withheld by these verdicts, and judge the next answer from now on."""
         calls = [verdict.call for verdict in verdicts]
         self._refused.update([call.signature for call in calls])
         self.timeline = self.timeline.after(past_round(calls, verdicts))
@@ -133,12 +135,12 @@ class Judge:
 
     @property
     def other_model(self) -> str:
-        """The model that `escalate` asks; empty where there is none."""
+        """The model of the rung `escalate`; empty if none is configured."""
         return self.settings.escalate_model or ""
 
     def allowed(self, rung: Rung) -> Rung:
-        """A rung that a callback wants, or what this exchange allows in its place. Raises OnLoopError where the
-        settings lack what it needs."""
+        """The rung that a callback asked for, or the one this exchange permits instead. Raises OnLoopError if the
+        settings lack what the rung needs."""
         if rung.other_model and not self.other_model:
             raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
@@ -156,29 +158,29 @@ class Judge:
             may_withhold=self._may_withhold,
         )
 
-    def manner(self, rung: Rung) -> Manner:
-        """How the model is asked again on a rung that asks."""
-        return Manner(rung.text_only, self.other_model if rung.other_model else "")
+    def ask_options(self, rung: Rung) -> AskOptions:
+        """How a rung that asks puts its request to a model."""
+        return AskOptions(rung.text_only, self.other_model if rung.other_model else "")
 
     def next_rung(self, verdict: Verdict) -> Verdict:
-        """The verdict with the next rung that withholds, where its own has failed: in the end there is the block."""
+        """The verdict with the next rung that withholds, after its own has failed; the last one is the block."""
         ladder = self.ladder(verdict.call.full_name, verdict.finding.kind)
         for place in range(verdict.place + 1, len(ladder) + 1):
             if ladder[place - 1].withholds:
                 return Verdict(verdict.call, verdict.finding, ladder[place - 1], place)
-        return self.blocked(verdict)
+        return self.to_block(verdict)
 
-    def blocked(self, verdict: Verdict) -> Verdict:
-        """The verdict with the last word."""
+    def to_block(self, verdict: Verdict) -> Verdict:
+        """The verdict with the rung `block`."""
         last = len(self.ladder(verdict.call.full_name, verdict.finding.kind))
         return replace(verdict, rung=Rung.BLOCK, place=last)
 
     def block_text(self, verdict: Verdict) -> str:
-        """What the client reads in place of the call."""
+        """The text that the client reads instead of the call."""
         return texts.block(verdict, self.settings, self.model)
 
     def warning(self, verdict: Verdict) -> str:
-        """What the model reads behind the result of the call."""
+        """The text that is appended to the result of the call, for the model."""
         return texts.warning(verdict.call, verdict.finding, self.settings, self.model)
 
     def guidance(self, verdict: Verdict, *, asking: bool = False) -> str:

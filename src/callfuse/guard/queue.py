@@ -1,7 +1,7 @@
-"""The frames of one answer that wait: a hold for each choice, and the queue of those that must not leave yet.
+"""Queues the frames of one answer that must not leave yet, with one hold for each choice.
 
-What waits is kept as bytes, and nothing parsed beside them: frames are parsed again when callfuse acts. Neighbours of
-the same choices and with parts of the same calls share one run, so that a frame costs a pointer beside its bytes.
+Frames wait as raw bytes and are parsed again if callfuse acts on the answer. Neighbouring frames of the same choices
+and calls share one `Run`, so that a waiting frame costs one pointer besides its bytes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,14 +11,14 @@ from callfuse.dialects.base import Entry, OpenCall
 from callfuse.guard.hold import Effect, Hold, Input
 
 Trace = Callable[[str], None]
-"""Takes a line about one transition of a hold."""
+"""Takes one line for each transition of a hold; must not raise."""
 
 _NOWHERE: Final[Sequence[int]] = ()
 _NO_ENTRIES: Final[tuple[Entry, ...]] = ()
 
 
 class Run:
-    """Frames that wait together. `behind` says that they came after the end of the answer."""
+    """Neighbouring frames with the same choices and entries. `behind`: they came after the end of the answer."""
 
     __slots__ = ("behind", "choices", "entries", "frames")
 
@@ -29,25 +29,25 @@ class Run:
         self.frames: list[bytes] = []
 
     def takes(self, choices: tuple[int, ...], entries: tuple[Entry, ...], *, behind: bool) -> bool:
-        """Whether such a frame can join the run."""
+        """Whether a frame with these attributes can join the run."""
         return self.behind is behind and self.choices == choices and self.entries == entries
 
 
 class HoldQueue:
-    """The holds of one answer's choices, the frames that wait, and those that may leave.
+    """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
-    `held`: the calls whose frames wait. `due`: the choices whose loop is to be judged. `size`: the bytes that wait.
-    `spoke`: some of the answer has left, keep-alives aside. `is_open`: nothing is held any more.
+    `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait. `spoke`: part of
+    the answer, other than keep-alives, has left. `is_open`: the holds are off, everything passes.
 
-    `ordered` is that of the format. `tell`, if there is one, is told of each frame that leaves; `trace` is given a line
-    for each transition.
+    `ordered`: frames must keep their order across choices (a property of the format). `tell` is called with each frame
+    that leaves, `trace` with one line for each transition.
     """
 
     def __init__(
         self, *, ordered: bool, tell: Callable[[bytes], None] | None = None, trace: Trace | None = None
     ) -> None:
         self.held: set[OpenCall] = set()
-        self.due: set[int] = set()
+        self.to_judge: set[int] = set()
         self.size = 0
         self.spoke = False
         self.is_open = False
@@ -67,7 +67,7 @@ class HoldQueue:
 
     @property
     def choices(self) -> set[int]:
-        """The choices that have a hold, because calls came in them."""
+        """The choices in which calls have come."""
         return set(self._holds)
 
     def is_holding(self, choice: int) -> bool:
@@ -75,28 +75,28 @@ class HoldQueue:
         return choice in self._holds and self._holds[choice].state.queues
 
     def open_call(self, call: OpenCall, *, suspect: bool) -> None:
-        """A call has begun; a suspect starts a hold with the frame that comes next."""
+        """A call has begun. A suspect starts a hold with the next frame that is put."""
         self.step(call.choice, Input.SUSPECT if suspect else Input.FREE)
         if self.is_holding(call.choice):
             self.held.add(call)
 
     def step(self, choice: int, input_: Input) -> None:
-        """Move the machine of a choice, and do what it says."""
+        """Step the hold of a choice, and carry out its effect."""
         effect = self._move(choice, input_)
         if effect is Effect.JUDGE:
-            self.due.add(choice)
+            self.to_judge.add(choice)
         elif effect is Effect.RELEASE:
             self.held = {call for call in self.held if call.choice != choice}
             self._release()
 
     def end(self, *, complete: bool) -> None:
-        """The answer is over; what comes now stands behind its end."""
+        """The answer is over; later frames count as behind its end."""
         self._ended = True
         for choice in self._holds:
             self.step(choice, Input.END if complete else Input.CUT)
 
     def open(self) -> None:
-        """Hold nothing any more: what waits leaves as it came."""
+        """Turn the holds off: what waits leaves as it came, and everything passes from now on."""
         self.is_open = True
         for choice in self._holds:
             self._move(choice, Input.LIMIT)
@@ -112,7 +112,7 @@ class HoldQueue:
         return effect
 
     def put(self, frame: bytes, choices: Sequence[int] = _NOWHERE, entries: Sequence[Entry] = _NO_ENTRIES) -> None:
-        """Let a frame go, or put it behind what waits. Without choices it speaks of the whole answer."""
+        """Send a frame, or queue it. No choices: the frame concerns the whole answer, so it waits behind any other."""
         overtakes = bool(choices) and not self._ordered and self._blocked.isdisjoint(choices)
         if not any(map(self.is_holding, choices)) and (overtakes or not self._runs):
             self.send((frame,))
@@ -125,7 +125,7 @@ class HoldQueue:
         self._blocked.update(choices)
 
     def send(self, frames: Iterable[bytes]) -> None:
-        """Frames of the answer leave; that they do does not depend on whether telling works."""
+        """Let frames of the answer leave. They are queued for output first, so that a `tell` that raises loses none."""
         begin = len(self._out)
         self._out += frames
         self.spoke |= len(self._out) > begin
@@ -133,13 +133,14 @@ class HoldQueue:
             for frame in self._out[begin:]:
                 self._tell(frame)
 
-    def slip(self, frame: bytes) -> None:
-        """Bytes leave that are no part of the answer, past all that waits."""
+    def bypass(self, frame: bytes) -> None:
+        """Let bytes leave ahead of everything that waits, without counting as part of the answer."""
         self._out.append(frame)
 
     def _release(self) -> None:
-        """Send what need not wait any more: a frame waits if its choice does, or if one of its choice is before it."""
-        waiting = {choice for choice in self._holds if self.is_holding(choice)} | self.due
+        """Send the frames that need not wait any more. A frame waits if its choice is held, or if an earlier frame of
+        its choice waits."""
+        waiting = {choice for choice in self._holds if self.is_holding(choice)} | self.to_judge
         runs, self._runs = self._runs, []
         leaving: list[bytes] = []
         for run in runs:
@@ -154,42 +155,42 @@ class HoldQueue:
         self.send(leaving)
 
     def release_all(self) -> None:
-        """Everything that waits leaves, unchanged."""
+        """Let everything that waits leave unchanged."""
         leaving = [frame for frame, _ in self.frames()]
         self.clear()
         self.send(leaving)
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop everything that waits."""
         self._runs = []
         self.held.clear()
-        self.due.clear()
+        self.to_judge.clear()
         self._blocked.clear()
         self.size = 0
 
     def drain(self) -> bytes:
-        """What may leave now."""
+        """Take the bytes that may leave now."""
         out, self._out = self._out, []
         return out[0] if len(out) == 1 else b"".join(out)
 
     def frames(self, *, behind_end: bool = True) -> Iterator[tuple[bytes, tuple[Entry, ...]]]:
-        """The frames that wait, with the parts of calls in them. Those behind the end of the answer may have come with
-        it, or be still to come."""
+        """The frames that wait, with the entries of calls in them. `behind_end=False` leaves out those that came after
+        the end of the answer."""
         for run in self._runs:
             if behind_end or not run.behind:
                 for frame in run.frames:
                     yield frame, run.entries
 
     def has(self, frame: bytes) -> bool:
-        """Whether this very frame waits, or may leave now."""
+        """Whether this frame (the same object) waits or is about to leave."""
         return any(frame is kept for kept in self._out) or any(frame is kept for kept, _ in self.frames())
 
 
 class KeptBytes:
-    """The raw bytes of one answer, as far as its limit allows: the model's turn is made of them, and from those that
-    have left the writer learns what the client has.
+    """The raw bytes of one answer, up to `limit` bytes.
 
-    `spliced`: what waits are other bytes than these, so they are kept in one piece, not each beside its frame.
+    The model's turn is rebuilt from them, and the writer learns from those that have left what the client has.
+    `spliced`: the frames that wait are not these bytes but rewritten ones, so these are joined in one buffer.
     """
 
     __slots__ = ("_chunks", "_joined", "_limit", "size")
@@ -202,7 +203,7 @@ class KeptBytes:
 
     @property
     def spliced(self) -> bool:
-        """Whether the client gets other bytes than these."""
+        """Whether the client gets rewritten bytes instead of these."""
         return self._joined is not None
 
     @property
@@ -212,15 +213,15 @@ class KeptBytes:
 
     @property
     def is_all(self) -> bool:
-        """Whether the answer has not been too long to be kept."""
+        """Whether the whole answer is kept, i.e. it was within the limit."""
         return self.size <= self._limit
 
     def has_room(self, chunk: bytes) -> bool:
-        """Whether the answer is within its limit with this chunk, too."""
+        """Whether the answer stays within its limit with this chunk."""
         return self.size + len(chunk) <= self._limit
 
     def add(self, chunk: bytes) -> None:
-        """Keep what came next."""
+        """Append a chunk, if there is room."""
         self.size += len(chunk)
         if self.size > self._limit:
             return
@@ -230,10 +231,10 @@ class KeptBytes:
             self._joined += chunk
 
     def drop(self, chunk: bytes) -> None:
-        """Forget this very chunk: the client does not get it."""
+        """Remove this chunk (the same object): the client does not get it."""
         self._chunks = [kept for kept in self._chunks if kept is not chunk]
 
     def without(self, held: HoldQueue) -> list[bytes]:
-        """The chunks of which no frame waits in the queue; a frame there is the very chunk that was kept."""
+        """The chunks that do not wait in the queue; a waiting frame is the same object as the chunk kept here."""
         waiting = {id(frame) for frame, _ in held.frames()}
         return [chunk for chunk in self.chunks if id(chunk) not in waiting]

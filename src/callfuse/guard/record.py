@@ -1,23 +1,23 @@
-"""What an exchange leaves behind for the ledger, the log and the counts."""
+"""What one exchange brings for the ledger, the log and the counts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from callfuse.dialects.base import Remembered
+from callfuse.dialects.base import StoredAnswer
 from callfuse.model import Delivery, PastCall, ToolCall
 from callfuse.policy.ladder import Verdict
 
 
 @dataclass(slots=True)
-class Record:
-    """Filled by a guard as its answer goes on.
+class ExchangeRecord:
+    """The calls, verdicts and failures of one exchange; a guard or an observer fills it.
 
-    `rounds` are the calls of each answer of the exchange with what became of them; `notes` are the texts that surviving
-    calls carry for their withheld siblings; `verdicts` what was done, in order; `fail_open` the causes for which calls
-    went unjudged; `unasked` the parts for which the model could not be asked again; `answers` those that the vendor may
-    remember, in order.
+    `rounds`: the calls of each answer with what became of them. `notes`: texts for the results of delivered calls,
+    about their withheld siblings. `verdicts`: what was done, in order. `fail_open`: causes for which calls went
+    unjudged. `unasked`: parts that kept the model from being asked again. `answers`: the answers that a stateful vendor
+    may have stored, in order.
 
-    Of an answer with several choices nobody knows which one the client takes: no round and no note is kept of it.
+    An answer with several `choices` leaves no round and no note, because it is unknown which choice the client takes.
     """
 
     choices: int = 1
@@ -26,46 +26,46 @@ class Record:
     verdicts: list[Verdict] = field(default_factory=list)
     fail_open: list[str] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
-    answers: list[Remembered] = field(default_factory=list)
+    answers: list[StoredAnswer] = field(default_factory=list)
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
-        """Keep a round: which of its calls were found, and which the client never saw."""
+        """Append a round: its calls, which of them had a verdict, and which the client never saw."""
         self.verdicts += verdicts
         if self.choices == 1:
             self.rounds.append(past_round(calls, verdicts))
 
     def note(self, survivor: ToolCall, said: Sequence[str]) -> None:
-        """The survivor's result will carry what is to be said of its withheld siblings."""
+        """Attach texts about withheld calls to the result of a delivered one, the `survivor`."""
         if self.choices == 1:
             self.notes += [(survivor, text) for text in said]
 
-    def told(self) -> None:
-        """What there was to tell has been told."""
+    def clear_reported(self) -> None:
+        """Drop what has been logged and counted, so that it is reported once."""
         self.verdicts.clear()
         self.fail_open.clear()
         self.unasked.clear()
 
     def replace_last(self, verdicts: Sequence[Verdict]) -> None:
-        """The rung taken for the last round has failed, and the next one was taken."""
+        """Replace the verdicts on the last round: their rung failed, and the next one was taken."""
         self.verdicts += verdicts
         if self.rounds:
             changed = _by_call(verdicts)
             self.rounds[-1] = tuple(
-                [_past(one.call, changed) if one.call in changed else one for one in self.rounds[-1]]
+                [_past_call(one.call, changed) if one.call in changed else one for one in self.rounds[-1]]
             )
 
 
 def past_round(calls: Sequence[ToolCall], verdicts: Iterable[Verdict]) -> tuple[PastCall, ...]:
-    """The calls of an answer with what became of each by the verdicts over them."""
+    """The calls of an answer, each with its delivery and ladder step by these verdicts."""
     by_call = _by_call(verdicts)
-    return tuple([_past(call, by_call) for call in calls])
+    return tuple([_past_call(call, by_call) for call in calls])
 
 
 def _by_call(verdicts: Iterable[Verdict]) -> Mapping[ToolCall, Verdict]:
     return {verdict.call: verdict for verdict in verdicts}
 
 
-def _past(call: ToolCall, verdicts: Mapping[ToolCall, Verdict]) -> PastCall:
+def _past_call(call: ToolCall, verdicts: Mapping[ToolCall, Verdict]) -> PastCall:
     verdict = verdicts.get(call)
     if verdict is None:
         return PastCall(call)

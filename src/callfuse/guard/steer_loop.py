@@ -1,18 +1,30 @@
-"""The steer loop of one exchange: verdict, another request to the model, its answer, verdict, up to an innocent answer
-or a block.
+"""The steer loop of one exchange: a verdict, another request to a model, its answer, the next verdict, and so on up to
+an answer without a loop, or a block.
 
-In: verdicts. Out: the record of rounds and what became of them, and requests that ask a model again. Each request is
-made anew from the client's own request and all attempts so far, so that what one rung changes (no tool, another
-model) does not outlast its answer. Each time an exchange asks, it stands higher on the ladder than the time before, or
-asks in a harder way: so it ends, at the latest in a block.
+Verdicts come in; requests that ask a model again go out, and the record of all rounds. Two rules:
+
+- Each request is built from the client's own request and all attempts so far, so that what one rung changes (no tools,
+  another model) ends with its answer.
+- Each request of an exchange stands higher on the ladder than the one before it, or asks in a harder way. So the loop
+  ends, at the latest in a block.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import AskError, Attempt, Block, Dialect, Manner, Remembered, Reply, Request, remembering
+from callfuse.dialects.base import (
+    AskOptions,
+    Attempt,
+    Block,
+    CannotReplay,
+    Dialect,
+    Reply,
+    Request,
+    StoredAnswer,
+    stateful_vendor,
+)
 from callfuse.guard.judge import Judge
-from callfuse.guard.record import Record
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Ask
 from callfuse.model import ToolCall
 from callfuse.policy.ladder import Verdict
@@ -23,103 +35,105 @@ from callfuse.wire import Payload
 class SteerLoop:
     """The policy half of a guard.
 
-    `asked` are the verdicts for which a model is being asked again, as long as nothing of its answer has gone out.
+    `asked`: the verdicts for which a model is being asked again; empty once part of its answer has gone out.
     """
 
     def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
-        self.record = Record(request.choices)
+        self.record = ExchangeRecord(request.choices)
         self.asked: list[Verdict] = []
-        self._remembering = remembering(dialect)
+        self._stateful = stateful_vendor(dialect)
         self._request = request
         self._judge = judge
         self._attempts: list[Attempt] = []
-        self._manner = Manner()
+        self._options = AskOptions()
         self._height = (0, 0)
         self._answered = 0
 
     @property
     def foreign(self) -> bool:
-        """Whether the answer that was asked for last is another model's than the client asked."""
-        return bool(self._manner.model)
+        """Whether the last request went to another model than the client's."""
+        return bool(self._options.model)
 
-    def as_one(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts over a round that loses all its calls: the hardest of their rungs holds for the whole of it."""
+    def apply_hardest_rung(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """The verdicts for a round that loses all its calls: each gets the hardest of their rungs. If that rung asks
+        but would not be harder than the last one asked for, each gets `block`."""
         rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=lambda one: one.hardness)
-        as_one = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
-        if rung.asks and _height(as_one) <= self._height:
+        unified = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
+        if rung.asks and _height(unified) <= self._height:
             return [replace(verdict, rung=Rung.BLOCK) if verdict.withholds else verdict for verdict in verdicts]
-        return as_one
+        return unified
 
     def keep(
         self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict], payloads: Callable[[], Iterable[Payload]]
     ) -> None:
-        """Keep a round with the verdicts over it, and the answer (by its payloads) as one that its vendor may
-        remember."""
-        if self._remembering is not None:
-            answer_id = next(filter(None, map(self._remembering.answer_id, payloads())), "")
+        """Record a round with its verdicts and, for a stateful vendor, the id of the answer (from its payloads)."""
+        if self._stateful is not None:
+            answer_id = next(filter(None, map(self._stateful.answer_id, payloads())), "")
             replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
-            self.record.answers.append(Remembered(answer_id, tuple(replies)))
+            self.record.answers.append(StoredAnswer(answer_id, tuple(replies)))
         if calls:
             self.record.keep(calls, verdicts)
 
     def note(self, survivors: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
-        """The first survivor's result will say what became of its siblings."""
+        """Tell the model about withheld calls in the result of the first delivered one, if there is any."""
         if survivors:
             self.record.note(survivors[0], [self._judge.guidance(one) for one in verdicts if one.withholds])
 
     def block(self, verdicts: Iterable[Verdict]) -> Block:
-        """What the client reads in place of the withheld calls."""
+        """The text and finish reason that the client gets instead of the withheld calls."""
         said = dict.fromkeys(self._judge.block_text(verdict) for verdict in verdicts if verdict.withholds)
         finish = self._judge.settings.finish_reason
         return Block("\n\n".join(said), finish if finish != "stop" else None)
 
     def ask(self, verdicts: Sequence[Verdict], turn: Callable[[], bytes]) -> Ask | None:
-        """Ask a model again after an answer, whose turn may not be one that can be sent back. None where nothing is
-        left but to block: `settled` has the verdicts then."""
+        """The request that asks a model again after an answer. `turn` rebuilds the model's turn; it may raise
+        CannotReplay. None if only a block is left: `stop_asking` returns its verdicts."""
         self.asked = list(verdicts)
         try:
-            self._attempts.append(Attempt(turn(), (), self._manner.model))
-        except AskError as error:
-            self._unasked(error, [self._judge.blocked(verdict) for verdict in verdicts])
-        return self._asking()
+            self._attempts.append(Attempt(turn(), (), self._options.model))
+        except CannotReplay as error:
+            self._skip_rung(error, [self._judge.to_block(verdict) for verdict in verdicts])
+        return self._next_ask()
 
     def next(self) -> Ask | None:
-        """What was asked for has failed: the next rung. None as for `ask`."""
+        """The request for the next rung, after the last request has failed. None as for `ask`."""
         self._replace(self._next_rungs())
-        return self._asking()
+        return self._next_ask()
 
-    def answered(self) -> None:
-        """What is judged from now on is the answer that was asked for; another one may have begun and failed before."""
+    def begin_next_answer(self) -> None:
+        """Judge the answer that was asked for from now on. Called once per answer that begins, so only the first call
+        after a request counts."""
         if self._answered < len(self._attempts):
             self._answered = len(self._attempts)
-            self._judge.withheld(self.asked)
+            self._judge.begin_next_round(self.asked)
 
-    def settled(self) -> list[Verdict]:
-        """Nothing is being asked for any more: the verdicts for which it was."""
+    def stop_asking(self) -> list[Verdict]:
+        """Stop asking; returns the verdicts for which a model was being asked."""
         verdicts, self.asked = self.asked, []
         return verdicts
 
-    def _asking(self) -> Ask | None:
-        """The request for the verdicts as they stand, or else for the first rung after theirs that can be taken."""
+    def _next_ask(self) -> Ask | None:
+        """The request for the current verdicts, or for the first later rung whose request can be built; None if none
+        can."""
         while (rung := self.asked[0].rung) is not None and rung.asks:
-            manner = self._judge.manner(rung)
-            told = [Reply(one.call, self._judge.guidance(one, asking=True)) for one in self.asked]
-            self._attempts[-1] = self._attempts[-1]._replace(replies=told)
+            options = self._judge.ask_options(rung)
+            replies = [Reply(one.call, self._judge.guidance(one, asking=True)) for one in self.asked]
+            self._attempts[-1] = self._attempts[-1]._replace(replies=replies)
             try:
-                body = self._request.ask_again(self._attempts, manner)
-            except AskError as error:
-                self._unasked(error, self._next_rungs())
+                body = self._request.ask_again(self._attempts, options)
+            except CannotReplay as error:
+                self._skip_rung(error, self._next_rungs())
                 continue
-            self._manner = manner
+            self._options = options
             self._height = _height(self.asked)
-            return Ask(body, manner.model)
+            return Ask(body, options.model)
         return None
 
     def _next_rungs(self) -> list[Verdict]:
-        return self.as_one([self._judge.next_rung(verdict) for verdict in self.asked])
+        return self.apply_hardest_rung([self._judge.next_rung(verdict) for verdict in self.asked])
 
-    def _unasked(self, error: AskError, instead: list[Verdict]) -> None:
-        """A model cannot be asked in this way."""
+    def _skip_rung(self, error: CannotReplay, instead: list[Verdict]) -> None:
+        """Record why this rung cannot ask, and take these verdicts instead."""
         self.record.unasked.append(error.part)
         self._replace(instead)
 
@@ -129,10 +143,10 @@ class SteerLoop:
 
 
 def _height(verdicts: Iterable[Verdict]) -> tuple[int, int]:
-    """How high on the ladder a round stands, and how hard its rung is."""
+    """The highest ladder step of the verdicts with the hardness of its rung, for comparison."""
     return max((verdict.place, verdict.rung.hardness) for verdict in verdicts if verdict.rung)
 
 
 def all_ask(verdicts: Iterable[Verdict]) -> bool:
-    """Whether all that is to be done is to ask a model again."""
+    """Whether every verdict asks a model again."""
     return all(verdict.rung is not None and verdict.rung.asks for verdict in verdicts)

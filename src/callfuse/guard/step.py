@@ -1,11 +1,11 @@
-"""What a guard wants done after a verdict."""
+"""What the driver of a guard has to do after a verdict: send bytes, and perhaps ask a model again."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class Ask(NamedTuple):
-    """A request for another answer: its body, and the other model that it goes to (empty: the client's)."""
+    """A request for another answer: its body, and the model that it goes to (empty: the client's own)."""
 
     body: bytes
     model: str = ""
@@ -13,7 +13,7 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What goes out now, and how the model is to be asked again (None: it is not)."""
+    """`out`: bytes for the client, to be sent now. `ask`: the request to send next; None if there is none."""
 
     out: bytes
     ask: Ask | None = None

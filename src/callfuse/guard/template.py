@@ -1,8 +1,8 @@
-"""The shortcut for chunks of a growing call: one that differs from the chunk before in its piece of arguments only is
+"""Fast path for the chunks of a growing call: a chunk that differs from the last one only in its piece of arguments is
 not parsed as a whole.
 
-A model writes a file into a call in thousands of chunks, and most vendors send each piece in the same envelope. The
-envelope is parsed once; after that the piece alone. Measured (benchmarks/chunks.py, a chunk of a call): 0.9 us with
+A model that writes a file into a call sends thousands of chunks, and most vendors send each piece in the same envelope.
+The envelope is parsed once, then only the pieces. Measured (benchmarks/chunks.py, per chunk of a call): 0.9 us with
 this, 1.9 to 2.8 us without.
 """
 
@@ -16,22 +16,23 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps
 
 _PROBE: Final = "\x00callfuse"
-"""A text that no vendor sends."""
+"""A text that no vendor sends: it stands for any other piece when a template is tested."""
 
 PayloadOf = Callable[[bytes], Payload | None]
-"""A format's `payload`."""
+"""Parses a frame; a format's `payload`."""
 
 PieceCounts = Sequence[tuple[list[str], int]]
-"""The pieces of each call of an answer, and how many there were."""
+"""For each call of an answer: its list of pieces, and the length of that list at the time."""
 
 TRIES: Final = 4
-"""So many chunks in a row are tried as templates of the next one, and no more where no chunk follows any."""
+"""Chunks in a row that are tried as templates. After that many without a match the envelope evidently varies."""
 MAX_CALLS: Final = 64
-"""Calls of one answer among which templates are looked for: each try looks at all of them."""
+"""Calls of one answer up to which templates are tried: each try compares all of them."""
 
 
 class ChunkTemplate:
-    """A chunk without its piece of arguments: a chunk between the same bytes only appends its piece to the call."""
+    """The bytes around the piece of arguments in a chunk. A chunk with the same bytes around its piece only appends
+    it."""
 
     __slots__ = ("_after", "_before", "_known", "_pieces")
 
@@ -42,7 +43,7 @@ class ChunkTemplate:
         self._known = len(pieces)
 
     def append(self, chunk: bytes) -> bool:
-        """Append the piece that a chunk brings; False where the chunk is another, which has to be read."""
+        """Append the piece of a chunk that fits; False if the chunk does not fit and has to be parsed."""
         before, after = self._before, self._after
         if not (chunk.startswith(before) and chunk.endswith(after)):
             return False
@@ -57,12 +58,12 @@ class ChunkTemplate:
 
     @property
     def was_used(self) -> bool:
-        """Whether any chunk fitted."""
+        """Whether any chunk has fitted."""
         return len(self._pieces) > self._known
 
 
 class TemplateFinder:
-    """Looks for templates among the chunks of one answer, as long as it pays."""
+    """Finds templates among the chunks of one answer; gives up after `TRIES` chunks in a row without a match."""
 
     __slots__ = ("_calls", "_payload_of", "_tries")
 
@@ -72,8 +73,8 @@ class TemplateFinder:
         self._tries = TRIES
 
     def begin(self, last: ChunkTemplate | None) -> PieceCounts | None:
-        """Before a chunk is read that did not fit the last template: what `find` wants to know; None where the chunk
-        is not to be tried."""
+        """Call before a chunk is parsed that did not fit the last template. Returns the counts that `find` needs; None
+        if the chunk is not to be tried."""
         if last is not None and last.was_used:
             self._tries = TRIES
         if not self._tries or len(self._calls) > MAX_CALLS:
@@ -82,20 +83,20 @@ class TemplateFinder:
         return count_pieces(self._calls)
 
     def find(self, chunk: bytes, before: PieceCounts) -> ChunkTemplate | None:
-        """The template that a chunk makes, one frame, which has just been read."""
+        """The template of a chunk (exactly one frame) that has just been parsed; None if it makes none."""
         return template_of(chunk, self._calls, before, self._payload_of)
 
 
 def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:
-    """The pieces of the calls as they are before a chunk is read."""
+    """The pieces of the calls before a chunk is parsed."""
     return [(call.pieces, len(call.pieces)) for call in calls]
 
 
 def template_of(
     chunk: bytes, calls: Sequence[OpenCall], before: PieceCounts, payload_of: PayloadOf
 ) -> ChunkTemplate | None:
-    """The template that a chunk makes, one frame, which has just been read: None unless it has appended one piece to
-    one open call and done nothing else."""
+    """The template of a chunk (exactly one frame) that has just been parsed. None unless the chunk appended one piece
+    to one open call and did nothing else."""
     if len(calls) != len(before):
         return None
     changed = [
@@ -112,8 +113,8 @@ def template_of(
 
 
 def _cut_out(chunk: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTemplate | None:
-    """The template around the last piece. Safe only if the piece occurs once in the chunk, written as `dumps` writes
-    it, and replacing it changes nothing else in the payload."""
+    """The template around the last piece. Safe only if the piece occurs once in the chunk, encoded as `dumps` does, and
+    replacing it changes nothing else in the payload."""
     piece = pieces[-1]
     before, found, after = chunk.partition(dumps(piece))
     if not found:
@@ -131,7 +132,7 @@ def _cut_out(chunk: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTem
 
 
 def _strings(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Where in a value strings stand, as (holder, key or index)."""
+    """The places of all strings in a value, as (holder, key or index)."""
     left = [value]
     while left:
         holder = left.pop()

@@ -1,7 +1,7 @@
-"""Find loops in agents of your own process, where there is no wire: a detector, a tracker, guarded tools.
+"""Finds loops of agents in the same process, without a proxy: a detector, a tracker, guarded tools.
 
-They use the same detectors, settings and texts as the middleware. What the middleware reads from requests, the caller
-passes here: calls before they run (`check`), results after that (`record`), new user messages (`new_turn`).
+They use the same detectors, settings and texts as the middleware. The caller passes what the middleware reads from
+requests: calls before they run (`check`), results after that (`record`), and new user messages (`new_turn`).
 """
 
 from callfuse.inprocess.detection import LoopDetection, LoopStats, PreviousResult

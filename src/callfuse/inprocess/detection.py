@@ -1,4 +1,4 @@
-"""`LoopDetection`: a call that was found to loop, in the caller's terms; `LoopStats`: what a detector has counted."""
+"""`LoopDetection`, a finding as callers get it, and `LoopStats`, the counts of a detector."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from callfuse.policy.settings import LoopSettings, Rung
 
 
 class PreviousResult(NamedTuple):
-    """What the same call returned the last time, as it was recorded.
+    """The last recorded result of the same call.
 
-    `outcome` is how it was read: `ok`, `no_data`, `error`, or None if it says nothing.
+    `outcome`: `ok`, `no_data` or `error`; None if it could not be classified.
     """
 
     content: Any
@@ -66,7 +66,7 @@ class LoopDetection:
 def detection_of(
     verdict: Verdict, settings: LoopSettings, *, model: str, number: int, previous: PreviousResult | None
 ) -> LoopDetection:
-    """Make a detection of a verdict, with the text for the model."""
+    """Make a detection from a verdict, with the text for the model. `number`: see `LoopDetection`."""
     finding = verdict.finding
     return LoopDetection(
         number=number,

@@ -77,7 +77,7 @@ class LoopDetector:
 
     def _new_history(self) -> None:
         self._history = History(self.settings.max_rounds)
-        self._has_told = False
+        self._has_message = False
 
     @property
     def enabled(self) -> bool:
@@ -111,11 +111,11 @@ class LoopDetector:
             self.stats.calls += len(own)
             now = self._clock()
             nothing: list[tuple[Verdict, LoopDetection]] = []
-            pairs = self._safely(lambda: self._detect(own, now), nothing)
+            pairs = self._fail_open(lambda: self._detect(own, now), nothing)
             found = {verdict.call: detection for verdict, detection in pairs}
-            if self._has_told and not found:
+            if self._has_message and not found:
                 self.stats.mitigations += 1
-            self._has_told = any(detection.message for detection in found.values())
+            self._has_message = any(detection.message for detection in found.values())
             self._history.add(past_round(own, [verdict for verdict, _ in pairs]), now)
             return [found.get(call) for call in own]
 
@@ -128,7 +128,7 @@ class LoopDetector:
         return ToolCall(call.id or (f"call_{number}" if number else ""), call.name, text, call.namespace, ignore=ignore)
 
     def _detect(self, calls: Sequence[ToolCall], now: float) -> list[tuple[Verdict, LoopDetection]]:
-        """Judge a round: each verdict, and the detection made of it."""
+        """Judge a round; returns each verdict with its detection."""
         return [self._detection(verdict) for verdict in self._judge(now).verdicts(calls)]
 
     def _judge(self, now: float) -> Judge:
@@ -136,7 +136,7 @@ class LoopDetector:
         return Judge(timeline, self.settings, model=self._model, refused=self._history.refused())
 
     def _detection(self, verdict: Verdict, *, late: bool = False) -> tuple[Verdict, LoopDetection]:
-        """Make a detection of a verdict, which the callback may change; log and count it. `late`: the call has run."""
+        """Make a detection from a verdict, after the callback; log and count it. `late`: the call has run already."""
         number = self.stats.detections + 1
         found = self._describe(verdict, number)
         changed = self._ask_callback(verdict, found, late=late)
@@ -153,20 +153,20 @@ class LoopDetector:
     def _ask_callback(self, verdict: Verdict, found: LoopDetection, *, late: bool) -> Verdict:
         if self._on_loop is None:
             return verdict
-        with Boundary(keep_traceback=True) as boundary:  # policy stands, whatever a callback does
+        with Boundary(keep_traceback=True) as boundary:  # if the callback raises, the policy's verdict stands
             answer = self._on_loop(found)
             rung = verdict.rung if answer is None else wanted(answer)
         if boundary.error is not None:
-            log.callback(boundary.error)
+            log.callback_failure(boundary.error)
             return verdict
         if answer is None:
             return verdict
-        # What has run cannot be withheld any more.
+        # A call that has run cannot be withheld.
         return replace(verdict, rung=Rung.WARN if late and rung is not None and rung.withholds else rung)
 
-    def _safely(self, work: Callable[[], T], otherwise: T) -> T:
-        """Do some work of callfuse's; if it fails, log that once a cause, and return `otherwise`."""
-        with Boundary(keep_traceback=True) as boundary:  # an error of callfuse's must not stop the agent
+    def _fail_open(self, work: Callable[[], T], otherwise: T) -> T:
+        """Run `work`; if it raises, log each cause once and return `otherwise` (raise with `fail_closed`)."""
+        with Boundary(keep_traceback=True) as boundary:  # callfuse's own errors must not stop the agent
             return work()
         if boundary.error is not None and self.settings.fail_closed:
             raise boundary.error
@@ -203,22 +203,22 @@ class LoopDetector:
                 raise ValueError("no call awaits this result: check each call once, and record its result once")
             if isinstance(result, BaseException):
                 result, is_error = f"{type(result).__name__}: {result}", True if is_error is None else is_error
-            return self._safely(lambda: self._take_result(waiting, result, is_error), None)
+            return self._fail_open(lambda: self._take_result(waiting, result, is_error), None)
 
     def _take_result(self, call: PastCall, result: object, is_error: bool | None) -> LoopDetection | None:
         self._history.take(call, result, is_error=is_error)
-        return self._in_hindsight(call)
+        return self._hindsight(call)
 
-    def _in_hindsight(self, last: PastCall) -> LoopDetection | None:
-        """Judge the newest round by its results, once all are there, unless its last call was found before it ran."""
+    def _hindsight(self, last: PastCall) -> LoopDetection | None:
+        """Judge the newest round by its results once all are there, unless its last call already has a verdict."""
         newest = self._history.newest
         if self._history.waiting() is not None or last not in newest or newest[-1].step:
             return None
-        told = self._judge(self._clock()).hindsight()
-        if told is None:
+        hindsight = self._judge(self._clock()).hindsight()
+        if hindsight is None:
             return None
-        verdict, found = self._detection(replace(told, call=last.call, place=1), late=True)
-        self._has_told |= verdict.warns
+        verdict, found = self._detection(replace(hindsight, call=last.call, place=1), late=True)
+        self._has_message |= verdict.warns
         return found
 
     def repeats(self, call: ToolCall) -> int:
@@ -233,9 +233,9 @@ class LoopDetector:
             return evidence.count if evidence else 1
 
     def new_turn(self) -> None:
-        """Start again after a real user message: every streak is 0, and what was blocked is free."""
+        """Start anew after a message of the user: streaks are 0, and blocked calls may run again."""
         with self._lock:
-            self.stats.mitigations += self._has_told
+            self.stats.mitigations += self._has_message
             self._new_history()
 
     def clear(self) -> None:

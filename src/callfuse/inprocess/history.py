@@ -1,7 +1,7 @@
-"""The rounds of one agent run since its last real user message: what requests and ledger are to the wire.
+"""Keeps the rounds of one agent run since its last user message, as requests and ledger do for the middleware.
 
-Bounded: so many rounds, arguments cut beyond a length once their signature is known, of long results only the outcome,
-and the newest few as they came.
+Memory is bounded: the number of rounds, the length of arguments (cut after their signature is computed), and the
+results, of which the newest are kept whole and all others as outcomes.
 """
 
 from collections import OrderedDict, deque
@@ -9,22 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from callfuse.inprocess.detection import PreviousResult
-from callfuse.inprocess.values import plain, shown
+from callfuse.inprocess.values import as_text, plain
 from callfuse.model import NOWHERE, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
 ARGUMENTS_KEPT: Final = 20_000
-"""Characters of a call's arguments; more than any detector looks at."""
+"""Characters of a call's arguments that are kept; more than any detector reads."""
 RESULTS_KEPT: Final = 32
-"""Results that are kept to be given back: the last of a call, of the calls that came last."""
+"""Results that are kept whole, for `previous`: the last one of each call, of the newest calls."""
 RESULT_KEPT: Final = 20_000
-"""Characters of the longest result that is kept at all."""
+"""Characters of a result beyond which it is not kept whole."""
 UNRECORDED_KEPT: Final = 256
-"""Calls of earlier rounds whose results may still come."""
+"""Calls of earlier rounds whose results are still awaited."""
 
 
 class History:
-    """At most `max_rounds` rounds, oldest first, the calls in them with their outcomes."""
+    """At most `max_rounds` rounds, oldest first, with the outcomes of their calls."""
 
     def __init__(self, max_rounds: int) -> None:
         self._rounds: deque[Round] = deque(maxlen=max_rounds)
@@ -33,12 +33,12 @@ class History:
         self._has_blocks = False
 
     def timeline(self, now: float, declares: Callable[[str], bool] | None) -> Timeline:
-        """The rounds as detectors read them."""
+        """The rounds as a timeline. `now`: seconds. `declares`: whether a tool exists; None: unknown."""
         return Timeline([*reversed(self._rounds)], now, has_blocks=self._has_blocks, declares=declares)
 
     def refused(self) -> set[Signature]:
-        """What was withheld in the newest rounds of which nothing ran: the model has been asked again, and a new call
-        beside it does not free it."""
+        """Signatures withheld in the newest rounds of which nothing ran: the model was asked again after these, so a
+        new call beside them does not clear them."""
         refused: set[Signature] = set()
         for round_ in reversed(self._rounds):
             if not all(call.withheld for call in round_.calls):
@@ -47,9 +47,9 @@ class History:
         return refused
 
     def add(self, calls: Sequence[PastCall], now: float) -> None:
-        """Add a round: its calls with what becomes of them."""
+        """Add a round: its calls with their delivery. `now`: seconds."""
         for past in calls:
-            past.call = _shortened(past.call)
+            past.call = _shorten(past.call)
         self._rounds.append(Round(tuple(calls), NOWHERE, now))
         older = list(self._waiting)[-UNRECORDED_KEPT:]
         self._waiting = dict.fromkeys([*older, *(call for call in calls if not call.withheld)])
@@ -61,9 +61,9 @@ class History:
         return self._rounds[-1].calls if self._rounds else ()
 
     def waiting(self, asked: ToolCall | None = None) -> PastCall | None:
-        """The call whose result has come: the newest that is the asked one, or the next in order of the newest round.
+        """The call that a result belongs to: the newest one equal to `asked`, or the next one of the newest round.
 
-        None where none waits. An asked call without an id is known by its arguments.
+        None if none waits. An `asked` call without an id is matched by its arguments.
         """
         if asked is None:
             return next((call for call in self.newest if call in self._waiting), None)
@@ -71,30 +71,30 @@ class History:
         return next((call for call in alike if asked.id in ("", call.id)), None)
 
     def take(self, call: PastCall, content: Any, *, is_error: bool | None) -> None:
-        """A call's result has come."""
+        """Take the result of a call."""
         del self._waiting[call]
         call.result = Result(plain(content), is_error)
         for round_ in self._rounds:
             if call in round_.calls:
                 round_.forget()
         self._results.pop(call.signature, None)
-        if len(shown(content)) <= RESULT_KEPT:
+        if len(as_text(content)) <= RESULT_KEPT:
             self._results[call.signature] = call, content
         else:
-            _ = call.outcome  # read now, and the result let go
+            _ = call.outcome  # computed now, which drops the result
         if len(self._results) > RESULTS_KEPT:
             self._results.popitem(last=False)
 
     def previous(self, call: ToolCall) -> PreviousResult | None:
-        """What the same call brought last, where it is kept."""
+        """The last result of the same call; None if it is not kept."""
         if call.signature not in self._results:
             return None
         before, content = self._results[call.signature]
         return PreviousResult(content, before.outcome.kind if before.outcome else None)
 
 
-def _shortened(call: ToolCall) -> ToolCall:
-    """A call to keep: of long arguments the beginning, under the signature of all of them."""
+def _shorten(call: ToolCall) -> ToolCall:
+    """The call with long arguments cut, but the signature of all of them."""
     if len(call.arguments) <= ARGUMENTS_KEPT:
         return call
     arguments = f"{call.arguments[:ARGUMENTS_KEPT]}..."

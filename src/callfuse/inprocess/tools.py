@@ -1,6 +1,6 @@
-"""`GuardedTools`: the tool functions of an agent, each call judged before it runs and its result recorded after.
+"""`GuardedTools` wraps an agent's tool functions: each call is judged before it runs, and its result recorded after.
 
-Also `with_loop_hint`, a hint against loops in a tool's description.
+`with_loop_hint` adds a hint against loops to a tool's description.
 """
 
 import functools
@@ -17,7 +17,7 @@ from callfuse.boundary import Boundary
 from callfuse.errors import CallFuseError
 from callfuse.inprocess.detection import LoopDetection
 from callfuse.inprocess.detector import LoopDetector
-from callfuse.inprocess.values import append_text, arguments_text, shown
+from callfuse.inprocess.values import append_text, arguments_text, as_text
 from callfuse.model import MARKER, ToolCall
 from callfuse.wire.jsontext import NotJSON, loads
 
@@ -77,7 +77,7 @@ class ToolResult:
     @property
     def text(self) -> str:
         """The content for a message: text as it is, anything else as JSON."""
-        return shown(self.content)
+        return as_text(self.content)
 
 
 class GuardedTools(Mapping[str, Tool]):
@@ -139,7 +139,7 @@ class GuardedTools(Mapping[str, Tool]):
         """
         checked = self._guard.check(calls)
         return [
-            self._withheld(call, found) if found and found.withholds else self._answered(call, found, self._run(call))
+            self._withhold(call, found) if found and found.withholds else self._deliver(call, found, self._run(call))
             for call, found in zip(calls, checked, strict=True)
         ]
 
@@ -159,12 +159,12 @@ class GuardedTools(Mapping[str, Tool]):
                 if not (found and found.withholds):
                     tasks.start_soon(run, at)
         return [
-            self._withheld(call, found) if found and found.withholds else self._answered(call, found, ran[at])
+            self._withhold(call, found) if found and found.withholds else self._deliver(call, found, ran[at])
             for at, (call, found) in enumerate(zip(calls, checked, strict=True))
         ]
 
     def _run(self, call: ToolCall) -> "_Ran":
-        with Boundary(keep_traceback=True) as boundary:  # the model reads what the tool raised, and so may people
+        with Boundary(keep_traceback=True) as boundary:  # what the tool raised becomes its result
             tool, arguments = self._prepare(call)
             result = tool(**arguments)
         if boundary.error is not None:
@@ -192,10 +192,10 @@ class GuardedTools(Mapping[str, Tool]):
             raise _UnusableCallError(f"The arguments of {call.name} are no JSON object.")
         return self._tools[call.name], dict(arguments)
 
-    def _withheld(self, call: ToolCall, found: LoopDetection) -> ToolResult:
+    def _withhold(self, call: ToolCall, found: LoopDetection) -> ToolResult:
         return ToolResult(call, self._guard.substitute(found), detection=found)
 
-    def _answered(self, call: ToolCall, found: LoopDetection | None, ran: "_Ran") -> ToolResult:
+    def _deliver(self, call: ToolCall, found: LoopDetection | None, ran: "_Ran") -> ToolResult:
         text, detection = self._guard.record(call, found, ran.result, is_error=ran.is_error or None)
         content = f"{MARKER} {ran.result}" if ran.is_error and ran.error is None else ran.result
         return ToolResult(call, self._guard.with_text(content, text), ran.is_error, ran.error, detection)
@@ -239,7 +239,7 @@ class _Guard:
         return found
 
     def substitute(self, found: LoopDetection) -> Any:
-        """What the model gets in place of the result of a withheld call."""
+        """The result that the model gets for a withheld call: the previous one, if kept, with callfuse's text."""
         if found.previous is None:
             return found.message
         return self._attach(found.previous.content, found.message)
@@ -256,7 +256,7 @@ class _Guard:
         return self._attach(result, text) if text else result
 
     def begin(self, call: ToolCall) -> bool:
-        """Note that a call begins. False if an equal one is running: the two came together, and count as one."""
+        """Note that a call begins. False if an equal one is running: the two count as one."""
         with self._lock:
             self._running[call.name, call.text] += 1
             return self._running[call.name, call.text] == 1

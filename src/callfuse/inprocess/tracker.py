@@ -1,4 +1,4 @@
-"""`ToolCallTracker`: one method that says whether a call is to run, for agents that need no more than that."""
+"""`ToolCallTracker`: a minimal interface, one method that says whether a call may run."""
 
 import time
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from callfuse.model import ToolCall
 
 
 class ToolCallTracker:
-    """Says of each call of an agent run whether it is to run.
+    """Says for each call of an agent run whether it may run.
 
     `config` and `clock` (seconds) are those of `LoopDetector`; `detector` is the one that it uses, with `new_turn()`,
-    `clear()` and `stats`. Results need not be recorded; without them, calls whose results differ each time look like
-    any others.
+    `clear()` and `stats`. Recording results is optional; without it, a call whose results differ each time counts as a
+    repeat.
     """
 
     def __init__(self, config: Source | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,4 @@
-"""Python values as the JSON that detectors read: arguments, results of any type, and results with a text appended."""
+"""Converts Python values to the JSON that detectors read, and appends texts to results."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def json_text(value: object) -> str:
     """Write any value as JSON text; what JSON does not know is written as its `repr`."""
     try:
         return orjson.dumps(value, default=repr).decode()
-    except TypeError:  # wide integers, lone surrogates, keys that are no text, values that hold themselves
+    except TypeError:  # wide integers, lone surrogates, keys that are not text, cyclic values
         pass
     try:
         return json.dumps(value, default=repr, separators=(",", ":"))
@@ -40,7 +40,7 @@ def json_text(value: object) -> str:
         return json.dumps(object.__repr__(value))
 
 
-def shown(content: object) -> str:
+def as_text(content: object) -> str:
     """Write a result as text for a model: text as it is, anything else as JSON."""
     return content if isinstance(content, str) else json_text(content)
 
@@ -60,4 +60,4 @@ def append_text(result: Any, text: str) -> Any:
         return {**result, _KEY: text}
     if isinstance(result, list) and result and all(isinstance(part, dict) and "type" in part for part in result):
         return [*result, {"type": "text", "text": text}]
-    return text if result is None or result == "" else f"{shown(result)}\n\n{text}"
+    return text if result is None or result == "" else f"{as_text(result)}\n\n{text}"

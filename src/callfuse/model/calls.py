@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn
 
-from callfuse.model.outcomes import Outcome, OutcomeKind, failed, outcome_of
+from callfuse.model.outcomes import Outcome, OutcomeKind, is_failure, outcome_of
 from callfuse.model.signature import Signature, canonical_value, signature_of
 from callfuse.wire.jsontext import dumps
 
@@ -233,7 +233,7 @@ class PastCall:
         if self._outcome is not None:
             return self._outcome.kind is OutcomeKind.ERROR
         if self._failed is None and self.result is not None:
-            self._failed = failed(*self.result)
+            self._failed = is_failure(*self.result)
         return self._failed
 
     def recall(self, outcome: Outcome, *, certain: bool) -> None:

@@ -1,1 +1,1 @@
-"""What callfuse tells about itself: structured log lines and counts."""
+"""Structured log lines and counts of what callfuse does."""

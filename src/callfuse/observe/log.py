@@ -1,7 +1,7 @@
-"""Log lines: one structured line for each finding, one for each cause of failing open. Never a credential.
+"""Write log lines: a structured one for each finding, one for each cause of failing open. Never a credential.
 
-A finding is a WARNING the first time its streak takes a rung, then INFO. DEBUG makes a transcript: each verdict with
-its evidence, full signature and arguments, and what the guard of an answer does frame by frame.
+A finding is a WARNING the first time its streak takes a rung, then INFO. DEBUG adds a transcript: each verdict with
+its evidence, full signature and arguments, and the steps of the guard, frame by frame.
 """
 
 import logging
@@ -14,9 +14,9 @@ from callfuse.policy.ladder import ALLOW, OnLoopError, Verdict
 logger: Final = logging.getLogger("callfuse")
 
 SHORT_SIGNATURE: Final = 50
-"""Characters of a call's signature in a line."""
+"""Characters of tool and arguments in the line of a finding."""
 MAX_CALLS_TEXT: Final = 2000
-"""Characters of the ids in a DEBUG line of the calls that a finding rests on."""
+"""Characters of call ids in the DEBUG line of a verdict."""
 
 _LINE: Final = (
     "Tool call loop detected in session %(session_id)s: tool=%(tool)s, repeats=%(count)d/%(max_repeats)d, "
@@ -31,7 +31,7 @@ _VERDICT: Final = (
 def finding(
     verdict: Verdict, *, session: str, model: str, backend: str, dialect: str, source: str = "", lane: str = ""
 ) -> None:
-    """One finding and what was done about it. `source` is where the session's id was found."""
+    """Log a finding and what was done about it. `source`: where the session id was found, such as a header's name."""
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
     model = _plain(model)
@@ -65,40 +65,43 @@ def finding(
 
 
 def action(verdict: Verdict) -> str:
-    """What was done, in a word."""
+    """The rung of a verdict as a word; `allow` without one."""
     return str(verdict.rung) if verdict.rung else ALLOW
 
 
 def fail_open(cause: str, *, session: str) -> None:
-    """Something kept callfuse from judging."""
+    """Log that callfuse let calls pass unjudged; `cause` says why in one line."""
     logger.error("callfuse failed open in session %s: %s", session, cause)
 
 
-def header(name: str, problem: str) -> None:
-    """A header that would change a setting cannot be read, or is none that there is."""
+def ignored_header(name: str, problem: str) -> None:
+    """Log that a header which should change a setting is unknown or cannot be parsed."""
     what = _plain(problem, len(problem))
     logger.warning("the header %s is ignored, nor are others like it logged: %s", _plain(name), what)
 
 
-def callback(error: Exception) -> None:
-    """A callback has failed, timed out, or answered something that is no rung. What it raised may speak of the call."""
+def callback_failure(error: Exception) -> None:
+    """Log that `on_loop` has raised, timed out, or returned no rung.
+
+    The message of any error but `OnLoopError` is logged at DEBUG only, because it may quote the call.
+    """
     why = str(error) if isinstance(error, OnLoopError) else type(error).__name__
     logger.warning("on_loop failed, the policy's action stands: %s", why)
     logger.debug("on_loop failed", exc_info=error)
 
 
-def unanswered(cause: str) -> None:
-    """A model was asked again in vain; the next rung is taken."""
+def steer_failure(cause: str) -> None:
+    """Log that the model could not be asked again, so that the next rung is taken."""
     logger.warning("The model could not be asked again: %s", cause)
 
 
-def no_heartbeat(error: Exception) -> None:
-    """A sign of life did not reach the client."""
+def heartbeat_failure(error: Exception) -> None:
+    """Log that a heartbeat could not be sent to the client."""
     logger.debug("No heartbeat: %s", type(error).__name__)
 
 
 def tracer(session: str) -> Callable[[str], None] | None:
-    """Logs the lines in which a guard tells what it does; None where nobody reads them."""
+    """Make a function that logs the steps of a guard; None unless DEBUG is enabled, so that no line is built."""
     if not logger.isEnabledFor(logging.DEBUG):
         return None
 
@@ -109,27 +112,27 @@ def tracer(session: str) -> Callable[[str], None] | None:
     return trace
 
 
-def unguarded(cause: str) -> None:
-    """An exchange passes without being guarded."""
+def unguarded_exchange(cause: str) -> None:
+    """Log that an exchange passes unguarded, and why."""
     logger.warning("callfuse does not guard this exchange, nor log others like it: %s", cause)
 
 
 def store_down(store: str, why: str) -> None:
-    """The store that processes share has failed. `why` may be a server's own words."""
+    """Log that the shared store has failed. `why` may quote a server, so control characters are escaped."""
     what = "callfuse goes on from the requests' histories and this process's memory, and tries it again meanwhile"
     logger.warning("the store %s is down, %s: %s", store, what, _plain(why))
 
 
 def store_up(store: str) -> None:
-    """It has answered again."""
+    """Log that the shared store answers again."""
     logger.info("the store %s is up again", store)
 
 
 def store_without_asyncio(store: str) -> None:
-    """The app does not run under asyncio, which the store needs."""
+    """Log that the app does not run under asyncio, which the store needs."""
     logger.error("the store %s works under asyncio only: callfuse uses this process's memory in its place", store)
 
 
 def _plain(text: str, limit: int = 200) -> str:
-    """A text from outside, fit for one line: what is not printable is escaped."""
+    """Make a foreign text safe for one log line: cut it, and escape what is not printable."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:limit])

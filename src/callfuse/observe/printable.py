@@ -1,8 +1,8 @@
-"""Texts from outside as terminals and pages may show them."""
+"""Make foreign texts safe for terminals and pages."""
 
 
 def printable(text: str) -> str:
-    """A text without what could steer a terminal: white space as blanks, any other control as U+FFFD."""
+    """Replace control characters, which could steer a terminal: white space by blanks, others by U+FFFD."""
     return "".join(
         char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text
     )

@@ -1,9 +1,9 @@
-"""Recorded runs: read them from files, judge them again under some settings, report and tune.
+"""Reads recorded runs from files, judges them again under some settings, reports, and tunes limits.
 
 files, formats, joining   from files to runs
-judging, replay           what would have fired, and figures by source and rule
-report_*                  as a table at the terminal, as JSON and CSV, as an HTML page
+judging, replay           findings of each call, and figures by source and rule
+report_*                  a table for the terminal, JSON and CSV, an HTML page
 tuning, conformal         settings that act on at most a given share of successful runs
 
-One run is in memory at a time, and what is kept of many is bounded.
+One run is in memory at a time; what is kept of others is bounded.
 """

@@ -1,13 +1,13 @@
-"""Split-conformal calibration: a line that a new score exceeds with at most a given probability, whatever the scores.
+"""Split-conformal calibration: computes a line that a new score exceeds with at most a given probability alpha.
 
-Of n scores and a new one that might as well have come in any other order, the new one is equally likely to be the
-first, second, ... or last of the n + 1 by size; ties only make it less likely to be beyond others. So it exceeds the
-k-th smallest of the n, k = ceil((n + 1)(1 - alpha)), with a probability of at most (n + 1 - k) / (n + 1) <= alpha, on
-average over the draws of the n. Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World (2005).
+If n scores and a new one are exchangeable, the new one is equally likely to have each rank among the n + 1; ties only
+make it less likely to be beyond others. So it exceeds the k-th smallest of the n, k = ceil((n + 1)(1 - alpha)), with a
+probability of at most (n + 1 - k) / (n + 1) <= alpha, on average over the draws of the n. Vovk, Gammerman and Shafer,
+Algorithmic Learning in a Random World (2005).
 
-`trial` says what a line does to scores that it has not seen: one half of them sets it, the other is judged by it. The
-means over all halves are computed instead of sampled: where a line lets m scores be beyond it, the i-th score is the
-line of those halves that hold it and m - 1 of the scores after it.
+`trial` measures lines on unseen scores: one half of the scores sets a line, the other is judged by it. The means over
+all halves are computed exactly, not sampled: if a line leaves m scores beyond it, the i-th score is the line of those
+halves that contain it and m - 1 of the scores after it.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 
 class Ordered(Hashable, Protocol):
-    """What can be a score: numbers, tuples of numbers."""
+    """The type of scores: hashable and ordered, such as numbers and tuples of numbers."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
@@ -27,28 +27,28 @@ class Ordered(Hashable, Protocol):
 T = TypeVar("T", bound=Ordered)
 
 NEVER: Final = 1e-12
-"""A probability too small to change any figure that is shown."""
+"""A probability too small to change any reported figure."""
 
 
 class Trial(NamedTuple):
-    """The mean share of the unseen scores that are beyond the line, and the mean of the calls saved in failed runs."""
+    """`acted`: mean share of unseen scores beyond the line. `saved`: mean number of calls saved in failed runs."""
 
     acted: float
     saved: float
 
 
 def max_beyond(count: int, alpha: Fraction) -> int:
-    """How many of `count` scores and a new one may be beyond the line: n + 1 - k."""
+    """The number of scores, among `count` and a new one, that may be beyond the line: n + 1 - k."""
     return floor((count + 1) * alpha)
 
 
 def min_scores(alpha: Fraction) -> int:
-    """The least number of scores that have a line, for 0 < alpha < 1: with fewer, none of them is high enough."""
+    """The least number of scores for which there is a line, for 0 < alpha < 1."""
     return ceil(1 / alpha) - 1
 
 
 def line(ascending: Sequence[T], alpha: Fraction) -> T:
-    """The line through these scores; ValueError if they are too few."""
+    """The line for these scores, sorted ascending. ValueError if they are too few."""
     above = max_beyond(len(ascending), alpha)
     if not above:
         raise ValueError(f"{len(ascending)} scores are too few: {min_scores(alpha)} are needed")
@@ -56,7 +56,7 @@ def line(ascending: Sequence[T], alpha: Fraction) -> T:
 
 
 def trial(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int]) -> Trial:
-    """Try lines on these scores, for at least 2 * `min_scores(alpha)` of them; `saved` gives the calls a line saves."""
+    """Try lines on at least 2 * `min_scores(alpha)` scores. `saved`: the number of calls that a line saves."""
     ordered, count = sorted(scores), len(scores)
     half = count // 2
     above = max_beyond(half, alpha)

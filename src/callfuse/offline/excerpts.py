@@ -1,6 +1,6 @@
-"""Findings with the calls around them, and whole runs as pictures: the data of reports for people.
+"""The data of reports for people: findings with the calls around them, and pictures of whole runs.
 
-Texts of records are cut, put on one line, and freed of control characters that a terminal would obey.
+Texts from records are cut, put on one line, and stripped of control characters.
 """
 
 import re
@@ -16,12 +16,12 @@ from callfuse.offline.judging import Judged
 from callfuse.offline.runs import Run
 
 LONGEST: Final = 120
-"""Characters of a name, of arguments or of a result."""
+"""Characters of a name, of arguments or of a result in reports."""
 BEFORE: Final = 5
 AFTER: Final = 1
-"""Calls that are shown before and after the one with the finding."""
+"""`BEFORE` and `AFTER`: calls that are shown around the one with the finding."""
 MAX_CELLS: Final = 500
-"""Calls of one run that are drawn."""
+"""Calls of one run that are drawn; the rest is only counted."""
 
 _BLANK: Final = re.compile(r"\s+")
 
@@ -132,7 +132,7 @@ class Picture:
 
 
 def draw_run(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> Picture:
-    """Draw a run: one cell a call, up to `MAX_CELLS`, with its findings of the given rules."""
+    """Draw a run: one cell per call, up to `MAX_CELLS`, with its findings of these rules."""
     counts = Counter(one.call.signature for one in calls)
     drawn = list(enumerate(calls[:MAX_CELLS], 1))
     turns = [

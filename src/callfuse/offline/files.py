@@ -1,8 +1,7 @@
-"""Read recorded runs from files: JSON Lines, a JSON array of records, or objects one after the other.
+"""Reads recorded runs from files: JSON Lines, a JSON array of records, or concatenated objects.
 
-`Reading` takes file names and yields runs and faults. `pieces` cuts a stream of bytes into records. Whatever the size
-of the file, it holds no more than one record, and none longer than `MAX_PIECE`. Compressed files (gzip, xz) are
-recognised by their first bytes.
+`Reading` takes file names and yields runs and faults. `pieces` splits a stream of bytes into records, with one record
+in memory at a time, and none longer than `MAX_PIECE`. Compressed files (gzip, xz) are recognised by their first bytes.
 """
 
 import gzip
@@ -32,13 +31,13 @@ MAX_PIECE: Final = 64 * 2**20
 
 _TOO_LONG: Final = f"is a record of more than {MAX_PIECE >> 20} MiB"
 _FIRST_LINE: Final = 2**18
-"""Bytes of the first line that are read to tell what the file is."""
+"""Bytes of the first line that are read to recognise the kind of file."""
 _CHUNK: Final = 2**18
 _XZ: Final = b"\xfd7zXZ\x00"
 _GZIP: Final = b"\x1f\x8b"
 _LISTS: Final = re.compile(rb"\s*\[\s*\[")
 _FOREIGN: Final = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-"""What readers raise for JSON of a shape that they do not know."""
+"""Exceptions of readers for JSON of an unknown shape."""
 
 
 class Reading:
@@ -245,7 +244,7 @@ def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[
         if framer.waiting > MAX_PIECE:
             yield Fault(name, line, f"{_TOO_LONG}; the rest is not read")
             return
-    if framer.rest().strip():
+    if framer.flush().strip():
         yield Fault(name, line, "ends in the middle of a record")
 
 

@@ -1,11 +1,11 @@
-"""Join the records of one conversation into one run: each request repeats the history, and each call must count once.
+"""Joins the records of one conversation into one run, because each request repeats the history before it.
 
-A conversation replaces an earlier one that it continues: the same session if it has one, the same system prompt and
-first user message, and all calls of the earlier one, by ids and arguments, before its own. A conversation whose calls
-are all in another one already is left out. Anything else is a run of its own, also what follows after a client has
-compacted its history, and a branch.
+A conversation replaces an earlier one that it continues: it has the same session (if any), system prompt and first user
+message, and begins with all calls of the earlier one, by ids and arguments. A conversation whose calls are all in
+another one is left out. Anything else is a run of its own, including a branch, and what follows after a client has
+compacted its history.
 
-Conversations that may still be continued are kept, up to `limit_bytes` of JSON; beyond that the oldest is taken as
+Conversations that may still be continued are kept, up to `limit_bytes` bytes of JSON; beyond that the oldest counts as
 complete. If it is continued after all, its calls count again.
 """
 
@@ -21,12 +21,12 @@ from callfuse.model import NOWHERE, PastCall, Round
 from callfuse.offline.runs import Conversation, Run
 
 LIMIT_BYTES: Final = 64 * 2**20
-"""JSON of unfinished conversations."""
+"""Bytes of JSON of unfinished conversations."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A run that may be continued: the digests of all its beginnings, and the size of its record in bytes."""
+    """A run that may be continued, with the digests of all its beginnings and the size of its record in bytes."""
 
     run: Run
     beginnings: list[bytes]
@@ -41,7 +41,7 @@ class Joining:
         self._size = 0
         self._open: OrderedDict[bytes, _Open] = OrderedDict()
         self._whole: dict[bytes, bytes] = {}
-        """The digest of the whole conversation for each beginning of it."""
+        """The digest of the whole conversation, by the digest of each of its beginnings."""
 
     def take(self, run: Run, parts: list[bytes], size: int) -> Iterator[Run]:
         """Keep a run with the digests of its beginnings and the size of its request; yield runs that no longer fit."""
@@ -72,7 +72,7 @@ class Joining:
 
 
 def run_of(conversation: Conversation) -> Run:
-    """Make a run of a conversation."""
+    """Convert a conversation to a run."""
     label, request, answer = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
     for round_ in request.rounds():  # newest first

@@ -1,7 +1,7 @@
-"""What would have been found in a recorded run, call by call, as the guard would have judged it on the wire.
+"""Judges a recorded run call by call, as the guard would have done on the wire.
 
-A replay cannot know what the model would have done instead: the recorded calls go on as they did, each is judged by
-what came before it, and a verdict moves the ladder as on the wire. Times are unknown, so no pause ends a streak.
+A replay cannot know what the model would have done after a verdict. Each recorded call is judged by the calls before
+it, and a verdict moves the ladder as on the wire. Times are unknown, so no pause ends a streak.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,9 +17,9 @@ from callfuse.policy.settings import LoopSettings
 
 
 class Judged(NamedTuple):
-    """One call of a run: where it stands, and what was found of it.
+    """One call of a run with its finding. `turn`, `round`: their indexes.
 
-    `suspect`: before its arguments were known it could have been found to loop; `held`: it would then have been held.
+    `suspect`: the call could have had a finding, before its arguments were known. `held`: it would have been held then.
     """
 
     turn: int
@@ -31,16 +31,16 @@ class Judged(NamedTuple):
     held: bool = False
 
     def kinds(self) -> tuple[str, ...]:
-        """Every kind that hit."""
+        """All kinds of the finding; empty if there is none."""
         return () if self.finding is None else self.finding.kinds or (self.finding.kind,)
 
     def is_of(self, rules: Collection[str]) -> bool:
-        """Whether one of these rules hit."""
+        """Whether the finding is of one of these kinds."""
         return any(kind in rules for kind in self.kinds())
 
 
-def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
-    """Every call of a run, oldest first; a finding that its result brought stands with the last call of the round."""
+def judge_run(run: Run, settings: LoopSettings) -> Iterator[Judged]:
+    """Judge every call of a run, oldest first. A finding by results is attached to the last call of its round."""
     for turn, rounds in enumerate(run.turns):
         ignore_in_rounds(rounds, settings)
         whole = _timeline(run, rounds)
@@ -50,14 +50,14 @@ def judged(run: Run, settings: LoopSettings) -> Iterator[Judged]:
                 found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
             else:
                 found = [Judged(turn, at, past) for past in round_.calls]
-            told = late[at] if late else None
-            if told and found[-1].finding is None:
-                found[-1] = found[-1]._replace(finding=told.finding, verdict=told)
+            hindsight = late[at] if late else None
+            if hindsight and found[-1].finding is None:
+                found[-1] = found[-1]._replace(finding=hindsight.finding, verdict=hindsight)
             yield from found
 
 
 def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
-    """The calls of a round as they are judged when they come."""
+    """Judge the calls of a round as they come."""
     verdicts = {verdict.call: verdict for verdict in judge.verdicts([past.call for past in round_.calls])}
     of_round = []
     for past in round_.calls:
@@ -70,5 +70,5 @@ def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
 
 
 def _timeline(run: Run, rounds: Sequence[Round]) -> Timeline:
-    """Rounds of a turn, oldest first, as detectors read them."""
+    """The timeline of rounds of a turn, given oldest first."""
     return Timeline(rounds[::-1], declares=run.known.__contains__ if run.known is not None else None)

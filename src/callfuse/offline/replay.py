@@ -1,8 +1,8 @@
-"""A replay: judge recorded runs under some settings, and count what would have fired by source and rule.
+"""Judges recorded runs under some settings, and counts what would have fired, by source and rule.
 
-Success is that of the task as the record tells it; None where it does not. What would have been saved is counted in
-failed runs only: the calls from the first one that would have been withheld, itself included, to the end of the run;
-and, as `later_calls`, those from the first finding on, as if every finding, warnings too, had ended the loop.
+Success is that of the task, by the record; None if it is unknown. Savings are counted in failed runs only: the calls
+from the first one that would have been withheld (included) to the end of the run; and, as `later_calls`, those from the
+first finding on, as if every finding, even a warning, had ended the loop.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from callfuse.offline.excerpts import FindingExcerpt, Picture, draw_run, first_findings
-from callfuse.offline.judging import Judged, judged
+from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.runs import Fault, Run, estimate_tokens
 from callfuse.policy.settings import LoopSettings
 
@@ -19,7 +19,7 @@ ANY: Final = "any rule"
 """The name of the row for all rules together."""
 
 MAX_FAULTS: Final = 20
-"""Faults that are kept to be named; all are counted."""
+"""Faults that are kept for reports; all are counted."""
 
 Outcomes = Counter[bool | None]
 """Numbers by the success of the runs: True, False, None for unknown."""
@@ -131,7 +131,7 @@ def rules_of(figures: Mapping[str, Figures]) -> list[str]:
 
 
 class Replay:
-    """What some settings would have found in the runs that it takes.
+    """Takes runs, and collects what some settings would have found in them.
 
     `rules` are the kinds of findings that count. `show` is the number of findings that are kept to be printed, `draw`
     the number of runs with a finding that are kept as pictures for each source.
@@ -159,7 +159,7 @@ class Replay:
             self.faults += [one] if len(self.faults) < MAX_FAULTS else []
             return
         costs = costs_of(one) if costs is None else costs
-        calls = list(judged(one, self.settings))
+        calls = list(judge_run(one, self.settings))
         if not calls:
             self.empty += 1
             return

@@ -1,6 +1,6 @@
-"""The figures of a replay as rows, one for each source and rule: as JSON and CSV for programs, as a table of texts.
+"""The figures of a replay as rows, one for each source and rule: as JSON and CSV, or as a table of texts.
 
-The report at the terminal and the page show the table.
+The terminal and the page show the table.
 """
 
 import csv
@@ -32,7 +32,7 @@ LABELS: Final = ("ok", "failed", "unknown")
 """Outcomes of runs in the table, in the order of `_by_outcome`."""
 
 NAMES: Final = 2
-"""How many columns, from the first, hold names; the others hold figures."""
+"""The number of columns with names, from the first; the others have figures."""
 
 NOTES: Final = (
     "ok, failed, unknown: runs by the task's outcome as the record tells it, which is not whether there was a loop. "
@@ -53,11 +53,11 @@ class Row:
 
     @property
     def fired(self) -> Fired:
-        """What the rule found in the source."""
+        """The figures of the rule in the source."""
         return self.figures.fired[self.rule]
 
     def cells(self) -> dict[str, str | int]:
-        """The row as JSON and CSV have it, by `COLUMNS`: numbers of runs, calls and findings; tokens are estimates."""
+        """The row for JSON and CSV, by `COLUMNS`: numbers of runs, calls and findings; tokens are estimates."""
         figures, fired = self.figures, self.fired
         values = (
             self.source,
@@ -76,7 +76,7 @@ class Row:
 
 
 def rows(figures: Mapping[str, Figures]) -> list[Row]:
-    """A row for each source and rule; a source in which nothing fired has the row `ANY` alone."""
+    """A row for each source and rule; a source in which nothing fired has only the row `ANY`."""
     return [Row(source, rule, one) for source, one in figures.items() for rule in rules_of({source: one})]
 
 
@@ -90,7 +90,7 @@ def as_csv(replay: Replay) -> bytes:
 
 
 def as_json(replay: Replay) -> bytes:
-    """The whole replay as a JSON object: settings, rows, held calls, the findings kept, and what could not be read."""
+    """The whole replay as a JSON object: settings, rows, held calls, the kept findings, and faults."""
     return dumps(
         {
             "callfuse": __version__,
@@ -107,7 +107,7 @@ def as_json(replay: Replay) -> bytes:
 
 
 def _held_figures(figures: Figures) -> dict[str, Any]:
-    """How many calls of a source were suspect, and how many would have been held."""
+    """The numbers of suspect and held calls of a source."""
     return {
         "calls": figures.calls.total(),
         "suspect": figures.suspect.total(),

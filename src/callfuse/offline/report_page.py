@@ -1,6 +1,6 @@
-"""The report of a replay as one self-contained HTML page: the table, and a picture of each run with a finding.
+"""The report of a replay as a self-contained HTML page: the table, and a picture of each run with a finding.
 
-Every text of a record is escaped, after `excerpts.short` has replaced control and bidirectional marks, and the page's
+Texts from records pass `excerpts.short`, which replaces control and bidirectional marks, and are escaped. The page's
 own policy forbids scripts and requests.
 """
 
@@ -16,7 +16,7 @@ from callfuse.offline.report_data import NOTES, TextTable, table
 
 
 def as_html(replay: Replay) -> bytes:
-    """The page in UTF-8."""
+    """The page as UTF-8."""
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     figures = table(replay)
     page = template.substitute(

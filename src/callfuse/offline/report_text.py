@@ -17,11 +17,11 @@ from callfuse.offline.report_data import NAMES, NOTES, TextTable, table
 from callfuse.offline.tuning import CannotTuneError, Source, Tuned
 
 PIPE_WIDTH = 250
-"""Columns where the width is unknown: wide enough that no figure is cut."""
+"""Columns if the width is unknown: wide enough that no figure is cut."""
 LEAST_NAME = 6
 """Columns that a table must leave for the name of a source; with fewer it becomes a list."""
 WIDE = 150
-"""Columns from which on there is room for numbers beside shares."""
+"""Columns from which there is room for numbers beside shares."""
 
 TUNING_NOTES = (
     "Held out: one half of the successful runs sets a line and the other is judged by it, means over all halves. "
@@ -36,7 +36,7 @@ TuningResult = tuple[str, Source, Tuned | CannotTuneError]
 
 
 def console() -> Console:
-    """Standard output; if that is no terminal, without colours and `PIPE_WIDTH` wide."""
+    """A console for standard output; if that is not a terminal, without colours and `PIPE_WIDTH` wide."""
     probe = Console()
     return Console(width=None if probe.is_terminal else PIPE_WIDTH, highlight=False, soft_wrap=not probe.is_terminal)
 

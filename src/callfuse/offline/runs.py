@@ -1,27 +1,27 @@
-"""Recorded runs as values: the run, one request of a conversation, what could not be read, and the tokens of a call."""
+"""Values of recorded runs: runs, conversations, labels and faults; and the estimated tokens of a call."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from callfuse.config.wording import shown
+from callfuse.config.wording import format_value
 from callfuse.dialects.base import Request
 from callfuse.model import PastCall, Round, ToolCall
 from callfuse.wire.jsontext import dumps
 
 CHARACTERS_A_TOKEN: Final = 4
-"""About right for English text and code; a tokenizer would be that of one model, and the runs are of many."""
+"""A rough average for English text and code. A tokenizer would fit one model only, and the runs are of many."""
 
 _SHOWN_KEYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of an agent, or as much of it as one history holds.
+    """One run of an agent, or the part of it in one history.
 
     `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
-    its task; None where the record does not say. `known`: of the tools that it calls those that were declared; None if
-    all were, or if the record does not say.
+    its task; None if the record does not say. `known`: the declared ones of the tools that it calls; None if all were
+    declared, or the record does not say.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What could not be read: the file, the line in it (from 1; 0 for the whole file), and what is wrong there."""
+    """Something that could not be read: file, line (from 1; 0: the whole file), and what is wrong."""
 
     file: str
     line: int
@@ -64,9 +64,9 @@ class BadRecord(ValueError):  # never leaves the package: `Reading` makes it a F
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a record says about its run besides the calls; empty where it says nothing.
+    """What a record says about its run besides the calls; empty if it says nothing.
 
-    `id` is how reports call the run. `session` names the conversation where several records may belong to one.
+    `id`: the run's name in reports. `session`: the conversation, if several records may belong to one.
     """
 
     id: str = ""
@@ -77,7 +77,7 @@ class Label:
 
 
 class Conversation(NamedTuple):
-    """A conversation as one request shows it, and the calls of the answer where they are known."""
+    """A conversation, by one of its requests, and the calls of the answer if they are known."""
 
     label: Label
     request: Request
@@ -91,7 +91,7 @@ def label_of(record: dict[str, Any]) -> Label:
     if success in (0, 1) and not isinstance(success, bool):
         success = bool(success)
     if not isinstance(success, bool | None):
-        raise BadRecord(f"success = {shown(success)}: use true, false or null")
+        raise BadRecord(f"success = {format_value(success)}: use true, false or null")
     # An id beside a verdict is a run's; an id alone may be a request's, of which a conversation has many.
     session = text_at(record, "session_id") or text_at(record, "conversation_id")
     session = session or (id_ if success is not None else "")
@@ -99,20 +99,20 @@ def label_of(record: dict[str, Any]) -> Label:
 
 
 def text_at(record: dict[str, Any], key: str) -> str:
-    """The text under a key, empty where there is none; a number is taken as text. BadRecord for any other value."""
+    """The text under a key, empty if there is none; a number is converted. BadRecord for any other value."""
     value = record.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str | None):
-        raise BadRecord(f"{key} = {shown(value)}: use a text")
+        raise BadRecord(f"{key} = {format_value(value)}: use a text")
     return value or ""
 
 
 def estimate_tokens(past: PastCall) -> int:
     """Estimate the tokens of a call and its result, without the prompt, which the model reads again in each round.
 
-    The characters of name, arguments and result texts, divided by `CHARACTERS_A_TOKEN`; images and files count nothing.
-    Call it before anything asks for the call's outcome: that drops the result.
+    Characters of name, arguments and result texts, divided by `CHARACTERS_A_TOKEN`; images and files count 0. Call it
+    before the call's `outcome` is read, which drops the result.
     """
     result = _length(past.result[0]) if past.result else 0
     return -(-(len(past.name) + len(past.call.text) + result) // CHARACTERS_A_TOKEN)
@@ -129,7 +129,7 @@ def _length(content: Any) -> int:
 
 
 def kind_of(value: Any) -> str:
-    """Name the type of a value for a message: never the value itself, which may be of any size."""
+    """Describe a value for a message by its type, not its content, which may be of any size."""
     match value:
         case None:
             return "null"

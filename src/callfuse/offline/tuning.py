@@ -1,18 +1,18 @@
-"""Set limits by a user's own successful runs, so that at most a given share of such runs is acted on.
+"""Sets limits by a user's own successful runs, so that at most a given share of such runs is acted on.
 
-`Tuning` keeps a few numbers of each recorded run: how far it comes on one scale of settings from lenient to strict.
-`tune` draws a line through the scores of the successful runs of a source (`offline/conformal.py`).
+`Tuning` scores each recorded run on one scale of settings, from lenient to strict. `tune` sets a line through the
+scores of the successful runs of a source (`offline/conformal.py`).
 
-A line on the scale is a pair of points and weighted calls. Settings at a line act on a run exactly where its score is
-beyond that line: the score is what the guard's own engine does with the run at every line.
+A line on the scale is a pair of points and weighted calls. Settings at a line act on a run exactly if its score is
+beyond the line, because the score is computed with the guard's own engine.
 
-- First come the detectors. The limit of each is the first count that is worth more points than the line has
-  (`REPEATS`, `DETECTORS`), so that all of them move together, past those that callfuse ships (at 11 points) down to 2.
-- At 0 points no limit is left to lower, and most runs stand there. `max_weighted_calls` tells them apart.
-- Of the others most stand where a call comes twice in a row and no more often. `no_repeats_after` tells those apart.
+- Points move the detectors. The limit of each is the first count that is worth more points than the line has
+  (`REPEATS`, `DETECTORS`), so that all of them move together, down to 2; the shipped limits are at 11 points.
+- At 0 points no limit can be lowered, and most runs have that score. `max_weighted_calls` tells them apart.
+- Most of the others have a call twice in a row and no more often. `no_repeats_after` tells those apart.
 
-What else the settings hold (limits of single tools, detectors that are off by default) stands as it is at every line,
-and so acts at every line or never.
+Other settings (limits of single tools, detectors that are off by default) are the same at every line, so they act at
+every line or never.
 """
 
 from bisect import bisect_left, bisect_right
@@ -40,13 +40,13 @@ from callfuse.policy.settings import LoopSettings
 
 
 class Limit(NamedTuple):
-    """How a limit moves along the scale: the points of one more count, and the least value of the limit."""
+    """How a limit moves along the scale. `points`: worth of one count. `least`: lowest value of the limit."""
 
     points: int
     least: int
 
     def at(self, points: int) -> int:
-        """The first count that is worth more than these points."""
+        """The limit at these points: the first count that is worth more."""
         return max(self.least, points // self.points + 1)
 
 
@@ -64,11 +64,11 @@ DETECTORS: Final = {
     name: _moving(KINDS[name], limit) for name, limit in LIMITS.items() if limit.on and limit.in_records
 }
 TWICE: Final = 8
-"""The points of a call that comes twice in a row."""
+"""The points of a run with a call twice in a row."""
 
 
 class Score(NamedTuple):
-    """A place on the scale; a higher score takes stricter settings to be left alone.
+    """A place on the scale. Settings act on a run if its score is beyond their line.
 
     `weighted_calls` orders the scores of 0 points and those of `TWICE` points among themselves.
     """
@@ -82,14 +82,14 @@ ALWAYS: Final = Score(max(one.points for one in DETECTORS.values()) * (COUNTED +
 
 
 class Step(NamedTuple):
-    """A score that a run reaches, and the number of its calls before the round in which it reaches it."""
+    """A score that a run reaches, and the number of its calls before the round that reaches it."""
 
     score: Score
     calls: int
 
 
 class Scale:
-    """The scale for some settings. Limits that are off there stay off.
+    """The scale for some settings. Limits that are off in them stay off.
 
     What recorded runs do not hold is off at every line: few tell which tools there were, so nothing can be promised of
     `unknown_tool`.
@@ -102,7 +102,7 @@ class Scale:
         self._at: dict[int, LoopSettings] = {}
 
     def settings(self, line: Score) -> LoopSettings:
-        """The settings that act on a run where its score is beyond the line."""
+        """The settings that act on a run if its score is beyond the line."""
         base, points = self._base, line.points
         detectors = {name: limit.at(points) for name, limit in DETECTORS.items() if base.limit_of(name)}
         update = {name: limit.at(points) for name, limit in REPEATS.items() if getattr(base, name)}
@@ -165,7 +165,7 @@ class FailedRun:
 
 @dataclass(slots=True)
 class Source:
-    """The runs of one source that have calls: score and number of calls of each successful one, and the failed ones."""
+    """The runs of one source that have calls: scores and call counts of successful ones, and the failed ones."""
 
     good: list[Score] = field(default_factory=list)
     good_calls: list[int] = field(default_factory=list)
@@ -182,7 +182,7 @@ class Source:
 
 
 class Tuning:
-    """Takes runs and faults as they come. `base` are the settings whose limits are to be moved."""
+    """Takes runs and faults. `base`: the settings whose limits are moved."""
 
     def __init__(self, base: LoopSettings) -> None:
         self.scale = Scale(base)
@@ -211,7 +211,7 @@ class Tuning:
 
 
 class Trials(NamedTuple):
-    """A source on trial: the scale, and for comparison a line on the number of calls alone."""
+    """The trials of a source: on the scale, and for comparison on the number of calls alone."""
 
     scale: Trial
     length: Trial
@@ -233,9 +233,9 @@ class CannotTuneError(ValueError):  # the commands report it; no caller of callf
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """One source: the settings at its line, which rest on `good` successful runs, and how such lines do on unseen ones.
+    """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen ones.
 
-    `alpha` is the share of runs that may be acted on, `max_calls` the line on the number of calls alone.
+    `alpha`: the share of runs that may be acted on. `max_calls`: the line on the number of calls alone.
     """
 
     name: str
@@ -256,13 +256,14 @@ class Tuned:
 
     @property
     def limits(self) -> dict[str, int]:
-        """Every limit of the scale as it is at the line, by the name of its setting."""
+        """The limits of the scale at the line, by the names of their settings."""
         settings = self.settings
         found = {name: getattr(settings, name) for name in (*REPEATS, "no_repeats_after", "max_weighted_calls")}
         return found | {name: settings.limit_of(name) for name in DETECTORS}
 
     def as_yaml(self) -> str:
-        """The settings as a configuration file: the limits of the scale, and what else differs from the defaults."""
+        """The settings as a configuration file: the limits of the scale, and other settings that differ from the
+        defaults."""
         moved = {name: limit for name, limit in self.limits.items() if limit and name not in DETECTORS}
         others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
         detectors = {name: limit or False for name, limit in self.settings.detectors.model_dump().items()}
@@ -277,7 +278,7 @@ class Tuned:
 
 
 def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
-    """Draw the line of a source through all its successful runs; CannotTuneError if there is none."""
+    """Set the line of a source by all its successful runs. CannotTuneError if there is none."""
     good = len(source.good)
     if not good and not source.failed:
         raise CannotTuneError("no run says whether it succeeded")

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model
 from callfuse.detect.registry import KINDS
 from callfuse.policy.fields import Repeats, Seconds, Strict, Template, Threshold, Whole, limit
 from callfuse.policy.fields import ladder as to_ladder
-from callfuse.policy.nearest import meant
+from callfuse.policy.nearest import suggest
 from callfuse.policy.rungs import Ladder
 
 Calls = Annotated[Whole, Field(ge=0)]
@@ -38,7 +38,7 @@ def _command_keys(values: tuple[str, ...]) -> tuple[str, ...]:
     keys = tuple(map(command_key, values))
     for value, key in zip(values, keys, strict=True):
         if key not in COMMAND_KEYS:
-            raise ValueError(f"{value!r} is no key of a command; {meant(key, COMMAND_KEYS)}")
+            raise ValueError(f"{value!r} is no key of a command; {suggest(key, COMMAND_KEYS)}")
     return keys
 
 

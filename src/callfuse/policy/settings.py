@@ -28,7 +28,16 @@ from callfuse.policy.sections import (
     Similarity,
     ToolSettings,
 )
-from callfuse.policy.tiers import SESSION, Overrides, Tier, given, matches, merged, of_model, of_tool
+from callfuse.policy.tiers import (
+    SESSION,
+    Overrides,
+    Tier,
+    explicit_values,
+    matches,
+    merge_tiers,
+    model_tiers,
+    tool_tiers,
+)
 
 __all__ = [
     "MODES",
@@ -196,7 +205,7 @@ class LoopSettings(Strict):
         models = self.worked_out.models
         known = None if session else models.get(model)
         if known is None:
-            known = self.model_copy(update=merged(self, self.tiers(model, session)))
+            known = self.model_copy(update=merge_tiers(self, self.tiers(model, session)))
             known.worked_out.session = session
             if not session:
                 if len(models) >= NAMES_KEPT:
@@ -219,9 +228,9 @@ class LoopSettings(Strict):
 
     def tiers(self, model: str = "", session: Overrides = NO_OVERRIDES, tool: str | None = None) -> list[Tier]:
         """The tiers above these settings that hold for a model, a session and a tool, the lowest first."""
-        tiers = [*of_model(model, self.models)] if model else []
+        tiers = [*model_tiers(model, self.models)] if model else []
         if tool is not None:
-            tiers += [Tier(one.name, _of_tool(one.values)) for one in of_tool(tool, self.per_tool)]
+            tiers += [Tier(one.name, _of_tool(one.values)) for one in tool_tiers(tool, self.per_tool)]
         if session.values:
             tiers.append(Tier(SESSION, session.values))
         for pattern in sorted(session.tools, key=len) if tool is not None else ():
@@ -232,7 +241,7 @@ class LoopSettings(Strict):
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
             return ForTool(self._loosest(), poller=False, changes_state=False, ignore=frozenset(), limits={})
-        values = merged(self, self.tiers("", self.worked_out.session, name))
+        values = merge_tiers(self, self.tiers("", self.worked_out.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
         ignore = frozenset(values.pop("ignore", ()))
@@ -244,11 +253,13 @@ class LoopSettings(Strict):
             {},
         )
 
+    def _only_for(self, tool: Mapping[str, Any]) -> "LoopSettings":
+        """As if what is set for a tool were for all."""
+        values = merge_tiers(self, [Tier("", _of_tool(tool))])
+        return self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL})
+
     def _loosest(self) -> "LoopSettings":
-        every = [self]
-        for one in self._single_tools:
-            values = merged(self, [Tier("", _of_tool(one))])
-            every.append(self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL}))
+        every = [self, *map(self._only_for, self._single_tools)]
         if len(every) == 1:
             return self
         thresholds = [one.similarity_threshold for one in every if one.similarity_threshold]
@@ -324,7 +335,7 @@ class LoopSettings(Strict):
     @cached_property
     def _single_tools(self) -> list[Mapping[str, Any]]:
         """What is set for single tools."""
-        return [*map(given, self.per_tool.values()), *self.worked_out.session.tools.values()]
+        return [*map(explicit_values, self.per_tool.values()), *self.worked_out.session.tools.values()]
 
 
 _WORKED_OUT: Final = tuple(name for name, value in vars(LoopSettings).items() if isinstance(value, cached_property))

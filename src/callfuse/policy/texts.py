@@ -1,4 +1,4 @@
-"""The texts that callfuse writes into a conversation. Each begins with the marker and is a setting."""
+"""Write the texts that callfuse puts into a conversation. Each begins with the marker; operators can replace most."""
 
 from collections.abc import Sequence
 
@@ -13,40 +13,41 @@ from callfuse.policy.settings import LoopSettings
 
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
-    """What the client reads in place of a blocked call."""
+    """The text that the client gets in place of a blocked call."""
     rung = verdict.rung if verdict.rung is not None and verdict.rung.blocks else Rung.BLOCK
-    return _fill(_own(verdict.call, settings).block or rung.text, verdict.call, verdict.finding, model)
+    return _fill(_custom_messages(verdict.call, settings).block or rung.text, verdict.call, verdict.finding, model)
 
 
 def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:
-    """What is added to the result of a repeated call."""
-    return _fill(_own(call, settings).warning or Rung.WARN.text, call, finding, model)
+    """The warning that is added to the result of a repeated call."""
+    return _fill(_custom_messages(call, settings).warning or Rung.WARN.text, call, finding, model)
 
 
 def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bool = False) -> str:
-    """The result that a withheld call gets when the model is asked again (`asking`), or when its siblings' results
-    come: then tools can be called."""
+    """The result of a withheld call, for the retry by callfuse (`asking`) or for the next request with its siblings'
+    results: then tools can be called."""
     rung = verdict.rung
     if rung is None or not rung.asks or (rung.text_only and not asking):
         rung = Rung.STEER
-    return _fill(_own(verdict.call, settings).guidance or rung.text, verdict.call, verdict.finding, model)
+    text = _custom_messages(verdict.call, settings).guidance or rung.text
+    return _fill(text, verdict.call, verdict.finding, model)
 
 
-def unjudged(tool: str) -> str:
-    """What the client reads under `fail_closed` in place of a call that could not be judged."""
+def unchecked_call(tool: str) -> str:
+    """The text that the client gets, under `fail_closed`, in place of a call that could not be checked."""
     return f"{MARKER} A call of {tool or 'a tool'} could not be checked for loops and was not let through."
 
 
 def header(verdicts: Sequence[Verdict]) -> str:
-    """The value of `x-callfuse-action`: the last rung that withheld a call; empty where none did."""
+    """The value of the header `x-callfuse-action`: the last rung that withheld a call; empty if none did."""
     done = [verdict for verdict in verdicts if verdict.withholds]
     if not done:
         return ""
     return f"{done[-1].rung}; kind={done[-1].finding.kind}; count={done[-1].finding.count}"
 
 
-def _own(call: ToolCall, settings: LoopSettings) -> ErrorMessages:
-    """What the owner would have said of calls of this tool."""
+def _custom_messages(call: ToolCall, settings: LoopSettings) -> ErrorMessages:
+    """The operator's texts for calls of this tool; each may be empty."""
     return settings.for_tool(call.full_name).settings.error_messages
 
 

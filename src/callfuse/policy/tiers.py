@@ -1,7 +1,7 @@
-"""Which settings hold: per-tool session > session > per-tool > backend and model > server > defaults.
+"""Merge tiers of settings: per-tool session > session > per-tool > backend and model > server > defaults.
 
-A tier is a name and the values that it sets. Tiers go in from the lowest, one set of effective values comes out, and
-the tier that each of them is from.
+A tier is a name and the values that it sets. `merge_tiers` takes them from the lowest and returns the effective
+values; `origin` returns the tier that sets a key.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,11 +14,11 @@ from pydantic import BaseModel
 from callfuse.policy.sections import TierSettings
 
 SESSION: Final = "session"
-"""How the names of the tiers begin that a session has set."""
+"""The beginning of the names of tiers that a session has set."""
 
 
 class Tier(NamedTuple):
-    """One tier: its name for people, and what it sets."""
+    """One tier: its name, for people, and the values that it sets, by key."""
 
     name: str
     values: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Overrides:
         return bool(self.values or self.tools)
 
     def without(self, keys: Collection[str]) -> "Overrides":
-        """All but these keys."""
+        """A copy without these keys."""
         tools = {name: _without(keys, values) for name, values in self.tools.items()}
         return Overrides(_without(keys, self.values), tools)
 
@@ -44,25 +44,25 @@ def _without(keys: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def of_model(model: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
-    """The entries whose globs match backend and model, as one text; the longer a pattern, the higher its tier."""
+def model_tiers(model: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
+    """Yield the entries whose globs match `backend:model`, lowest first: the longer the pattern, the higher."""
     return _matching("models", {model.lower()}, entries)
 
 
-def of_tool(tool: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
-    """The entries whose globs match a tool, as in `matches`; the longer a pattern, the higher its tier."""
+def tool_tiers(tool: str, entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
+    """Yield the entries whose globs match a tool, as in `matches`, lowest first: the longer the pattern, the higher."""
     return _matching("per_tool", _names(tool), entries)
 
 
 def matches(tool: str, patterns: Iterable[str]) -> bool:
-    """Whether a tool is one of these globs, in any case; with its namespace (before a dot) or without."""
+    """Whether a tool matches one of these globs, in any case; with its namespace (before a dot) or without."""
     return _is_one(_names(tool), patterns)
 
 
 def _matching(kind: str, names: Collection[str], entries: Mapping[str, TierSettings]) -> Iterator[Tier]:
     for pattern in sorted(entries, key=len):
         if _is_one(names, (pattern,)):
-            yield Tier(f"{kind} {pattern}", given(entries[pattern]))
+            yield Tier(f"{kind} {pattern}", explicit_values(entries[pattern]))
 
 
 def _names(tool: str) -> set[str]:
@@ -73,31 +73,32 @@ def _is_one(names: Collection[str], patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(one, pattern.lower()) for pattern in patterns for one in names)
 
 
-def given(section: BaseModel) -> dict[str, Any]:
-    """What a section of a tier sets."""
+def explicit_values(section: BaseModel) -> dict[str, Any]:
+    """The values that a section of a tier sets: those that are not None."""
     return {key: value for key, value in section if value is not None}
 
 
-def merged(base: BaseModel, tiers: Iterable[Tier]) -> dict[str, Any]:
-    """What the tiers change in `base`, the lowest tier first; sections are merged key by key."""
+def merge_tiers(base: BaseModel, tiers: Iterable[Tier]) -> dict[str, Any]:
+    """The changes that the tiers, lowest first, make to `base`. Sections are merged key by key."""
     values: dict[str, Any] = {}
     for tier in tiers:
         for key, value in tier.values.items():
             before = values.get(key, getattr(base, key, None))
             if isinstance(value, BaseModel) and isinstance(before, BaseModel):
-                values[key] = before.model_copy(update=given(value))
+                values[key] = before.model_copy(update=explicit_values(value))
             else:
                 values[key] = value
     return values
 
 
 def origin(key: str, tiers: Iterable[Tier]) -> str | None:
-    """The name of the highest tier that sets a key (`detectors.cycle` for a key within a section); None where none
-    does."""
+    """The name of the highest tier that sets a key (`detectors.cycle`: a key of a section); None if none does."""
     section, _, inner = key.partition(".")
     found = None
     for tier in tiers:
         value = tier.values.get(section)
-        if section in tier.values and (not inner or not isinstance(value, BaseModel) or inner in given(value)):
+        if section in tier.values and (
+            not inner or not isinstance(value, BaseModel) or inner in explicit_values(value)
+        ):
             found = tier.name
     return found

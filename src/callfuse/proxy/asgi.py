@@ -1,4 +1,4 @@
-"""The four types of an ASGI 3 app, as the specification has them."""
+"""The four types of the ASGI 3 specification."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""The upstream client: one pool of connections, timeouts by phase, and at most one second try.
+"""Send requests to an upstream: one connection pool, timeouts by phase, and at most one retry.
 
-In: a request. Out: the upstream's response, its body still to come. Nothing is added to a request; nothing is decoded,
-followed, remembered or read from a `.netrc`.
+`ask` takes a request and returns the response before its body has come. No header is added; bodies are not decoded,
+redirects not followed, cookies not kept, and `.netrc` not read.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from yarl import URL
 from callfuse.proxy.environment import proxy_for, tls_context
 from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream
-from callfuse.proxy.upload import Upload, replayable
+from callfuse.proxy.upload import Upload, is_replayable
 
 _log = logging.getLogger("callfuse.proxy")
 
 READ_BUFFER_BYTES = 64 * 1024  # aiohttp stops reading at twice this
-MAX_HEADER_BYTES = 64 * 1024
-# Long enough for the pauses between an agent's turns, shorter than what load balancers in front of vendors grant (60 s
-# and more). Servers that grant less (uvicorn and node: 5 s) close first, which is seen, or meets the second try below.
+MAX_HEADER_BYTES = 64 * 1024  # of one header; aiohttp's default is 8 KiB, node takes 16 KiB of all
+# Long enough for the pauses between an agent's turns, shorter than the idle timeout of load balancers in front of
+# vendors (60 s and more). Servers with less (uvicorn and node: 5 s) close first, which is seen, or retried below.
 KEEPALIVE_S = 15.0
-# A connection that the upstream had given up answers within a round trip; what breaks later had been at work.
+# A connection that the upstream had closed fails within a round trip; one that fails later may have served the request.
 STALE_WITHIN_S = 2.0
 
 _connected_anew: ContextVar[bool] = ContextVar("callfuse_connected_anew", default=False)
 
 
 class _Pool(aiohttp.TCPConnector):
-    """Says whether the request that runs in this context got a connection of its own or one from the pool."""
+    """Sets `_connected_anew` if the request of this context opens a connection instead of reusing one."""
 
     async def _create_connection(
         self,
@@ -45,7 +45,7 @@ class _Pool(aiohttp.TCPConnector):
 
 
 class UpstreamClient:
-    """Asks one upstream. The session is opened by the first request at the latest and lives in one event loop."""
+    """Sends requests to one upstream. The session is opened by the first request at the latest, in one event loop."""
 
     def __init__(self, settings: ServeSettings, upstream: Upstream) -> None:
         self._proxy = proxy_for(upstream)
@@ -68,11 +68,11 @@ class UpstreamClient:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy in between, without credentials."""
+        """The URL of the HTTP proxy on the way, without credentials; None if there is none."""
         return str(self._proxy.url) if self._proxy is not None else None
 
     def open(self) -> aiohttp.ClientSession:
-        """The session, in the running event loop."""
+        """Return the session, opening it in the running event loop if needed."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=_Pool(
@@ -99,11 +99,11 @@ class UpstreamClient:
     async def ask(
         self, method: str, url: URL, headers: list[tuple[str, str]], body: bytes | Upload | None
     ) -> aiohttp.ClientResponse:
-        """Send a request and wait for the answer's headers.
+        """Send a request and wait for the headers of the answer. Raises one of `FAILURES` (see `proxy/failures.py`).
 
-        A request is sent a second time only if it met a pooled connection that the upstream was just closing: the
-        connection was used before, not a byte came back, it broke at once, and the body is here to be sent again.
-        Else the vendor may have begun to generate, and a proxy must not ask for that twice.
+        A request is retried once, only if the upstream was just closing a pooled connection: the connection was used
+        before, no byte came back, it failed at once, and the whole body can be sent again. In all other cases the
+        vendor may have begun to generate, which must not be paid twice.
         """
         loop = asyncio.get_running_loop()
         _connected_anew.set(False)
@@ -112,7 +112,7 @@ class UpstreamClient:
             return await self._send(method, url, headers, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             at_once = loop.time() - began_s < STALE_WITHIN_S
-            if _connected_anew.get() or not at_once or not replayable(body) or _begun(error):
+            if _connected_anew.get() or not at_once or not is_replayable(body) or _has_begun(error):
                 raise
         _log.debug("a pooled connection had been closed by the upstream; asking once more")
         return await self._send(method, url, headers, body)
@@ -133,16 +133,16 @@ class UpstreamClient:
         return response
 
     def _begin_body(self, response: aiohttp.ClientResponse) -> None:
-        """The headers are here: from now on the idle timeout counts."""
+        """Switch from the first-byte timeout to the idle timeout, after the headers have come."""
         connection = response.connection
         if connection is None or connection.protocol is None:
-            return  # the whole answer is here
+            return  # the whole answer has come
         connection.protocol.read_timeout = self._idle_timeout_s
-        # Where more than this is waiting, aiohttp has stopped reading and its clock with it: the pause is ours.
+        # With more than this in its buffer aiohttp has paused reading, and must not time out for our own delay.
         if response.content.total_bytes <= 2 * READ_BUFFER_BYTES:
             connection.protocol.start_timeout()
 
 
-def _begun(error: aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) -> bool:
-    """Whether a part of the answer's headers had come."""
+def _has_begun(error: aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) -> bool:
+    """Whether part of the answer's headers had come before the error."""
     return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)

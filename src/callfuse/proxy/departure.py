@@ -1,7 +1,7 @@
-"""The client's leaving, turned into the end of the exchange.
+"""End an exchange as soon as its client disconnects.
 
-In: the `receive` of one exchange. Out: a block of code that is left, silently, as soon as the client has gone, whatever
-it was waiting for: the upstream's headers, the next chunk, a slow send. A cancellation by anyone else goes through.
+The block of a `Departure` is left silently when the client has gone, whatever it awaits: the headers of the upstream,
+the next chunk, a slow send. A cancellation from elsewhere passes through.
 """
 
 import asyncio
@@ -11,17 +11,18 @@ from callfuse.proxy.asgi import Message, Receive
 
 
 class Departure:
-    """Cancels the exchange's task when its client leaves, and takes that cancellation back at the end of the block.
+    """Cancels the task of an exchange when its client disconnects, and swallows that cancellation after the block.
 
-    It is the pattern of `asyncio.timeout`, the client in the place of the clock: one task an exchange, none a chunk.
+    The pattern of `asyncio.timeout`, with the client instead of the clock. It needs one task for an exchange, not one
+    for each chunk. `gone`: the client has disconnected. RuntimeError outside of an asyncio task.
     """
 
-    __slots__ = ("_cancelling", "_listener", "_over", "_task", "gone", "receive")
+    __slots__ = ("_cancelling", "_ended", "_listener", "_task", "gone", "receive")
 
     def __init__(self, receive: Receive) -> None:
         self.receive = receive
         self.gone = False
-        self._over = False
+        self._ended = False
         self._listener: asyncio.Future[Message] | None = None
 
     def __enter__(self) -> "Departure":
@@ -35,7 +36,7 @@ class Departure:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
     ) -> bool:
-        self._over = True
+        self._ended = True
         if self._listener is not None:
             self._listener.cancel()
         if not self.gone:
@@ -44,19 +45,19 @@ class Departure:
         return ours and kind is not None and issubclass(kind, Exception | asyncio.CancelledError)
 
     def listen(self) -> None:
-        """From the end of the request on, the next message can only be the disconnect."""
-        if not self._over:
+        """Wait for the disconnect in the background. Call after the request's end: no other message can come then."""
+        if not self._ended:
             self._listener = asyncio.ensure_future(self.receive())
-            self._listener.add_done_callback(self._heard)
+            self._listener.add_done_callback(self._on_message)
 
-    def _heard(self, listener: "asyncio.Future[Message]") -> None:
-        # A host whose `receive` fails has lost the client too. One that goes on with the request breaks the protocol:
-        # it is not asked again, since a `receive` that never waits would keep the loop busy for ever.
+    def _on_message(self, listener: "asyncio.Future[Message]") -> None:
+        # A host whose `receive` raises has lost the client too. A further request message breaks the protocol: it ends
+        # the listening, because a `receive` that never waits would keep the event loop busy for ever.
         if not listener.cancelled() and (listener.exception() or listener.result()["type"] == "http.disconnect"):
-            self.left()
+            self.mark_gone()
 
-    def left(self) -> None:
-        """The client has gone: end the block."""
-        if not self._over and not self.gone:
+    def mark_gone(self) -> None:
+        """Record that the client has gone, and end the block."""
+        if not self._ended and not self.gone:
             self.gone = True
             self._task.cancel()

@@ -1,7 +1,6 @@
-"""What the environment says about the way to the upstream: HTTP proxies and certificate authorities.
+"""Read HTTP proxies and certificate authorities for an upstream from the environment, once at the start.
 
-In: the upstream and the process environment, once, at the start. Out: a proxy, a TLS context. `.netrc` is never read:
-it would add credentials that nobody asked for, which is why aiohttp's own `trust_env` stays off.
+`.netrc` is never read, because it would add credentials to requests; so aiohttp's own `trust_env` stays off.
 """
 
 import os
@@ -19,14 +18,17 @@ from callfuse.proxy.target import Upstream
 
 @dataclass(frozen=True, slots=True)
 class HttpProxy:
-    """The proxy between here and the upstream, its credentials apart."""
+    """An HTTP proxy on the way to the upstream: its URL without credentials, and these as a header value."""
 
     url: URL
     authorization: str | None
 
 
 def proxy_for(upstream: Upstream) -> HttpProxy | None:
-    """The proxy for this upstream by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in either case."""
+    """Find the proxy for an upstream by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower case.
+
+    None if there is none. Raises ConfigError for a URL that cannot be used.
+    """
     origin = URL(upstream.origin)
     proxies = getproxies_environment()
     value = proxies.get(origin.scheme) or proxies.get("all")
@@ -50,8 +52,11 @@ def _proxy(value: str, variable: str) -> HttpProxy:
 
 
 def tls_context() -> ssl.SSLContext:
-    """The context for an https upstream: authorities from SSL_CERT_FILE and SSL_CERT_DIR, else REQUESTS_CA_BUNDLE, else
-    the system's. OpenSSL itself would pass over a file that is missing; here it is an error that names the variable."""
+    """Make the TLS context for an https upstream.
+
+    Authorities are from SSL_CERT_FILE and SSL_CERT_DIR, else REQUESTS_CA_BUNDLE, else the system. Raises ConfigError
+    for a missing or broken file, which OpenSSL itself would ignore.
+    """
     chosen = [name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)]
     chosen = chosen or [name for name in ("REQUESTS_CA_BUNDLE",) if os.environ.get(name)]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -72,5 +77,5 @@ def _trust(context: ssl.SSLContext, place: Path, variable: str) -> None:
             context.load_verify_locations(capath=str(place))
         else:
             context.load_verify_locations(cafile=str(place))
-    except OSError as error:  # SSLError is one too: the file is there and holds no certificate
+    except OSError as error:  # also SSLError, for a file without certificates
         raise ConfigError(f"{variable} is {str(place)!r}, which cannot be read as certificates: {error}") from None

@@ -1,7 +1,7 @@
-"""What went wrong with the upstream, in words that may be shown to anyone.
+"""Turn exceptions of aiohttp into a status and a reason that is safe to show.
 
-In: an exception of aiohttp's. Out: a status and a reason. The reasons are written here and name hosts only: the texts
-of the exceptions can hold whole URLs, with the credentials of a proxy or the key in a query.
+The reasons name hosts only. The messages of the exceptions themselves may hold whole URLs, with the credentials of a
+proxy or the key in a query.
 """
 
 import os
@@ -12,21 +12,21 @@ import aiohttp
 import orjson
 
 FAILURES = (aiohttp.ClientError, OSError, ValueError)
-"""Whatever asking the upstream may raise. Timeouts are OSErrors; a ValueError is a request that cannot be written."""
+"""All that a request to the upstream may raise. Timeouts are OSErrors; ValueError means an invalid request."""
 
 BAD_REQUEST, NOT_FOUND, BAD_GATEWAY, GATEWAY_TIMEOUT = 400, 404, 502, 504
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An upstream's failure as the client is told of it."""
+    """The HTTP status and the reason that the client gets for a failure of the upstream."""
 
     status: int
     reason: str
 
 
 def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
-    """The failure behind an exception; `upstream` and `proxy` are origins without credentials."""
+    """Describe an exception as a failure. `upstream` and `proxy` are origins without credentials."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return Failure(GATEWAY_TIMEOUT, f"no connection to {proxy or upstream} within the connect timeout")
@@ -65,7 +65,7 @@ def _why(error: BaseException) -> str:
 
 
 def openai_error(_path: str, status: int, message: str) -> tuple[bytes, str]:
-    """The error envelope of the OpenAI APIs, which most clients can read."""
+    """Format an error as the OpenAI APIs do, which most clients can read; returns body and content type."""
     kind = "invalid_request_error" if status < 500 else "upstream_error"
     code = {BAD_GATEWAY: "upstream_unreachable", GATEWAY_TIMEOUT: "upstream_timeout"}.get(status)
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}), "application/json"

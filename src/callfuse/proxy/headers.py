@@ -1,7 +1,7 @@
-"""Which headers go on, both ways.
+"""Filter the headers that the proxy forwards, both ways.
 
-In: headers as ASGI or aiohttp gives them. Out: the same headers in the same order, duplicates kept, without those that
-belong to one connection only (RFC 9110, 7.6.1) and without what the other side must say for itself (`host`, `expect`).
+Order and duplicates stay. Removed are the headers of one connection only (RFC 9110, 7.6.1), and in requests `host` and
+`expect`, which each hop sets for itself.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-# `expect` is answered by the server in front; the upstream's 100 would come to nobody.
+# The server in front answers `expect`; nobody would read a 100 of the upstream.
 _NOT_REQUESTED = HOP_BY_HOP | {b"host", b"expect"}
 
 
 def to_upstream(headers: Pairs) -> list[tuple[str, str]]:
-    """The request headers as aiohttp takes them. UTF-8 keeps its bytes; other bytes go out as the UTF-8 of Latin-1."""
+    """Filter request headers, from ASGI to aiohttp. UTF-8 keeps its bytes; other bytes are read as Latin-1."""
     kept: list[tuple[str, str]] = []
     named: set[str] | None = None
     chunked = False
@@ -36,18 +36,18 @@ def to_upstream(headers: Pairs) -> list[tuple[str, str]]:
         if name not in _NOT_REQUESTED:
             kept.append((name.decode("latin-1"), _text(value)))
         elif name == b"connection":
-            named = _named(value, named)
+            named = _add_named(value, named)
         elif name == b"transfer-encoding":
             chunked = True
-    if chunked:  # a length beside it is an attempt to make two servers see two requests
+    if chunked:  # with both lengths, two servers may see different requests (smuggling)
         named = (named or set()) | {"content-length"}
     return [(name, value) for name, value in kept if name not in named] if named else kept
 
 
 def to_client(headers: Pairs, *, bodiless: bool) -> list[tuple[bytes, bytes]]:
-    """The response headers as ASGI wants them.
+    """Filter response headers, from aiohttp to ASGI.
 
-    `bodiless` is a 204 or 304, where `content-length` speaks of a body that does not follow: servers would count it.
+    `bodiless`: a 204 or 304, whose `content-length` is dropped, because servers would expect that many bytes.
     """
     kept: list[tuple[bytes, bytes]] = []
     named: set[str] | None = {"content-length"} if bodiless else None
@@ -56,14 +56,14 @@ def to_client(headers: Pairs, *, bodiless: bool) -> list[tuple[bytes, bytes]]:
         if name not in HOP_BY_HOP:
             kept.append((name, value))
         elif name == b"connection":
-            named = _named(value, named)
+            named = _add_named(value, named)
         elif name == b"transfer-encoding":
             named = (named or set()) | {"content-length"}
     return [(name, value) for name, value in kept if name.decode("latin-1") not in named] if named else kept
 
 
-def _named(connection: bytes, named: set[str] | None) -> set[str] | None:
-    """Adds the headers that a `connection` header names; None while there is none, as in nearly every message."""
+def _add_named(connection: bytes, named: set[str] | None) -> set[str] | None:
+    """Add the headers that a `connection` header names. None stands for none, as in nearly every message."""
     tokens = {token.strip() for token in connection.decode("latin-1").lower().split(",")}
     tokens -= {"", "close", "keep-alive", "content-length"}
     return (named or set()) | tokens if tokens else named

@@ -1,4 +1,4 @@
-"""The settings of the blocks `serve` and `admin`, validated. Times are seconds."""
+"""Define and validate the settings of the blocks `serve` and `admin`. Times are in seconds."""
 
 import re
 from typing import Annotated, Any, Final, Literal
@@ -9,65 +9,65 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from callfuse.policy.fields import Seconds, Strict, Whole
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-RIGHT_PATH: Final = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
-RIGHT_ADMIN_PATH: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
-RIGHT_BACKEND: Final = "use a name without : or white space, as in anthropic"
-RIGHT_UPSTREAM = "use http:// or https:// with a host, as in https://api.openai.com"
+PATH_HINT: Final = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
+ADMIN_PATH_HINT: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
+BACKEND_HINT: Final = "use a name without : or white space, as in anthropic"
+UPSTREAM_HINT = "use http:// or https:// with a host, as in https://api.openai.com"
 
 
 def _upstream(value: str) -> str:
-    """The base URL of the vendor. What the client asks for is added to its path, so it ends with its path."""
+    """Check the base URL of a vendor. It has no query, because the path of each request is appended."""
     try:
         parts = urlsplit(value)
         port = parts.port
     except ValueError as error:
         # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
         what = "its port is no number from 1 to 65535" if str(error).startswith("Port") else "it is no URL"
-        raise ValueError(f"{what}; {RIGHT_UPSTREAM}") from None
+        raise ValueError(f"{what}; {UPSTREAM_HINT}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError(RIGHT_UPSTREAM)
+        raise ValueError(UPSTREAM_HINT)
     if any(not char.isprintable() or char.isspace() for char in value):
-        raise ValueError(f"it has white space or control characters in it; {RIGHT_UPSTREAM}")
+        raise ValueError(f"it has white space or control characters in it; {UPSTREAM_HINT}")
     if "?" in value or "#" in value:
-        raise ValueError(f"leave out what begins with ? or #: each request brings its own query; {RIGHT_UPSTREAM}")
+        raise ValueError(f"leave out what begins with ? or #: each request brings its own query; {UPSTREAM_HINT}")
     return value
 
 
 def lower(value: Any) -> Any:
-    """Log levels are written in capitals as often as not."""
+    """Convert a log level to lower case, because many write it in capitals."""
     return value.lower() if isinstance(value, str) else value
 
 
 def _path(value: str) -> str:
-    """A path prefix, without the slash at its end."""
+    """Check a path prefix; returns it without a slash at its end."""
     path = value.rstrip("/")
     segments = path.split("/")
     if not path or segments[0] or "" in segments[1:] or {".", ".."} & set(segments) or re.search(r"[?#%\\\s]", path):
-        raise ValueError(RIGHT_PATH)
+        raise ValueError(PATH_HINT)
     return path
 
 
 def _admin_path(value: str) -> str:
-    """As `_path`, of what a cookie's path may hold."""
+    """Check a path as `_path` does, with only the characters that the path of a cookie may hold."""
     path = value.rstrip("/")
     if not re.fullmatch(r"(/[\w.~-]+)+", path, re.ASCII) or {".", ".."} & set(path.split("/")):
-        raise ValueError(RIGHT_ADMIN_PATH)
+        raise ValueError(ADMIN_PATH_HINT)
     return path
 
 
 def is_below(path: str, above: str) -> bool:
-    """Whether a path is another, or lies below it, by whole segments."""
+    """Whether a path equals another, or lies below it, by whole segments."""
     return path.startswith(above) and path[len(above) : len(above) + 1] in ("", "/")
 
 
 def _backend(value: str) -> str:
     if not re.fullmatch(r"[^\s:]+", value):
-        raise ValueError(RIGHT_BACKEND)
+        raise ValueError(BACKEND_HINT)
     return value
 
 
 def to_routes(value: Any) -> Any:
-    """Routes may be written as texts, `/anthropic=https://api.anthropic.com`, as in a variable."""
+    """Convert routes that are written as texts, as in a variable: `/anthropic=https://api.anthropic.com`."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | tuple):
@@ -97,7 +97,7 @@ class Route(Strict):
         return is_below(path, self.path)
 
 
-def _different(values: tuple[Route, ...]) -> tuple[Route, ...]:
+def _check_distinct(values: tuple[Route, ...]) -> tuple[Route, ...]:
     paths = [one.path for one in values]
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise ValueError(f"the path {twice[0]} is given twice; keep one")
@@ -109,7 +109,7 @@ class ServeSettings(Strict):
 
     upstream: Annotated[str, AfterValidator(_upstream)] | None = None
     """The vendor's base URL, without query. May hold `user:password@`, which is never printed."""
-    routes: Annotated[tuple[Route, ...], BeforeValidator(to_routes), AfterValidator(_different)] = ()
+    routes: Annotated[tuple[Route, ...], BeforeValidator(to_routes), AfterValidator(_check_distinct)] = ()
     """More vendors by path: a list of path, upstream and, if wanted, backend, or of texts PATH=URL. Without
     `serve.upstream` every other path is answered with 404."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
@@ -132,13 +132,13 @@ class ServeSettings(Strict):
     """Connections to an upstream at a time, in each worker; 0 is without limit."""
 
     def route_of(self, path: str) -> Route | None:
-        """The route of a path; None where it goes to `upstream`."""
+        """The route of a path, the longest if several match; None if it goes to `upstream`."""
         if not self.routes:
             return None
         return max((one for one in self.routes if one.holds(path)), key=lambda one: len(one.path), default=None)
 
     def backend_of(self, path: str) -> str | None:
-        """The name that a route gives the vendor behind a path."""
+        """The backend name that the route of a path sets; None if it sets none."""
         route = self.route_of(path)
         return route.backend if route else None
 
@@ -152,5 +152,5 @@ class AdminSettings(Strict):
     """Where it is: this path and all below, which then never reach the vendor."""
 
     def holds(self, path: str) -> bool:
-        """Whether a path is the page's."""
+        """Whether a path belongs to the admin page."""
         return is_below(path, self.path)

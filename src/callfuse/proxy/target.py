@@ -1,7 +1,7 @@
-"""Where a request goes.
+"""Build the upstream URL of a request from the base URL and the ASGI scope.
 
-In: an upstream's base URL, once, and then the scope of each request. Out: the URL to ask. The path and the query of
-the client stand in it byte for byte, behind the base URL's own path. Its host is the upstream's, whatever the path is.
+The client's path and query follow the path of the base URL, byte for byte. The host is always that of the upstream,
+whatever the path holds.
 """
 
 from base64 import b64encode
@@ -21,7 +21,7 @@ class Upstream:
     """A server behind the proxy."""
 
     origin: str
-    """Scheme, host and port: all of the upstream that is ever printed."""
+    """Scheme, host and port: the only part that is logged."""
     prefix: str
     """The base URL's path, without the slash at its end."""
     authorization: str | None = None
@@ -29,7 +29,7 @@ class Upstream:
 
     @classmethod
     def parse(cls, base_url: str) -> "Upstream":
-        """Read a base URL. `ServeSettings` has checked its form."""
+        """Parse a base URL, which `ServeSettings` has validated."""
         url = URL(base_url)
         credentials = None
         if url.user is not None or url.password is not None:
@@ -38,22 +38,24 @@ class Upstream:
 
     @property
     def secure(self) -> bool:
-        """Whether it is spoken to over TLS."""
+        """Whether connections use TLS."""
         return self.origin.startswith("https:")
 
     def url(self, scope: Scope, route: str = "") -> URL:
-        """The URL for a request, whose path begins with that of its route: `encoded`, so that nothing is quoted,
-        unquoted or normalised on the way."""
+        """Build the URL for a request; `route` is the path prefix to cut off.
+
+        `encoded`, so that yarl quotes, unquotes and normalises nothing.
+        """
         path = path_of(scope).removeprefix(route)
         target = self.prefix + (path if path.startswith("/") else "/" + path)
         if query := scope.get("query_string", b""):
             target += "?" + _text(query)
-        # A `#` that a server lets through belongs to the target; in a URL it would begin a fragment and be left out.
+        # A raw `#` in the request target would begin a fragment in a URL, and would not be sent.
         return URL(self.origin + target.replace("#", "%23"), encoded=True)
 
 
 def path_of(scope: Scope) -> str:
-    """The path as the client wrote it, below the place where the app is mounted. It always begins with a slash."""
+    """The path as the client wrote it, without the mount path of the app. It always begins with a slash."""
     raw: Any = scope.get("raw_path")
     path = _text(raw.partition(b"?")[0]) if raw else quote(scope["path"], safe="/:@!$&'()*+,;=~")
     mount = scope.get("root_path", "").rstrip("/")
@@ -63,7 +65,7 @@ def path_of(scope: Scope) -> str:
 
 
 def _text(raw: bytes) -> str:
-    """Bytes of a request line as text that goes out as the same bytes; what is not UTF-8 is escaped."""
+    """Decode bytes of a request line; bytes that are not UTF-8 are percent-encoded."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

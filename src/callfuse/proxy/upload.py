@@ -1,7 +1,7 @@
-"""The request's body on its way to the upstream.
+"""Forward request bodies from ASGI to aiohttp.
 
-In: the first ASGI message of a request, and `receive` for the rest. Out: what aiohttp sends. A body that has come whole
-goes as it is and can be sent again; one that still comes is passed on message by message, and nothing of it is kept.
+A body that has come whole is sent as it is, and can be sent again. Otherwise it is passed on message by message, and
+nothing of it is kept.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from aiohttp.payload import Payload
 from callfuse.proxy.asgi import Message
 from callfuse.proxy.departure import Departure
 
-SLICE_BYTES = 64 * 1024
+SLICE_BYTES = 64 * 1024  # asyncio's default high-water mark: one write fills the buffer, and no more
 
 
 class Upload(Payload):
-    """A body that is still coming, or is too long to write in one go."""
+    """A body that is still coming, or is too long for one write. `stall_timeout_s`: seconds for each write."""
 
-    _autoclose = True  # it holds nothing that must be closed
+    _autoclose = True  # nothing to close
 
     def __init__(self, first: bytes, *, more: bool, client: Departure, stall_timeout_s: float) -> None:
         super().__init__(first, content_type=None)
@@ -29,11 +29,11 @@ class Upload(Payload):
         self._stall_timeout_s = stall_timeout_s
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The part that has come, as text: aiohttp asks for it nowhere on our way."""
+        """The first part as text. aiohttp requires this method, but does not call it here."""
         return self._first.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the body as it comes. An upstream that stops reading is given up after the idle timeout."""
+        """Write the body as it comes. TimeoutError if the upstream stops reading for `stall_timeout_s`."""
         if self._consumed:
             raise RuntimeError("a request body that came in parts cannot be sent twice")
         self._consumed = more = self._more
@@ -41,7 +41,7 @@ class Upload(Payload):
         while more:
             message = await self._client.receive()
             if message["type"] == "http.disconnect":
-                self._client.left()
+                self._client.mark_gone()
                 raise ConnectionResetError("the client left in the middle of its request")
             more = message.get("more_body", False)
             await self._put(writer, message.get("body", b""))
@@ -57,8 +57,8 @@ class Upload(Payload):
                 await writer.write(view[start : start + SLICE_BYTES])
 
 
-def outgoing(first: Message, client: Departure, stall_timeout_s: float) -> bytes | Upload | None:
-    """What to send, and from when on to listen for the client's leaving: the end of its request."""
+def body_to_send(first: Message, client: Departure, stall_timeout_s: float) -> bytes | Upload | None:
+    """Make the body to send from the first message, and start to listen for the disconnect once it is complete."""
     body: bytes = first.get("body", b"")
     more: bool = first.get("more_body", False)
     if not more:
@@ -68,6 +68,6 @@ def outgoing(first: Message, client: Departure, stall_timeout_s: float) -> bytes
     return Upload(body, more=more, client=client, stall_timeout_s=stall_timeout_s)
 
 
-def replayable(body: bytes | Upload | None) -> bool:
-    """Whether the body can be sent a second time."""
+def is_replayable(body: bytes | Upload | None) -> bool:
+    """Whether a body can be sent a second time: it had come whole."""
     return not isinstance(body, Upload) or body.size is not None

@@ -1,4 +1,4 @@
-"""Stores that several processes share: Redis or Valkey behind a circuit breaker, beside the memory of each process.
+"""Stores that processes share: Redis or Valkey behind a circuit breaker, with the memory of the process as fallback.
 
 `open_ledger` makes the ledger for the URL of the setting `store`.
 """
@@ -14,7 +14,7 @@ __all__ = ["open_ledger", "require"]
 
 
 def require(store: str) -> None:
-    """Check that a store can be used: ConfigError if its client library is missing, or does not take its URL."""
+    """Check that a store URL can be used. Raises ConfigError if the client library is missing or refuses the URL."""
     open_ledger(store, max_lanes=1, ttl_s=1, timeout_s=1, counts=Counts())
 
 
@@ -22,22 +22,22 @@ def open_ledger(store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, c
     """Make the ledger for a URL that has been checked; it connects when it is first used.
 
     `max_lanes` bounds the memory of this process, `ttl_s` is how long lanes and sessions are kept after their last use,
-    `timeout_s` how long an exchange waits for the server, both in seconds. ConfigError if the client library is
-    missing, or does not take the URL.
+    `timeout_s` how long an exchange waits for the server, both in seconds. Raises ConfigError if the client library is
+    missing or refuses the URL.
     """
     local = MemoryLedger(max_lanes=max_lanes, ttl_s=ttl_s)
     address = address_of(store)
     if address is None:
         return local
     if find_spec("redis") is None:
-        raise ConfigError(f"store = {address.shown!r}: needs the package redis: pip install 'callfuse[redis]'")
+        raise ConfigError(f"store = {address.label!r}: needs the package redis: pip install 'callfuse[redis]'")
     try:
         from callfuse.stores.redis import RedisLedger
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "redis":
             raise
         raise ConfigError(
-            f"store = {address.shown!r}: what is installed as redis has no {error.name}: pip install 'callfuse[redis]'"
+            f"store = {address.label!r}: what is installed as redis has no {error.name}: pip install 'callfuse[redis]'"
         ) from None
 
     return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, counts=counts)

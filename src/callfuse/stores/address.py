@@ -1,6 +1,6 @@
-"""Read the URL of a store into an address that shows no credentials in logs.
+"""Parse the URL of a store into an address that can be logged without credentials.
 
-`memory://` is this process's own memory; all other URLs are of Redis or Valkey, which speak the same protocol.
+`memory://` is the memory of the process; all other URLs are of Redis or Valkey, which speak the same protocol.
 """
 
 import re
@@ -23,76 +23,76 @@ SCHEMES: Final = {
     "valkey+cluster": "redis",
     "valkeys+cluster": "rediss",
 }
-"""The schemes of URLs, and what redis-py calls each. An `s` is TLS."""
-RIGHT_STORE: Final = (
+"""URL schemes, with the scheme that redis-py knows each by. An `s` at the end means TLS."""
+STORE_HINT: Final = (
     "use memory://, or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss:// (TLS), redis+cluster:// or "
     "unix:///PATH, as in redis://localhost:6379/0"
 )
 
-_OURS: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "retry"})
-"""Options of redis-py that callfuse sets; another value would break what is read and written."""
+_OWN_OPTIONS: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "retry"})
+"""Options of redis-py that callfuse sets itself; other values would break reading and writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A Redis or Valkey: its URL as redis-py takes it, whether it is a Cluster, and what logs call it."""
+    """A Redis or Valkey. `url` is for redis-py, `cluster`: it is a Cluster, `label` is its name in logs."""
 
     url: str
     cluster: bool
-    shown: str
+    label: str
     secrets: tuple[str, ...]
-    """Passwords, as they are and unquoted, the longest first."""
+    """Passwords, percent-encoded and decoded, the longest first."""
 
     def without_secrets(self, text: str) -> str:
-        """Mask the secrets in an error of a server, which may quote what it was sent."""
+        """Mask the passwords in a server's error message, which may quote a command."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
 
 
 def check_store_url(value: str) -> str:
-    """Check the URL of a store, and return it. ValueError says what would be right."""
+    """Check the URL of a store, and return it. Raises ValueError, which says what would be right."""
     address_of(value)
     return value
 
 
 def address_of(value: str) -> Address | None:
-    """Read the URL of a store; None for memory. ValueError says what would be right."""
+    """Parse the URL of a store; None for `memory://`. Raises ValueError, which says what would be right."""
     scheme, rest = _split(value)
     if scheme == "memory":
         if rest:
             raise ValueError("memory:// is the memory of this process, and takes no address")
         return None
     if any(not char.isprintable() or char.isspace() for char in value):
-        raise ValueError(f"it has white space or control characters in it; {RIGHT_STORE}")
+        raise ValueError(f"it has white space or control characters in it; {STORE_HINT}")
     cluster = scheme.endswith("+cluster")
     parts = _parts(value)
     if scheme == "unix":
         if parts.path in ("", "/"):
             raise ValueError("name the socket's file, as in unix:///run/redis.sock")
-        shown = f"unix://{parts.path}"
+        label = f"unix://{parts.path}"
     else:
-        shown = f"{scheme}://{_host_and_database(parts, cluster=cluster)}"
-    return Address(f"{SCHEMES[scheme]}://{rest}", cluster, shown, _secrets(parts))
+        label = f"{scheme}://{_host_and_database(parts, cluster=cluster)}"
+    return Address(f"{SCHEMES[scheme]}://{rest}", cluster, label, _secrets(parts))
 
 
 def _split(value: str) -> tuple[str, str]:
-    """The scheme of a URL in lower case, and what follows it; ValueError for an unknown scheme."""
+    """Split a URL into its lower-case scheme and the rest. Raises ValueError for an unknown scheme."""
     scheme, mark, rest = value.partition("://")
     scheme = scheme.lower()
     if not mark or scheme not in SCHEMES:
         near = nearest(scheme, SCHEMES) if mark else None
-        raise ValueError(f"there is no such store; did you mean {near}://?" if near else RIGHT_STORE)
+        raise ValueError(f"there is no such store; did you mean {near}://?" if near else STORE_HINT)
     return scheme, rest
 
 
 def _secrets(parts: SplitResult) -> tuple[str, ...]:
-    """The passwords in a URL, as they are and unquoted, the longest first; ValueError for options that we set."""
+    """The passwords in a URL, encoded and decoded, the longest first. Raises ValueError for an own option."""
     options = parse_qsl(parts.query)
-    if wrong := next((name for name, _ in options if name in _OURS), None):
+    if wrong := next((name for name, _ in options if name in _OWN_OPTIONS), None):
         raise ValueError(f"leave out the option {wrong}, which callfuse sets itself")
-    given = [parts.password, *(text for name, text in options if "password" in name)]
-    secrets = {form for secret in given if secret for form in (secret, unquote(secret))}
+    found = [parts.password, *(text for name, text in options if "password" in name)]
+    secrets = {form for secret in found if secret for form in (secret, unquote(secret))}
     return tuple(sorted(secrets, key=len, reverse=True))
 
 
@@ -103,18 +103,18 @@ def _parts(value: str) -> SplitResult:
     except ValueError as error:
         # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
         what = "its port is no number from 1 to 65535" if str(error).startswith("Port") else "it is no URL"
-        raise ValueError(f"{what}; {RIGHT_STORE}") from None
+        raise ValueError(f"{what}; {STORE_HINT}") from None
     if port == 0 or parts.fragment:
-        raise ValueError(RIGHT_STORE)
+        raise ValueError(STORE_HINT)
     return parts
 
 
 def _host_and_database(parts: SplitResult, *, cluster: bool) -> str:
-    """Host, port and database for logs; ValueError if one is wrong."""
+    """Host, port and database, for logs. Raises ValueError if one is wrong."""
     if not parts.hostname:
-        raise ValueError(f"it names no host; {RIGHT_STORE}")
+        raise ValueError(f"it names no host; {STORE_HINT}")
     if not re.fullmatch(r"(/\d*)?", parts.path, re.ASCII):
-        raise ValueError(f"what follows the host is the number of a database; {RIGHT_STORE}")
+        raise ValueError(f"what follows the host is the number of a database; {STORE_HINT}")
     if cluster and parts.path not in ("", "/", "/0"):
         raise ValueError("a Cluster has the database 0 only; leave out the number")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

@@ -1,9 +1,9 @@
-"""A circuit breaker: takes failures, and says whether the server may be asked. It does no IO and does not wait.
+"""A circuit breaker: records failures, and decides whether the server may be used. It does no IO and never waits.
 
     closed --record_failure--> open, for a pause --is_due, once a pause--> (a probe) --close--> closed
 
-While it is open, only one probe at the end of each pause asks the server. Each pause is twice as long as the one
-before, up to a limit; after a circuit has been closed for that long, the next pause is the shortest again.
+While the circuit is open, the server gets only one probe at the end of each pause. Each pause is twice as long as the
+one before, up to `LONGEST_PAUSE_S`; a circuit that was closed for that long starts with `FIRST_PAUSE_S` again.
 """
 
 import math
@@ -15,7 +15,7 @@ LONGEST_PAUSE_S: Final = 30.0
 
 
 class Breaker:
-    """One circuit. `clock` gives seconds, of which only the differences matter."""
+    """One circuit, closed at first. `clock` returns seconds from any start, such as `time.monotonic`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Breaker:
         self.closed = True
 
     def record_failure(self) -> bool:
-        """Note a failure of the server. Returns whether that has opened the circuit."""
+        """Record a failure of the server; returns True if that opens the circuit."""
         if not self.closed:
             return False
         now = self._clock()
@@ -44,7 +44,7 @@ class Breaker:
         return True
 
     def close(self) -> None:
-        """Close the circuit: the server has answered a probe."""
+        """Close the circuit, after the server has answered a probe."""
         self._closed_at = self._clock()
         self.closed = True
 

@@ -1,12 +1,12 @@
-"""The ledger of several processes, in a Redis or Valkey: one round trip to read and one to write an exchange.
+"""A ledger that processes share in a Redis or Valkey: one round trip to read and one to write an exchange.
 
-This process's own memory keeps whatever was last read or written here. When the server fails, or does not answer in
-time, a circuit opens: exchanges go on from the requests' histories and that memory, and none of them touches the
-network, until the server has answered a probe in the background. It then first gets what sessions have set meanwhile,
-and its values count again. Values that it does not have, as after a flush, are taken from memory.
+A local `MemoryLedger` keeps a copy of what this process last read or wrote. If the server fails or does not answer in
+time, a circuit breaker opens: exchanges use the histories in their requests and the local copy, without network, until
+the server answers a background probe. The probe then sends what sessions have set meanwhile, and the server's values
+count again. Values that it lacks, as after a flush, are read from the local copy.
 
-Keys begin with `callfuse:{CREDENTIAL}:`, the hash of the client's credential: in a Cluster all that an exchange reads
-and writes is on one node, and clients are spread over the nodes.
+Keys begin with `callfuse:{CREDENTIAL}:`, the hash of the client's credential. The braces make it a hash tag: in a
+Cluster all keys of an exchange are on one node, and clients are spread over the nodes.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from callfuse.stores.breaker import Breaker
 from callfuse.stores.server import Script, Server
 
 PREFIX: Final = "callfuse:"
-PROBE_S: Final = 1.0
-"""How long a probe may take at least; it waits for a new connection, and nobody waits for it."""
-FAREWELL_S: Final = 1.0
-"""How long connections may take to close: those of TLS wait for the other side's word, which may never come."""
-MOST_UNSENT: Final = 1000
-"""Sessions whose commands are kept for a server that does not have them."""
+PROBE_TIMEOUT_S: Final = 1.0
+"""The least time limit of a probe: it needs a new connection, and delays no exchange."""
+CLOSE_TIMEOUT_S: Final = 1.0
+"""Time limit for closing connections: TLS waits for the peer's close_notify, which may never come."""
+MAX_UNSENT: Final = 1000
+"""Sessions whose settings are kept to be sent when the server is back; beyond that, the oldest are dropped."""
 
 READ: Final = Script("""
 local function get(key)
@@ -48,23 +48,26 @@ if type(session) == 'table' then return session end
 if session then redis.call('PEXPIRE', key, ARGV[2]) end
 return {lane, session}
 """)
-"""The value of a lane and that of its session, which then lives longer. KEYS: the lane's, and that of the session that
-the lane names (ARGV[1]); the lane's value may begin with another name, whose key has the same tag."""
+"""Get the values of a lane and of its session, and extend the life of the session to ARGV[2] milliseconds.
+
+KEYS: that of the lane, and that of the session ARGV[1]. If the value of the lane begins with the name of another
+session, that session is read; its key has the same hash tag."""
 WRITE: Final = Script("""
 for at, key in ipairs(KEYS) do redis.call('SET', key, ARGV[at + 1], 'PX', ARGV[1]) end
 return #KEYS
 """)
-"""Set all keys, for so many milliseconds (ARGV[1])."""
+"""Set all keys, for ARGV[1] milliseconds."""
 
 
 Kept = TypeVar("Kept")
 
 
 class RedisLedger:
-    """Keeps lanes and sessions at `address` for `ttl_s` seconds after their last use; in `local` while that is down.
+    """A `Ledger` at `address`, with `local` while that is down. Raises ConfigError if redis-py refuses the URL.
 
-    `timeout_s` is how long an exchange waits for the server; `counts` has `store_errors` by operation, and
-    `store_skipped`, the operations that were not tried because the circuit was open. `clock` gives seconds.
+    Lanes and sessions are kept for `ttl_s` seconds after their last use; an exchange waits `timeout_s` seconds for the
+    server. `counts` gets `store_errors` by operation, and `store_skipped`: operations while the circuit was open.
+    `clock` returns seconds.
     """
 
     def __init__(
@@ -90,20 +93,20 @@ class RedisLedger:
         self._unsent: dict[SessionKey, SessionState] = {}
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """The state of a lane and what its session has set, from this process's memory where the server has nothing."""
+        """Read a lane and its session; from the local copy what the server lacks."""
         keys = lane_key(lane), session_key((lane.credential, lane.session))
         found = await self._ask("read", READ, keys, (lane.session, self._ttl_ms))
         if found is None:
             return await self._local.read(lane, now)
-        there = self._decode(values.lane_state, found[0])
+        there = self._decode(values.decode_lane, found[0])
         if there is not None:
             await self._local.write({lane: there}, now)
         here, known = await self._local.read(lane, now)
         state = here if there is None else there
-        if there is None and state.session:  # the server was not asked for this one
+        if there is None and state.session:  # the script did not read the session that the local copy names
             return state, known
         session = lane.credential, state.session or lane.session
-        kept = self._decode(values.session_state, found[1])
+        kept = self._decode(values.decode_session, found[1])
         if kept is not None:
             await self._local.write_session(session, kept, now)
             return state, kept
@@ -112,24 +115,24 @@ class RedisLedger:
         return state, known
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
-        """Keep the states of lanes."""
+        """Write lanes, to the local copy too."""
         await self._local.write(lanes, now)
-        found = {lane_key(lane): values.lane_value(state) for lane, state in lanes.items()}
+        found = {lane_key(lane): values.encode_lane(state) for lane, state in lanes.items()}
         await self._ask("write", WRITE, *self._arguments(found))
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
-        """Keep what a session has set."""
+        """Write what a session has set, to the local copy too; kept for the probe if the server fails."""
         await self._local.write_session(session, state, now)
-        found = await self._ask("write", WRITE, *self._of_session(session, state))
+        found = await self._ask("write", WRITE, *self._session_arguments(session, state))
         self._unsent.pop(session, None)
         if found is None:
             self._keep_unsent(session, state)
 
     async def aclose(self) -> None:
-        """Close the connections. Whoever asks again opens new ones."""
+        """Close the connections of this event loop. A later read or write opens new ones."""
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # under another library nothing has been opened
+        except RuntimeError:  # not asyncio: no connection was opened
             return
         if self._probing is not None and self._probing.get_loop() is loop:
             self._probing.cancel()
@@ -140,17 +143,17 @@ class RedisLedger:
 
     def _keep_unsent(self, session: SessionKey, state: SessionState) -> None:
         self._unsent[session] = state
-        while len(self._unsent) > MOST_UNSENT:
+        while len(self._unsent) > MAX_UNSENT:
             del self._unsent[next(iter(self._unsent))]
 
-    def _of_session(self, session: SessionKey, state: SessionState) -> tuple[list[str], list[bytes | int]]:
-        return self._arguments({session_key(session): values.session_value(state)})
+    def _session_arguments(self, session: SessionKey, state: SessionState) -> tuple[list[str], list[bytes | int]]:
+        return self._arguments({session_key(session): values.encode_session(state)})
 
     def _arguments(self, found: Mapping[str, bytes]) -> tuple[list[str], list[bytes | int]]:
         return [*found], [self._ttl_ms, *found.values()]
 
     def _decode(self, read: Callable[[bytes], Kept], value: bytes | None) -> Kept | None:
-        """Decode a value; None if there is none, or if it cannot be read."""
+        """Decode a value; None if it is missing, or unreadable, which is counted."""
         if value is None:
             return None
         try:
@@ -162,7 +165,7 @@ class RedisLedger:
     async def _ask(
         self, operation: str, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]
     ) -> Any:
-        """Run a script; None if the server does not answer, or is not asked because the circuit is open."""
+        """Run a script and return its answer; None if the server fails, or if the circuit is open."""
         loop = self._running_loop()
         if loop is None:
             return None
@@ -173,42 +176,42 @@ class RedisLedger:
             self._counts.add("store_skipped", operation)
             return None
         began = loop.time()
-        with Boundary() as boundary:  # whatever the client library raises, the exchange goes on
+        with Boundary() as boundary:  # the client library may raise anything, and the exchange must go on
             async with asyncio.timeout(self._timeout_s):
                 return await server.run(script, keys, arguments)
         self._counts.add("store_errors", operation)
-        # A timeout that comes late says that this process was busy, and nothing of the server.
+        # A timeout that fires late means that this process was busy, not that the server is down.
         error = boundary.error
         if error and not (type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s):
-            self._take_failure(error, server, loop)
+            self._record_failure(error, server, loop)
         return None
 
     def _running_loop(self) -> asyncio.AbstractEventLoop | None:
-        """asyncio's; None under another library."""
+        """The event loop of asyncio; None under another library, such as trio."""
         try:
             return asyncio.get_running_loop()
         except RuntimeError:
             if self._counts.add("store_errors", "loop") == 1:
-                log.store_without_asyncio(self._address.shown)
+                log.store_without_asyncio(self._address.label)
             return None
 
     def _open(self, loop: asyncio.AbstractEventLoop) -> Server:
-        """Make a server for this loop, and forget those of closed loops: threads may have a loop each."""
+        """Make a server for this loop, and drop those of closed loops; each thread may have a loop."""
         for other in list(self._servers):
             if other.is_closed():
                 self._servers.pop(other, None)
         self._servers[loop] = server = Server(self._address)
         return server
 
-    def _take_failure(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    def _record_failure(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         if server is self._servers.get(loop) and self._breaker.record_failure():
-            log.store_down(self._address.shown, self._why(error))
+            log.store_down(self._address.label, self._describe(error))
             del self._servers[loop]
             closing = asyncio.create_task(self._close(server))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    def _why(self, error: Exception) -> str:
+    def _describe(self, error: Exception) -> str:
         if type(error) is TimeoutError:
             return f"no answer within {self._timeout_s:g} s"
         return f"{type(error).__name__}: {self._address.without_secrets(str(error))}"
@@ -222,26 +225,26 @@ class RedisLedger:
             self._probing = asyncio.create_task(self._probe(server))
 
     async def _probe(self, server: Server) -> None:
-        """Check that the server can write, send it what sessions have set meanwhile, and close the circuit."""
+        """Check that the server can write, send it the unsent sessions, and close the circuit."""
         with Boundary() as boundary:
-            async with asyncio.timeout(max(PROBE_S, self._timeout_s)):
+            async with asyncio.timeout(max(PROBE_TIMEOUT_S, self._timeout_s)):
                 await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, b""])
                 while self._unsent:
                     session, state = next(iter(self._unsent.items()))
-                    await server.run(WRITE, *self._of_session(session, state))
+                    await server.run(WRITE, *self._session_arguments(session, state))
                     if self._unsent.get(session) is state:
                         del self._unsent[session]
         if boundary.error is not None:
             self._counts.add("store_errors", "probe")
-            self._take_failure(boundary.error, server, asyncio.get_running_loop())
+            self._record_failure(boundary.error, server, asyncio.get_running_loop())
             return
         if not self._breaker.closed:
             self._breaker.close()
-            log.store_up(self._address.shown)
+            log.store_up(self._address.label)
 
     async def _close(self, server: Server) -> None:
-        with Boundary():  # it is gone all the same
-            async with asyncio.timeout(FAREWELL_S):
+        with Boundary():  # the server is not used any more, so errors do not matter
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await server.aclose()
 
 
@@ -253,6 +256,6 @@ def lane_key(lane: Lane) -> str:
 
 
 def session_key(session: SessionKey) -> str:
-    """The key of what a session has set. Its name is plain text (`conversations/identity.py`)."""
+    """The key of a session. Its name holds no odd characters (`conversations/identity.py`)."""
     credential, name = session
     return f"{PREFIX}{{{credential.hex()}}}:session:{name}"

@@ -1,7 +1,7 @@
-"""Run scripts on a Redis, Valkey or Cluster: the only module that knows redis-py.
+"""Run Lua scripts on a Redis, Valkey or Cluster. The only module that imports redis-py.
 
-A server belongs to the event loop in which it first runs a script. It connects when a script runs, and raises what
-fails: the ledger's circuit breaker decides what follows.
+A `Server` belongs to the event loop in which it first runs a script. It connects then, and raises every failure; the
+circuit breaker of the ledger decides what follows.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ from callfuse.errors import ConfigError
 from callfuse.stores.address import Address
 
 CONNECTIONS: Final = 32
-"""Scripts that run at a time, in each process; the others wait for their turn."""
+"""Scripts of one process that run at a time; further ones wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a server runs in one piece. All of its keys have one hash tag, so that one node of a Cluster has them."""
+    """A Lua script. All of its keys must have the same hash tag, so that one node of a Cluster has them."""
 
     text: str
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Servers know scripts by SHA-1."""
+        """Compute the SHA-1 digest, by which EVALSHA knows the script."""
         object.__setattr__(self, "digest", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
 class Server:
-    """The server at an address. Raises ConfigError for a URL with options that redis-py does not take."""
+    """Runs scripts on the server at an address. Raises ConfigError if redis-py refuses an option of the URL."""
 
     def __init__(self, address: Address) -> None:
-        # Timeouts and retries of its own would add up to the ledger's limit.
+        # The ledger has a time limit of its own; with retries of redis-py an exchange would wait longer.
         options: dict[str, Any] = {
             "retry": Retry(NoBackoff(), 0),
             "socket_timeout": None,
@@ -50,16 +50,16 @@ class Server:
         }
         self._client: Any
         most = CONNECTIONS
-        with Boundary() as boundary:  # redis-py may raise anything: an option may name anything in it
+        with Boundary() as boundary:  # options of a URL can make redis-py raise anything
             if address.cluster:
                 self._client = RedisCluster.from_url(address.url, **options)
             else:
                 self._client = Redis.from_url(address.url, **options)
-                self._client.connection_pool.make_connection()  # only this looks at the options; it does no IO
+                self._client.connection_pool.make_connection()  # checks the options, without IO
                 most = min(most, self._client.connection_pool.max_connections)
         if boundary.error is not None:
             why = address.without_secrets(str(boundary.error))
-            raise ConfigError(f"store = {address.shown!r}: redis-py does not take this URL: {why}")
+            raise ConfigError(f"store = {address.label!r}: redis-py does not take this URL: {why}")
         self._free = asyncio.Semaphore(most)
         self._closed = 0
 
@@ -72,7 +72,7 @@ class Server:
             except Broken:
                 if closed != self._closed:
                     raise
-            # Connections that were silent for long may have been closed. Both scripts may run twice.
+            # Idle connections may have been closed by the server. Running a script twice does no harm.
             if isinstance(self._client, Redis):
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             return await self._run(script, keys, arguments)
@@ -84,6 +84,6 @@ class Server:
             return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
 
     async def aclose(self) -> None:
-        """Close its connections; what still waits for an answer fails."""
+        """Close all connections; scripts that are running fail."""
         self._closed += 1
         await self._client.aclose()

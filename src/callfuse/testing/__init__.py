@@ -1,4 +1,4 @@
-"""A scripted vendor to test agents and callfuse with: no key, no network, the same bytes in every run.
+"""A scripted vendor for tests of agents and of callfuse: no key, no network, the same bytes in every run.
 
     from callfuse.testing import Answer, Call, ScriptedVendor, served
 

@@ -1,6 +1,6 @@
-"""The scripted vendor's Anthropic messages: reads requests, writes answers as streams and as bodies.
+"""Anthropic messages of the scripted vendor: reads requests, writes answers as streams and as bodies.
 
-A `Turn` enters, frames or a body leave, with every field that the official SDK's types require.
+In: a `Turn`. Out: frames or a body, with every field that the official SDK's types require.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,11 +30,11 @@ class Anthropic:
     stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
-        """Whether `path` is that of messages, under any prefix."""
+        """Whether the path ends in `/v1/messages`, under any prefix."""
         return path.endswith("/v1/messages")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results that end the conversation."""
+        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
         messages = objects(body.get("messages"))
         end = len(messages)
         while end and messages[end - 1].get("role") == "user":
@@ -53,11 +53,11 @@ class Anthropic:
         return (calls if results else ()), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """Anthropic gives one answer."""
+        """Always 1."""
         return 1
 
     def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks."""
+        """The vendor's rules that a request breaks, one sentence each."""
         return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
@@ -66,7 +66,7 @@ class Anthropic:
         usage = _usage(turn.usage)
         message = _message(turn) | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
         yield _event({"type": "message_start", "message": message})
-        for index, (opening, deltas) in enumerate(_streamed_blocks(turn, answer)):
+        for index, (opening, deltas) in enumerate(_stream_blocks(turn, answer)):
             yield _event({"type": "content_block_start", "index": index, "content_block": opening})
             if index == 0:
                 yield _event({"type": "ping"})
@@ -124,11 +124,11 @@ def _whole_blocks(turn: Turn, answer: Answer) -> Iterator[dict[str, Any]]:
     if answer.text:
         yield {"type": "text", "text": answer.text}
     for place, call in enumerate(answer.calls):
-        yield _opened_call(turn, place, call) | {"input": orjson.loads(call.text or "{}")}
+        yield _opening_block(turn, place, call) | {"input": orjson.loads(call.text or "{}")}
 
 
-def _streamed_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each block as it opens, and the deltas that fill it."""
+def _stream_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Each block as it opens, with the deltas that fill it."""
     if answer.thinking:
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in turn.pieces(answer.thinking)]
         signed = {"type": "signature_delta", "signature": _signature(turn, answer)}
@@ -141,10 +141,10 @@ def _streamed_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any
     for place, call in enumerate(answer.calls):
         pieces = ["", *turn.pieces(call.text)]  # the vendor's first piece is empty
         deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        yield _opened_call(turn, place, call), deltas
+        yield _opening_block(turn, place, call), deltas
 
 
-def _opened_call(turn: Turn, place: int, call: Call) -> dict[str, Any]:
+def _opening_block(turn: Turn, place: int, call: Call) -> dict[str, Any]:
     return {"type": "tool_use", "id": turn.call_id("toolu_", 0, place, call), "name": call.name, "input": {}}
 
 

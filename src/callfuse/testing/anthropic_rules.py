@@ -1,8 +1,8 @@
-"""The rules of Anthropic messages for a request: turns, blocks and settings.
+"""Anthropic's rules for a request: turns, blocks and settings.
 
-A parsed body enters, sentences about broken rules leave. The vendor joins neighbouring messages of one role into a
-turn before it judges, and so do these rules; every block knows its place in the body as it came. The heart of it: the
-calls of an assistant turn are answered, each exactly once, by the first blocks of the user turn right behind it.
+In: a parsed body. Out: a sentence for each broken rule. Like the vendor, the rules first join neighbouring messages of
+one role into a turn; each block keeps its place in the original body. The main rule: each call of an assistant turn is
+answered exactly once, by the first blocks of the user turn right behind it.
 """
 
 import re
@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One content block; a text block made up for a message whose content is a string."""
+    """One content block. A string content becomes a text block."""
 
     message: str
     place: str
@@ -32,7 +32,7 @@ class Block:
     body: Json
 
     def text_of(self, key: str) -> str:
-        """The value of `key` as text, whatever it is."""
+        """The value of `key`, converted to text."""
         return str(self.body.get(key))
 
 
@@ -50,7 +50,7 @@ class RoleTurn:
 
 
 def broken_rules(body: Mapping[str, Any]) -> Iterator[str]:
-    """Every rule that `body` breaks."""
+    """The rules that a request's body breaks, one sentence each."""
     yield from _check_settings(body)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -144,7 +144,7 @@ def _check_results_asked_for(before: RoleTurn | None, turn: RoleTurn) -> Iterato
 
 
 def _check_order(turn: RoleTurn) -> Iterator[str]:
-    """Nothing to read follows a call, and thinking leads to something."""
+    """No text follows a call, and thinking is not the last block."""
     called = False
     for block in turn.blocks:
         if block.type == "text" and called:
@@ -155,7 +155,7 @@ def _check_order(turn: RoleTurn) -> Iterator[str]:
 
 
 def _check_thinking_of_one_answer(turn: RoleTurn) -> Iterator[str]:
-    """The thinking of one message is that of one answer, complete and in order."""
+    """All thinking of one message is from one answer, complete and in order."""
     by_message: dict[str, list[tuple[Block, Signed]]] = {}
     for block in turn.of("thinking"):
         signed = read_signature(block.text_of("signature"))
@@ -183,7 +183,7 @@ def _check_ending(last: RoleTurn, thinks: str) -> Iterator[str]:
 
 
 def _check_thinking_first(turns: Sequence[RoleTurn]) -> Iterator[str]:
-    """The tool loop that the request continues began with thinking.
+    """The tool loop that the request continues must have begun with thinking.
 
     Without interleaved thinking a model thinks once, before the first call of the loop, so the later assistant
     messages of the same loop are free. Adaptive thinking demands nothing.
@@ -220,7 +220,7 @@ def _role_turns(messages: Sequence[Any]) -> list[RoleTurn]:
 
 
 def _check_blocks(turn: RoleTurn) -> Iterator[str]:
-    """Every rule that a block of `turn` breaks by itself."""
+    """The rules that single blocks of a turn break."""
     for block in turn.blocks:
         if turn.role == "user" and block.type in ("tool_use", *THINKING):
             yield f"{block.place}: a {block.type} block belongs to an assistant message"
@@ -285,7 +285,7 @@ def _check_thinking(block: Block) -> Iterator[str]:
 
 
 def thinking_mode(body: Json) -> str:
-    """`enabled`, `adaptive` or `disabled`."""
+    """The type of thinking: `enabled`, `adaptive` or `disabled` (the default)."""
     thinking = body.get("thinking")
     return str(thinking.get("type")) if isinstance(thinking, dict) else "disabled"
 
@@ -327,7 +327,7 @@ def _check_tool_choice(body: Json) -> Iterator[str]:
 
 
 def _cache_marks(value: Any) -> int:
-    """How many blocks carry `cache_control`; what a model or a user wrote into arguments is no block."""
+    """The number of blocks with `cache_control`. Arguments of calls and schemas do not count."""
     if isinstance(value, dict):
         return (value.get("cache_control") is not None) + sum(
             _cache_marks(inner) for key, inner in value.items() if key not in ("input", "input_schema")

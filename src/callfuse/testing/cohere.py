@@ -1,7 +1,7 @@
-"""The scripted vendor's Cohere chats: reads requests, judges them, writes answers as event streams and as bodies.
+"""Cohere's chat of the scripted vendor: reads and checks requests, writes answers as streams and as bodies.
 
-A `Turn` enters, frames or a body leave. Text beside calls is the plan, as Cohere writes it; other text is content. The
-rules for a history are those of OpenAI chat completions, the settings Cohere's own.
+In: a `Turn`. Out: frames or a body. Text beside calls is the plan, as Cohere writes it; other text is content. The
+rules for a history are those of OpenAI chat completions, the settings are Cohere's own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,23 +22,23 @@ class Cohere:
     stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
-        """Whether `path` is that of chats, under any prefix."""
+        """Whether the path ends in `/v2/chat`, under any prefix."""
         return path.endswith("/v2/chat")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results that end the conversation, which is written as OpenAI's."""
+        """The calls and results at the end of the conversation, which has OpenAI's format."""
         return openai_chat.OpenAIChat().last_round(body)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """There is one."""
+        """Always 1."""
         return 1
 
     def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks."""
+        """The vendor's rules that a request breaks, one sentence each."""
         return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Typed events, and `[DONE]`."""
+        """Server-sent events with a type each, then `[DONE]`."""
         answer = turn.choices[0]
         empty = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         yield _event("message-start", id=_id(turn), delta={"message": empty})
@@ -79,7 +79,7 @@ class Cohere:
         return {"id": "scripted", "message": message}
 
     def error_frame(self, message: str) -> bytes:
-        """An end that is none."""
+        """A `message-end` with the finish reason `ERROR`."""
         return _event("message-end", delta={"finish_reason": "ERROR", "error": message})
 
     def malformed_frame(self) -> bytes:
@@ -125,7 +125,7 @@ def _event(kind: str, **more: Any) -> bytes:
 
 
 def broken_rules(body: Mapping[str, Any]) -> Iterator[str]:
-    """Every rule that `body` breaks."""
+    """The rules that a request's body breaks, one sentence each."""
     if not (isinstance(body.get("model"), str) and body["model"]):
         yield "model: a non-empty string is required"
     if body.get("tool_choice") not in (None, *CHOICES):

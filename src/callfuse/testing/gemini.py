@@ -1,11 +1,11 @@
-"""The scripted vendor's Gemini: reads requests, judges them, writes server-sent events, JSON arrays and bodies.
+"""Gemini of the scripted vendor: reads and checks requests, writes server-sent events, JSON arrays and bodies.
 
-A `Turn` enters, frames or a body leave, with every field that the official SDK's types know. Where the request asks for
-a `thinkingLevel`, which only models from Gemini 3 on have, the first of an answer's calls carries a thought signature.
+In: a `Turn`. Out: frames or a body, with every field that the official SDK's types know. If the request has a
+`thinkingLevel`, which only models since Gemini 3 take, the first call of an answer has a thought signature.
 
-Of the rules: neighbouring contents of one role are one turn. A turn of function responses follows the turn of the
-calls, with as many responses as calls, under their names and ids; and where thoughts are signed, each step since the
-last user message begins its calls with a signature.
+The main rules: neighbouring contents of one role are one turn. A turn of function responses follows the turn of the
+calls, with one response for each call, under its name and id. If thoughts are signed, the first call of each step since
+the last user message has its signature.
 """
 
 import re
@@ -32,19 +32,19 @@ Json = Mapping[str, Any]
 
 
 def thinks(body: Mapping[str, Any]) -> bool:
-    """Whether the request is for a model that signs its thoughts and demands them back."""
+    """Whether the request is for a model that signs its thoughts and demands the signatures back."""
     config = body.get("generationConfig")
     thinking = config.get("thinkingConfig") if isinstance(config, dict) else None
     return isinstance(thinking, dict) and bool(thinking.get("thinkingLevel") or thinking.get("thinking_level"))
 
 
 def wants_array(path: str, query: bytes) -> bool:
-    """Whether a stream is asked for without `alt=sse`: it then comes as one JSON array."""
+    """Whether the answer is streamed as a JSON array, i.e. the query lacks `alt=sse`."""
     return path.endswith(STREAMING_METHOD) and parse_qs(query).get(b"alt", [])[-1:] != [b"sse"]
 
 
 def signed_text(name: Any, args: Any) -> str:
-    """What of a call its signature is over."""
+    """The text of a call that its signature covers."""
     return f"{name} {orjson.dumps(args or {}, option=orjson.OPT_SORT_KEYS).decode()}"
 
 
@@ -55,11 +55,11 @@ class Gemini:
     stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
-        """Whether `path` is that of one of the two methods, under any prefix."""
+        """Whether the path ends in one of the two methods, under any prefix."""
         return path.endswith(METHODS)
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results that end the conversation."""
+        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
         contents = objects(body.get("contents"))
         end = len(contents)
         while end and contents[end - 1].get("role") != "model":
@@ -67,7 +67,9 @@ class Gemini:
         start = end
         while start and contents[start - 1].get("role") == "model":
             start -= 1
-        results = tuple(_said(response.get("response")) for response in _of(contents[end:], "functionResponse"))
+        results = tuple(
+            _response_text(response.get("response")) for response in _of(contents[end:], "functionResponse")
+        )
         calls = tuple(
             Call(str(call.get("name")), orjson.dumps(call.get("args") or {}).decode(), str(call.get("id") or ""))
             for call in _of(contents[start:end], "functionCall")
@@ -81,16 +83,16 @@ class Gemini:
         return count if isinstance(count, int) and count > 0 else 1
 
     def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks."""
+        """The vendor's rules that a request breaks, one sentence each."""
         return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events with CRLF: the candidates taking turns, a part to a chunk; calls come whole."""
-        streams = (_streamed(turn, *choice) for choice in enumerate(turn.choices))
+        """Server-sent events with CRLF, one part per chunk, the candidates in turn; calls come whole."""
+        streams = (_candidates(turn, *choice) for choice in enumerate(turn.choices))
         for round_of_candidates in zip_longest(*streams):
             for candidate in filter(None, round_of_candidates):
                 usage = _usage(turn.usage) if "finishReason" in candidate else _usage_so_far(turn.usage)
-                yield self._framed({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
+                yield self._frame({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
 
     def whole(self, turn: Turn) -> dict[str, Any]:
         """A `GenerateContentResponse`."""
@@ -107,18 +109,18 @@ class Gemini:
 
     def error_frame(self, message: str) -> bytes:
         """An error in place of a chunk."""
-        return self._framed(self.error(503, message))
+        return self._frame(self.error(503, message))
 
     def malformed_frame(self) -> bytes:
         """A chunk that breaks off in the middle of its JSON."""
         return b'data: {"candidates": [{"content": {"parts": [{"text": "bro\r\n\r\n'
 
-    def _framed(self, payload: dict[str, Any]) -> bytes:
+    def _frame(self, payload: dict[str, Any]) -> bytes:
         return b"data: " + dumps(payload) + b"\r\n\r\n"
 
 
 class GeminiArray(Gemini):
-    """The same, streamed as one pretty-printed JSON array. An instance streams one answer: it knows its place in it."""
+    """Gemini that streams a pretty-printed JSON array. Use one instance per answer: it keeps the place in the array."""
 
     stream_type = b"application/json; charset=UTF-8"
 
@@ -126,19 +128,19 @@ class GeminiArray(Gemini):
         self._before = b"["
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """An element a frame, each with the separator before it, and the bracket at the end."""
+        """One element per frame, each after its separator, then the closing bracket."""
         yield from super().frames(turn)
         yield b"\n]"
 
     def error_frame(self, message: str) -> bytes:
-        """An error in place of an element; it is the last one."""
+        """An error in place of an element, then the closing bracket."""
         return super().error_frame(message) + b"\n]"
 
     def malformed_frame(self) -> bytes:
         """An element that breaks off in the middle of its JSON."""
         return self._next() + b'{\n  "candidates": [\n    {\n      "content": {\n        "par'
 
-    def _framed(self, payload: dict[str, Any]) -> bytes:
+    def _frame(self, payload: dict[str, Any]) -> bytes:
         return self._next() + orjson.dumps(payload, option=orjson.OPT_INDENT_2)
 
     def _next(self) -> bytes:
@@ -151,12 +153,12 @@ def _of(contents: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
         yield from (part[kind] for part in objects(content.get("parts")) if isinstance(part.get(kind), dict))
 
 
-def _said(response: Any) -> str:
+def _response_text(response: Any) -> str:
     """The texts in a response object, one to a line."""
     if isinstance(response, dict):
-        return "\n".join(map(_said, response.values()))
+        return "\n".join(map(_response_text, response.values()))
     if isinstance(response, list):
-        return "\n".join(map(_said, response))
+        return "\n".join(map(_response_text, response))
     return response if isinstance(response, str) else orjson.dumps(response).decode()
 
 
@@ -168,7 +170,7 @@ def _candidate(index: int, parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"content": {"parts": parts, "role": "model"}, "index": index}
 
 
-def _streamed(turn: Turn, index: int, answer: Answer) -> Iterator[dict[str, Any]]:
+def _candidates(turn: Turn, index: int, answer: Answer) -> Iterator[dict[str, Any]]:
     pieces = turn.pieces(answer.text)
     for part in (*_thoughts(answer, turn.pieces(answer.thinking)), *_parts(turn, index, answer, pieces)):
         yield _candidate(index, [part])
@@ -209,19 +211,19 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RoleTurn:
-    """Neighbouring contents of one role: their parts, each with its place."""
+    """Neighbouring contents of one role, joined: their parts, each with its place."""
 
     role: str
     place: str
     parts: list[tuple[str, Json]] = field(default_factory=list)
 
     def of(self, kind: str) -> list[tuple[str, Json, Json]]:
-        """The parts of a kind: place, part, data."""
+        """The parts of a kind, as (place, part, data)."""
         return [(place, part, part[kind]) for place, part in self.parts if isinstance(part.get(kind), dict)]
 
 
 def broken_rules(body: Json) -> Iterator[str]:
-    """Every rule that `body` breaks."""
+    """The rules that a request's body breaks, one sentence each."""
     yield from _check_settings(body)
     contents = body.get("contents")
     if not isinstance(contents, list) or not contents:
@@ -314,7 +316,7 @@ def _role_turns(contents: Sequence[Any]) -> list[RoleTurn]:
 
 
 def _check_calls_answered(turn: RoleTurn, behind: RoleTurn | None) -> Iterator[str]:
-    """As many responses as calls, each under the name, and where both have one the id, of a call."""
+    """There is one response for each call, with its name and, if both have one, its id."""
     calls = [call for _, _, call in turn.of("functionCall")]
     responses = [response for _, _, response in behind.of("functionResponse")] if behind else []
     if len(calls) != len(responses):
@@ -338,7 +340,7 @@ def _answers(response: Json, call: Json) -> bool:
 
 
 def _check_signatures_fit(turn: RoleTurn) -> Iterator[str]:
-    """A scripted signature stands on the call that it was given with."""
+    """A scripted signature is on the call that it was made for."""
     for place, part, call in turn.of("functionCall"):
         signed = read_signature(str(part.get("thoughtSignature")))
         if signed is not None and not signed.fits(signed_text(call.get("name"), call.get("args"))):
@@ -346,7 +348,7 @@ def _check_signatures_fit(turn: RoleTurn) -> Iterator[str]:
 
 
 def _check_signed(contents: Sequence[Any]) -> Iterator[str]:
-    """Since the last user message, the first call of each step carries a signature."""
+    """Since the last user message, the first call of each step has a signature."""
     turns = _role_turns(contents)
     spoken = [at for at, turn in enumerate(turns) if turn.role == "user" and not turn.of("functionResponse")]
     for turn in turns[spoken[-1] if spoken else 0 :]:

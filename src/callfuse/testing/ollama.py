@@ -1,8 +1,8 @@
-"""The scripted vendor's Ollama chats: reads requests, judges them, writes answers as lines and as bodies.
+"""Ollama's chat of the scripted vendor: reads and checks requests, writes answers as lines and as bodies.
 
-A `Turn` enters, frames or a body leave, with every field that Ollama writes. Calls come whole, with id and index.
-Ollama itself judges types; the models that it hosts for others, and the templates of some that it runs, also want what
-all vendors want: results right behind their calls.
+In: a `Turn`. Out: frames or a body, with every field that Ollama writes. Calls come whole, with id and index. Ollama
+itself checks types only; models that it hosts for others, and some templates, also want results right behind their
+calls, so these rules do, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,11 @@ class Ollama:
     stream_type = b"application/x-ndjson"
 
     def serves(self, path: str) -> bool:
-        """Whether `path` is that of chats, under any prefix."""
+        """Whether the path ends in `/api/chat`, under any prefix."""
         return path.endswith("/api/chat")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results that end the conversation."""
+        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
         messages = objects(body.get("messages"))
         end = len(messages)
         while end and messages[end - 1].get("role") == "tool":
@@ -43,15 +43,15 @@ class Ollama:
         return tuple(_calls(messages[end - 1])), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """There is one."""
+        """Always 1."""
         return 1
 
     def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks."""
+        """The vendor's rules that a request breaks, one sentence each."""
         return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """A line for each piece of thinking and text and for each call, and the line that is done."""
+        """A line for each piece of thinking or text and for each call, then the `done` line."""
         answer = turn.choices[0]
         for piece in turn.pieces(answer.thinking):
             yield _line(turn, {"content": "", "thinking": piece})
@@ -102,7 +102,7 @@ def _line(turn: Turn, message: Mapping[str, Any], **end: Any) -> bytes:
 
 
 def _call(turn: Turn, place: int, call: Call) -> dict[str, Any]:
-    """A call with its arguments as an object; text that is none becomes an empty one, as a model's parser has it."""
+    """A call with its arguments as an object. Text that is not JSON becomes an empty one, as in Ollama's parsers."""
     arguments: Any = call.arguments
     if isinstance(arguments, str):
         try:
@@ -131,7 +131,7 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 
 def broken_rules(body: Json) -> Iterator[str]:
-    """Every rule that `body` breaks."""
+    """The rules that a request's body breaks, one sentence each."""
     yield from _check_settings(body)
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -193,10 +193,10 @@ def _check_call(place: str, call: Any) -> Iterator[str]:
 
 
 def _check_calls_answered(messages: Sequence[Json]) -> Iterator[str]:
-    """Calls and the tool messages right behind them belong to each other: as many, for the same tools."""
+    """As many tool messages as calls come right behind them, for the same tools."""
     at = 0
     while at < len(messages):
-        calls = _called(messages[at])
+        calls = _call_keys(messages[at])
         end = at + 1
         while end < len(messages) and messages[end].get("role") == "tool":
             end += 1
@@ -213,7 +213,7 @@ def _check_calls_answered(messages: Sequence[Json]) -> Iterator[str]:
         at = end
 
 
-def _called(message: Json) -> list[tuple[Any, Any]]:
+def _call_keys(message: Json) -> list[tuple[Any, Any]]:
     """The ids and names of a message's calls."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or message.get("role") == "tool":

@@ -1,8 +1,7 @@
-"""The scripted vendor's OpenAI chat completions: reads requests, judges them, writes answers as streams and as bodies.
+"""OpenAI chat completions of the scripted vendor: reads and checks requests, writes streams and bodies.
 
-A `Turn` enters, frames or a body leave, with every field that the official SDK's types require. The heart of the rules:
-the calls of an assistant message are answered, each exactly once, by the tool messages right behind it, and by nothing
-else.
+In: a `Turn`. Out: frames or a body, with every field that the official SDK's types require. The main rule:
+each call of an assistant message is answered exactly once, by the tool messages right behind it.
 """
 
 import re
@@ -27,11 +26,11 @@ class OpenAIChat:
     stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
-        """Whether `path` is that of chat completions, under any prefix."""
+        """Whether the path ends in `/chat/completions`, under any prefix."""
         return path.endswith("/chat/completions")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results that end the conversation."""
+        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
         messages = objects(body.get("messages"))
         end = len(messages)
         while end and messages[end - 1].get("role") == "tool":
@@ -47,11 +46,11 @@ class OpenAIChat:
         return n if isinstance(n, int) and n > 0 else 1
 
     def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks."""
+        """The vendor's rules that a request breaks, one sentence each."""
         return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events: the choices taking turns, the usage where it is asked for, and `[DONE]`."""
+        """Server-sent events: the choices in turn, the usage if the request asks for it, then `[DONE]`."""
         options = turn.request.body.get("stream_options")
         counts = isinstance(options, dict) and options.get("include_usage") is True
 
@@ -59,7 +58,7 @@ class OpenAIChat:
             chunk = _envelope(turn, "chat.completion.chunk") | {"choices": choices}
             return b"data: " + dumps(chunk | {"usage": usage} if counts else chunk) + b"\n\n"
 
-        for round_of_choices in zip_longest(*(_streamed(turn, *choice) for choice in enumerate(turn.choices))):
+        for round_of_choices in zip_longest(*(_chunks(turn, *choice) for choice in enumerate(turn.choices))):
             yield from (event([choice]) for choice in round_of_choices if choice is not None)
         if counts:
             yield event([], _usage(turn.usage))
@@ -114,7 +113,7 @@ def _finish(answer: Answer) -> str:
     return answer.finish or ("tool_calls" if answer.calls else "stop")
 
 
-def _streamed(turn: Turn, index: int, answer: Answer) -> Iterator[dict[str, Any]]:
+def _chunks(turn: Turn, index: int, answer: Answer) -> Iterator[dict[str, Any]]:
     for delta in _deltas(turn, index, answer):
         yield _choice(index, None) | {"delta": delta}
     yield _choice(index, _finish(answer)) | {"delta": {}}
@@ -168,7 +167,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def broken_rules(body: Json) -> Iterator[str]:
-    """Every rule that `body` breaks."""
+    """The rules that a request's body breaks, one sentence each."""
     yield from _check_settings(body)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -188,7 +187,7 @@ def broken_rules(body: Json) -> Iterator[str]:
 
 
 def _check_calls_answered(messages: Sequence[Json]) -> Iterator[str]:
-    """Calls and the tool messages right behind them belong to each other, one to one."""
+    """Calls and the tool messages right behind them match one to one."""
     at = 0
     while at < len(messages):
         ids = _call_ids(messages[at])
@@ -222,7 +221,7 @@ def _call_ids(message: Json) -> list[str]:
 
 
 def _check_spoken(place: str, message: Json) -> Iterator[str]:
-    """A message of any role but the assistant's."""
+    """Rules for a message of any role but `assistant`."""
     if message.get("role") == "tool" and not isinstance(message.get("tool_call_id"), str):
         yield f"{place}.tool_call_id: a string is required"
     if message.get("role") == "function":

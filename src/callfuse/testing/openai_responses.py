@@ -1,12 +1,11 @@
-"""The scripted vendor's OpenAI Responses: reads requests, judges them, writes answers as streams and as bodies.
+"""OpenAI Responses of the scripted vendor: reads and checks requests, writes answers as streams and as bodies.
 
-A `Turn` enters, frames or a body leave, with every field that the official SDK's types require. The ids of its items
-tell where they were made, so that rules can judge a history: `fc_scripted_2_1_r0` stood in the second answer at index
-1, with a reasoning item at index 0.
+In: a `Turn`. Out: frames or a body, with every field that the official SDK's types require. The ids of its items
+say where they were made, so that rules can check a history: `fc_scripted_2_1_r0` was in the second answer at index 1,
+with a reasoning item at index 0.
 
-The heart of the rules: each call is answered, exactly once, by an output somewhere behind it; and where the vendor
-stores responses, an item that it knows by its id comes with the reasoning that it was made with, and reasoning with the
-item that followed it.
+The main rules: each call is answered exactly once, by an output somewhere behind it. If the vendor stores responses, an
+item with an id comes with the reasoning that it was made with, and reasoning with the item that followed it.
 """
 
 import re
@@ -40,11 +39,11 @@ class OpenAIResponses:
     stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
-        """Whether `path` is that of responses, under any prefix."""
+        """Whether the path ends in `/responses`, under any prefix."""
         return path.endswith("/responses")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results that end the conversation."""
+        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
         items = objects(body.get("input"))
         end = len(items)
         while end and str(items[end - 1].get("type")) in RESULTS:
@@ -57,11 +56,11 @@ class OpenAIResponses:
         return (calls if results else ()), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """There is one answer."""
+        """Always 1."""
         return 1
 
     def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks."""
+        """The vendor's rules that a request breaks, one sentence each."""
         return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
@@ -72,7 +71,7 @@ class OpenAIResponses:
 
     def whole(self, turn: Turn) -> dict[str, Any]:
         """A `response`."""
-        return _ended(turn, [item for item, _ in _items(turn)])
+        return _final_response(turn, [item for item, _ in _items(turn)])
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """OpenAI's error envelope."""
@@ -131,7 +130,7 @@ def _response(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _ended(turn: Turn, output: list[dict[str, Any]]) -> dict[str, Any]:
+def _final_response(turn: Turn, output: list[dict[str, Any]]) -> dict[str, Any]:
     (answer,) = turn.choices
     response = _response(turn) | {"output": output, "usage": _usage(turn.usage), "status": "completed"}
     if answer.finish:
@@ -145,17 +144,17 @@ def _events(turn: Turn) -> Iterator[dict[str, Any]]:
     yield {"type": "response.in_progress", "response": _response(turn)}
     output = []
     for index, (item, growth) in enumerate(_items(turn)):
-        yield {"type": "response.output_item.added", "output_index": index, "item": _opened(item)}
+        yield {"type": "response.output_item.added", "output_index": index, "item": _opening_item(item)}
         for event in growth:
             yield {"type": event["type"], "item_id": item["id"], "output_index": index} | event
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
         output.append(item)
     end = "incomplete" if answer.finish else "completed"
-    yield {"type": f"response.{end}", "response": _ended(turn, output)}
+    yield {"type": f"response.{end}", "response": _final_response(turn, output)}
 
 
-def _opened(item: dict[str, Any]) -> dict[str, Any]:
-    """An item as it begins."""
+def _opening_item(item: dict[str, Any]) -> dict[str, Any]:
+    """An item in the event that begins it."""
     empty: dict[str, Any] = {"message": {"content": []}, "reasoning": {"summary": []}}.get(
         item["type"], {"arguments": ""}
     )
@@ -163,7 +162,7 @@ def _opened(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(turn: Turn) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each item in full, and the events between its begin and its end."""
+    """Each complete item, with the events between its begin and its end."""
     (answer,) = turn.choices
     number = turn.request.number
     after = f"_{number}_%d_r0" if answer.thinking else f"_{number}_%d"
@@ -238,7 +237,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def broken_rules(body: Json) -> Iterator[str]:
-    """Every rule that `body` breaks."""
+    """The rules that a request's body breaks, one sentence each."""
     yield from _check_settings(body)
     spoken = body.get("input")
     if isinstance(spoken, str) and spoken:
@@ -260,7 +259,7 @@ def broken_rules(body: Json) -> Iterator[str]:
 
 
 def _check_calls_answered(items: Sequence[Json], *, chained: bool) -> Iterator[str]:
-    """Calls and outputs belong to each other, one to one; in a chain an output may answer a call of before."""
+    """Calls and outputs match one to one; in a chain an output may answer an earlier call."""
     waiting: list[tuple[str, str]] = []
     answered: list[tuple[str, str]] = []
     for at, item in enumerate(items):
@@ -281,7 +280,7 @@ def _check_calls_answered(items: Sequence[Json], *, chained: bool) -> Iterator[s
 
 
 def _check_reasoning_complete(items: Sequence[Json]) -> Iterator[str]:
-    """Of scripted answers: reasoning comes with the item behind it, and each later item with its reasoning."""
+    """For items of scripted answers: reasoning comes with the item behind it, and later items with their reasoning."""
     known = [SCRIPTED.fullmatch(str(item.get("id"))) for item in items]
     present = {(match["answer"], match["place"]) for match in known if match}
     for at, match in enumerate(known):

@@ -1,7 +1,7 @@
-"""What a scripted model says, and what it is asked: plain data, the same for every dialect.
+"""Scripts for the scripted vendor: requests, answers and faults as plain data, the same for every dialect.
 
-A `VendorRequest` enters a script, an `Answer` or a `Fault` leaves. A script is a function of the request, sync or
-async, or a sequence of answers that are given one after the other.
+A script is a function from a `VendorRequest` to an `Answer`, a `Fault` or `Choices`, sync or async; or a sequence of
+answers that are given one after another.
 """
 
 import re
@@ -15,15 +15,15 @@ import orjson
 from callfuse.model import MARKER
 
 STREAMING_METHOD = ":streamGenerateContent"
-"""The end of a path by which Gemini is asked for a stream."""
+"""The end of Gemini's paths for streams."""
 _MODEL_IN_PATH = re.compile(r"([^/:]+):\w+\Z")
 STREAM_UNASKED = frozenset({"ollama"})
-"""The dialects that stream unless they are told not to."""
+"""Dialects that stream by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call. `arguments` is an object, or raw text that goes out as it stands; a missing `id` is made up."""
+    """A tool call. `arguments`: an object, or raw text that is sent as it is. `id`: None (the default) makes one up."""
 
     name: str
     arguments: Mapping[str, Any] | str = "{}"
@@ -35,7 +35,7 @@ class Call:
         return self.arguments if isinstance(self.arguments, str) else orjson.dumps(self.arguments).decode()
 
     def same_as(self, other: "Call") -> bool:
-        """Whether both call the same tool with equal arguments, however they are written."""
+        """Whether both call the same tool with equal arguments, compared as JSON values."""
         return self.name == other.name and _meaning(self.text) == _meaning(other.text)
 
 
@@ -83,7 +83,7 @@ class Answer:
 
 
 class FaultKind(Enum):
-    """The ways in which a vendor fails."""
+    """Ways in which a vendor fails."""
 
     STATUS = "status"
     CUT = "cut"
@@ -127,7 +127,7 @@ class VendorRequest:
     """A request as the vendor got it."""
 
     number: int
-    """Counts the vendor's requests from 1."""
+    """The number of the request at this vendor, from 1."""
     dialect: str
     path: str
     headers: Mapping[str, str]
@@ -136,7 +136,7 @@ class VendorRequest:
     raw: bytes
     """The body's bytes as they came."""
     calls: tuple[Call, ...] = ()
-    """The calls whose results end the conversation; empty where it ends otherwise."""
+    """The calls whose results end the conversation; empty if it ends otherwise."""
     results: tuple[str, ...] = ()
     """The texts of those results."""
     violations: tuple[str, ...] = ()
@@ -144,20 +144,20 @@ class VendorRequest:
 
     @property
     def streams(self) -> bool:
-        """Whether the answer is asked for as a stream."""
+        """Whether the request asks for a stream."""
         if self.path.endswith(STREAMING_METHOD):
             return True
         return self.body.get("stream", self.dialect in STREAM_UNASKED) is True
 
     @property
     def model(self) -> str:
-        """The model's name, as far as the body or the path gives one."""
+        """The model's name from the body or the path; `scripted-model` if neither has one."""
         in_path = _MODEL_IN_PATH.search(self.path)
         return str(self.body.get("model") or (in_path and in_path[1]) or "scripted-model")
 
     @property
     def guidance(self) -> str:
-        """What callfuse wrote into the last results, from its mark on; empty where it wrote nothing."""
+        """callfuse's text in the last results, from its mark on; empty if there is none."""
         for result in self.results:
             _, mark, text = result.partition(MARKER)
             if mark:
@@ -182,12 +182,11 @@ def looping_model(
     conclusion: str = "I could not find it, so here is what I know without it.",
     stubborn: bool = False,
 ) -> Callable[[VendorRequest], Answer]:
-    """A model in a loop: it makes the same call again and again, whatever comes back.
+    """A script for a model in a loop: it makes the same call again and again, whatever the result.
 
-    Once it reads a text of callfuse's in the last tool results it gives `after_guidance` (by default the same tool
-    with other arguments), and when the result of another call than the looping one has come, it ends with
-    `conclusion`. A `stubborn` model never changes. The script depends on the request alone, so one vendor can serve
-    many agents at once.
+    If the last results contain a text of callfuse, it gives `after_guidance` (default: the same tool with other
+    arguments). After the result of another call than the looping one, it ends with `conclusion`. A `stubborn` model
+    never changes. The script depends on the request only, so one vendor can serve many agents at once.
     """
     looping = Call(tool, arguments if arguments is not None else {"query": "current status"})
     again = Answer(text=text, calls=(looping,), thinking=thinking)

@@ -1,7 +1,7 @@
-"""Serves an ASGI app on a free loopback port for as long as a `with` block runs. Needs `callfuse[serve]`.
+"""Serves an ASGI app on a free loopback port during a `with` block. Needs `callfuse[serve]`.
 
-The server has a thread and an event loop of its own, so synchronous and asynchronous clients can both talk to it. The
-port is bound before the server starts: there is no race for it.
+The server runs in its own thread and event loop, so sync and async clients can use it. The port is bound before the
+server starts, so there is no race for it.
 """
 
 import socket
@@ -17,7 +17,8 @@ POLL_S = 0.01
 
 @contextmanager
 def served(app: Callable[[Any, Any, Any], Awaitable[None]]) -> Iterator[str]:
-    """The base URL under which `app` answers, as in `http://127.0.0.1:49152`."""
+    """Serve `app`; yields its base URL, e.g. `http://127.0.0.1:49152`. ImportError without uvicorn; RuntimeError if the
+    app refuses to start."""
     try:
         import uvicorn
     except ImportError as error:
@@ -26,10 +27,10 @@ def served(app: Callable[[Any, Any, Any], Awaitable[None]]) -> Iterator[str]:
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, ws="none", server_header=False)
     server = uvicorn.Server(config)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no chunk waits for an ACK
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small chunks wait for an ACK
 
         def run() -> None:
-            with suppress(SystemExit):  # uvicorn's word for an app that refused to start
+            with suppress(SystemExit):  # uvicorn raises it if the app refuses to start
                 server.run([listener])
 
         thread = threading.Thread(target=run, name="callfuse-testing", daemon=True)

@@ -1,8 +1,8 @@
-"""What a dialect's writer is given, the seam between the vendor and its dialects, and signatures of thinking.
+"""The interface between the scripted vendor and its dialects, and signatures of thinking.
 
-A real vendor signs each thinking block and refuses it when text, order or company differ from its own answer. A
-scripted signature carries the answer's id, the block's place among the answer's thinking blocks and a digest of its
-text, so that pure functions can judge a history without knowing the answers. Foreign signatures are opaque.
+A real vendor signs each thinking block and refuses one whose text, order or neighbours differ from its own answer. A
+scripted signature contains the answer's id, the block's place among the answer's thinking blocks and a digest of its
+text, so that pure functions can check a history without the answers. Other signatures are not checked.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -21,7 +21,10 @@ EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answered request. Ids count up from 1 within a vendor, so they are the same in every run."""
+    """One request with its answers. Ids are numbered from 1 for each vendor, so they are the same in every run.
+
+    `piece_chars`: characters of text per frame of a stream.
+    """
 
     request: VendorRequest
     choices: Choices
@@ -29,22 +32,22 @@ class Turn:
 
     @property
     def created_s(self) -> int:
-        """A time that depends on nothing but the request's number."""
+        """A time in seconds that depends on the request's number only."""
         return 1_700_000_000 + self.request.number
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all choices; a given usage goes before the estimate."""
+        """The tokens of all choices: as the script says, else estimated from the bytes."""
         if given := [answer.usage for answer in self.choices if answer.usage is not None]:
             return sum(given, Usage())
         return Usage(len(self.request.raw) // BYTES_PER_TOKEN, sum(map(_output_tokens, self.choices)))
 
     def call_id(self, prefix: str, choice: int, place: int, call: Call) -> str:
-        """The id of the `place`-th call of a choice."""
+        """The id of the call at index `place` of a choice: the script's own, or a made-up one."""
         return call.id if call.id is not None else f"{prefix}scripted_{self.request.number}_{choice}_{place}"
 
     def pieces(self, text: str) -> Iterator[str]:
-        """`text` in pieces; an empty text has none."""
+        """The text in pieces of `piece_chars`; none for an empty text."""
         return (text[at : at + self.piece_chars] for at in range(0, len(text), self.piece_chars))
 
 
@@ -65,13 +68,13 @@ class VendorDialect(Protocol):
         """Whether requests to `path` are of this dialect."""
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls whose results end the conversation, and the texts of the results; total, whatever the body."""
+        """The calls whose results end the conversation, and the texts of the results. Never raises."""
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """How many answers the request asks for."""
+        """The number of answers that the request asks for."""
 
     def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks, in the order of the body; total, whatever the body."""
+        """The vendor's rules that a request breaks, in the order of the body. Never raises."""
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """The answer as a stream, frame by frame."""
@@ -90,19 +93,19 @@ class VendorDialect(Protocol):
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of an array of foreign JSON; none where it is no array."""
+    """The objects in a JSON array; empty if the value is not an array."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def texts(content: Any) -> str:
-    """What a content of foreign JSON says, be it a string or parts."""
+    """The text of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in objects(content) if isinstance(part.get("text"), str))
 
 
 def dumps(value: Any) -> bytes:
-    """JSON in the vendor's bytes."""
+    """Compact JSON, as vendors write it."""
     return orjson.dumps(value)
 
 
@@ -111,7 +114,7 @@ _MARK = "callfuse-scripted"
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What a scripted signature says about its thinking block."""
+    """The contents of a scripted signature."""
 
     answer_id: str
     place: int
@@ -127,12 +130,12 @@ def _digest(thinking: str) -> str:
 
 
 def signature_for(answer_id: str, thinking: str, place: int = 0) -> str:
-    """The signature of the `place`-th thinking block of the answer `answer_id`."""
+    """The signature of a thinking block of an answer; `place`: its index among the answer's thinking blocks."""
     return urlsafe_b64encode(f"{_MARK}|{place}|{_digest(thinking)}|{answer_id}".encode()).decode()
 
 
 def read_signature(signature: str) -> Signed | None:
-    """What `signature` says, or None where it is not a scripted one."""
+    """The contents of a signature; None if it is not a scripted one."""
     try:
         text = urlsafe_b64decode(signature.encode()).decode()
     except ValueError:  # not base64, or not text inside: a foreign signature

@@ -1,9 +1,8 @@
-"""The scripted vendor: a pure ASGI app that answers as a script says, in the wire format of the path.
+"""The scripted vendor: an ASGI app that answers by a script, in the wire format of the path, streamed or whole.
 
-Requests enter, answers leave, streamed or whole as the request asks. It judges each request as the real vendor
-would and answers 400 where a rule is broken; the script never sees such a request. It keeps what it was asked and
-counts the tokens it billed. It knows no clock but its pause between frames and no random numbers: the same requests
-get the same bytes.
+It checks each request as the real vendor would, and answers 400 if a rule is broken; the script does not see such a
+request. It keeps all requests and counts the billed tokens. Apart from the pause between frames it uses no clock and no
+random numbers, so the same requests get the same bytes.
 """
 
 import inspect
@@ -45,10 +44,11 @@ _UNCACHED = (b"cache-control", b"no-cache")
 
 
 def violations(dialect: str, body: Mapping[str, Any]) -> list[str]:
-    """The rules of a vendor that a parsed request breaks, in the order of the body; none if the vendor would take it.
+    """The rules of a vendor that a parsed request breaks, in the order of the body; empty if the vendor would accept
+    it.
 
-    `dialect` is a name of `DIALECTS`, such as `anthropic`. Each rule is one sentence that begins with the place in the
-    body. The sentences are our own; real vendors answer HTTP 400 at the first broken rule.
+    `dialect`: a name of `DIALECTS`, such as `anthropic`; ValueError for any other. Each rule is one sentence that
+    begins with the place in the body. The sentences are our own; real vendors answer HTTP 400 at the first broken rule.
     """
     known = {one.name: one for one in DIALECTS}
     if dialect not in known:
@@ -59,9 +59,9 @@ def violations(dialect: str, body: Mapping[str, Any]) -> list[str]:
 class ScriptedVendor:
     """An ASGI app that plays OpenAI (`.../chat/completions`), Anthropic (`.../v1/messages`) and others from one script.
 
-    `script` is a function of the request, sync or async, or a sequence of answers given in order (a request too
-    many is answered 400). `chunk_delay_s` is waited before each frame of a stream, `piece_chars` is how much text a
-    frame carries, and with `judge=False` the vendor takes any history.
+    `script`: a function of the request, sync or async, or a sequence of answers given in order (a request too many is
+    answered 400). `chunk_delay_s`: seconds to wait before each frame of a stream (default 0). `piece_chars`: characters
+    of text per frame (default 12; ValueError below 1). `judge=False`: accept any history.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class ScriptedVendor:
         self._answered = 0
         self._memory = Memory()
         self.requests: list[VendorRequest] = []
-        """Every request that could be read, the refused ones too, in order."""
+        """All requests that could be parsed, refused ones included, in order."""
         self.billed = Usage()
         """The tokens of all answers begun so far."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request; other scopes than HTTP are ended politely."""
+        """Answer one request. Lifespans are acknowledged, websockets are closed."""
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -126,7 +126,7 @@ class ScriptedVendor:
 
     def _record(self, dialect: VendorDialect, scope: Message, body: dict[str, Any], raw: bytes) -> VendorRequest:
         names = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
-        known = self._memory.recalled(body) if dialect.name == OpenAIResponses.name else body
+        known = self._memory.recall(body) if dialect.name == OpenAIResponses.name else body
         calls, results = dialect.last_round(known or body)
         broken = violations(dialect.name, known) if known is not None else [UNKNOWN_RESPONSE]
         request = VendorRequest(
@@ -214,7 +214,7 @@ async def _send_whole(send: Send, status: int, body: bytes) -> None:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The request's body, or None where the client left before it was whole."""
+    """The request's body; None if the client left before it was complete."""
     pieces: list[bytes] = []
     while True:
         message = await receive()
@@ -237,17 +237,15 @@ _Items = list[dict[str, Any]]
 
 
 class Memory:
-    """What a vendor that stores responses remembers: items by their ids, and the conversation up to each response.
-
-    A request's body enters and leaves with all that went before it in front, as the model would read it.
-    """
+    """The stored responses of a vendor: items by id, and the conversation up to each response."""
 
     def __init__(self) -> None:
         self._items: dict[str, dict[str, Any]] = {}
         self._upto: dict[str, _Items] = {}
 
-    def recalled(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The body with the conversation that it goes on from; None where nobody knows that."""
+    def recall(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The body with the stored conversation that it continues in front, as the model reads it; None if that is
+        unknown."""
         place = _place(body)
         if place and place not in self._upto and "previous_response_id" in body:
             return None
@@ -260,10 +258,10 @@ class Memory:
         return left | {"input": self._upto.get(place, []) + items} if items or place else left
 
     def keep(self, body: Mapping[str, Any], response: Mapping[str, Any]) -> None:
-        """Remember an answer to this body, unless it is not to be stored."""
+        """Store the answer to this body, unless it has `store: false`."""
         if body.get("store") is False:
             return
-        recalled = self.recalled(body) or {}
+        recalled = self.recall(body) or {}
         output = objects(response.get("output"))
         self._items |= {str(item.get("id")): item for item in output}
         upto = objects(recalled.get("input")) + output
@@ -273,7 +271,7 @@ class Memory:
 
 
 def _place(body: Mapping[str, Any]) -> str:
-    """The id of what a request goes on from."""
+    """The id of the response or conversation that a request continues; empty if none."""
     conversation = body.get("conversation")
     name = conversation.get("id") if isinstance(conversation, dict) else conversation
     return str(body.get("previous_response_id") or name or "")

@@ -1,4 +1,4 @@
-"""Server-sent events whose data are JSON objects, as a `Format`."""
+"""The `Format` of server-sent events whose data are JSON objects."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from callfuse.wire.jsontext import NotJSON, loads
 
 
 class Events:
-    """Frames are events; their payload is the object of their data."""
+    """Frames are events; the payload is the JSON object in the `data` lines. `frame_end`: the usual end of a frame."""
 
     ordered: Final = False
 
@@ -18,12 +18,12 @@ class Events:
         self.frame_end = frame_end
 
     def framer(self) -> Framer:
-        """A splitter into events."""
+        """Make a splitter for one stream."""
         return sse.SSEFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """The object of an event; None for comments and for data such as `[DONE]`. Raises NotJSON for broken data."""
-        begins = frame[:7]
+        """Parse the data of an event; None for comments and for `[DONE]`. Raises NotJSON if it is no JSON object."""
+        begins = frame[:7]  # nearly every vendor sends one of these two shapes, which need no splitting into lines
         found: Payload
         try:
             if begins == b"data: {":
@@ -33,27 +33,27 @@ class Events:
                 found = orjson.loads(frame[line + 6 :])
                 return found
         except orjson.JSONDecodeError:
-            pass  # more than one line of data, say
+            pass  # such as data in more than one line: the slow path reads it
         value = _payload_of_any(frame)
         if isinstance(value, dict) or value is None:
             return value
         raise NotJSON("an event's data is no object")
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload."""
+        """The JSON text of the payload; `{}` for an event without data."""
         return sse.data(frame) or b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The same event with another payload."""
+        """The event with its payload replaced; its other lines stay."""
         return sse.with_data(frame, text)
 
 
 def _payload_of_any(frame: bytes) -> Any:
-    """The value of an event that is not one line of data, perhaps after one of `event`, or that orjson refuses."""
+    """Parse any event, slowly: several lines of data, any line ends, JSON that orjson refuses."""
     data = sse.data(frame)
     return loads(data) if data and not data.startswith(b"[DONE]") else None
 
 
 EVENTS: Final = Events()
 CRLF_EVENTS: Final = Events((b"\r\n\r\n", b"\n\n"))
-"""Events of vendors whose lines end in CRLF, as a rule."""
+"""For vendors whose lines usually end in CRLF, such as Gemini."""

@@ -1,4 +1,4 @@
-"""The seam between bytes and frames: how a stream is split, and what a frame carries."""
+"""The interfaces between bytes and frames: `Framer` splits a stream, `Format` reads and changes its frames."""
 
 from typing import Any, Protocol
 
@@ -7,50 +7,50 @@ Payload = dict[str, Any]
 
 
 class Framer(Protocol):
-    """One stream's splitter. No byte is lost, none is added, none leaves later than it must."""
+    """Splits one stream into frames. No byte is lost or added, and a frame is returned as soon as it is complete."""
 
     empty: bool
-    """Whether no part of a frame is waiting for its end."""
+    """Whether no bytes are buffered, so that a chunk which is one whole frame can be passed on without `feed`."""
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for the end of their frame."""
+        """The number of buffered bytes: those of a frame that is not complete."""
         ...
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The frames that this chunk completes."""
+        """Take a chunk, and return the frames that it completes."""
         ...
 
-    def rest(self) -> bytes:
-        """What waits for its end, and forget it."""
+    def flush(self) -> bytes:
+        """Return the buffered bytes and clear the buffer."""
         ...
 
 
 class Format(Protocol):
-    """One way to stream JSON objects."""
+    """A way to stream JSON objects, such as server-sent events. It has no state: `framer` makes that of a stream."""
 
     @property
     def frame_end(self) -> bytes | tuple[bytes, ...]:
-        """How frames end on the wire, as a rule: what ends otherwise is only read more slowly."""
+        """The usual ends of a frame, for fast paths. Frames with another end are read as well, only more slowly."""
         ...
 
     @property
     def ordered(self) -> bool:
-        """Whether frames must keep their order, whatever choice they are of."""
+        """Whether frames must keep their order even between choices."""
         ...
 
     def framer(self) -> Framer:
-        """A splitter for one stream."""
+        """Make a splitter for one stream."""
         ...
 
     def payload(self, frame: bytes) -> Payload | None:
-        """The JSON object of a frame, None where it has none; raises NotJSON where it should have."""
+        """Parse the JSON object of a frame; None if it has none, as a comment. Raises NotJSON if it is broken."""
         ...
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of a frame's payload."""
+        """The JSON text of a frame's payload; `{}` if it has none."""
         ...
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The same frame with another payload; all else in it stays."""
+        """The frame with its payload replaced; all other bytes stay."""
         ...

@@ -1,8 +1,8 @@
-"""A JSON array that is streamed in pieces, split into its elements, as a `Format`.
+"""The `Format` of a JSON array that is streamed element by element, as Gemini does without `alt=sse`.
 
-A frame is an element with the bracket or comma before it, a closing bracket, or a blank behind an element: joined they
-are the stream. A frame leaves with the byte that completes it. Where an element ends is known from its braces; in
-a stream that is pretty-printed, as its first element shows, a brace at the beginning of a line is enough.
+A frame is an element with the bracket or comma before it, the closing bracket, or one white-space byte between
+elements; the frames, joined, are the stream. The end of an element is found by counting braces. If the first element
+is indented, so are the others, and a brace at the beginning of a line ends an element.
 """
 
 import re
@@ -18,17 +18,17 @@ _CLOSING: Final = 0x7D
 _BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
 _NEXT: Final = re.compile(rb",[ \t\r\n]*+(?=\{)")
 _BRACE: Final = re.compile(rb'[^"{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}]*+)*+([{}])?', re.DOTALL)
-"""Up to the next brace outside a string; none where the text ends before, or in a string."""
+"""Text up to and with the next brace outside a string; group 1 is missing if the text ends before that brace."""
 _REST_OF_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _INDENTED_END: Final = re.compile(rb"\n[ \t]++[}\]]")
 _ELEMENT_END: Final = b"\n}"
 _LINE_ENDS: Final = (b"\n", b"\r")
 _INDIFFERENT: Final = bytes(byte for byte in range(256) if byte not in b'{}"\\\n')
-"""Bytes that decide nothing about where an element ends, nor about whether it is indented."""
+"""Bytes that matter neither for the end of an element nor for its indentation."""
 
 
 class JSONArrayFramer:
-    """Splits one stream. `empty` says that nothing waits, and that an element's end can be told at a glance."""
+    """Splits one stream. `empty`: nothing is buffered, and the stream is indented, so that ends are easy to see."""
 
     __slots__ = (
         "_begin",
@@ -55,7 +55,7 @@ class JSONArrayFramer:
         self.empty = False
 
     def _restart(self) -> None:
-        """Look for the braces of the next element from the front of the buffer."""
+        """Reset the brace counting: the next element starts at the front of the buffer."""
         self._begin = self._position = 0
         self._depth = 0
         self._in_string = False
@@ -63,18 +63,18 @@ class JSONArrayFramer:
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for the end of their element."""
+        """The number of buffered bytes: those of an element that is not complete."""
         return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The elements, brackets and blanks that this chunk completes."""
-        if self._begun and not self._buffer:
-            if self._is_like_before(chunk):
+        """Take a chunk, and return the elements, brackets and white-space bytes that it completes."""
+        if self._begun and not self._buffer:  # most chunks are exactly one element
+            if self._has_known_skeleton(chunk):
                 return [chunk]
             element = chunk.strip(_SPACE)
             if self._is_element(element):
                 if len(element) == len(chunk):
-                    self._learn(chunk)
+                    self._learn_skeleton(chunk)
                     return [chunk]
                 before, _, after = chunk.partition(element)
                 return [*_each(before), element, *_each(after)]
@@ -87,15 +87,15 @@ class JSONArrayFramer:
         self.empty = self._indented and not self._buffer
         return frames
 
-    def rest(self) -> bytes:
-        """What waits for its end, and forget it."""
+    def flush(self) -> bytes:
+        """Return the buffered bytes and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self._restart()
         return rest
 
-    def _is_like_before(self, chunk: bytes) -> bool:
-        """Whether a chunk differs from an element before only in what decides nothing about its end."""
+    def _has_known_skeleton(self, chunk: bytes) -> bool:
+        """Whether a chunk has the same braces, quotes and lines as a complete element before, and so is complete."""
         return (
             bool(self._skeleton)
             and chunk.startswith(self._lead)
@@ -103,17 +103,19 @@ class JSONArrayFramer:
             and chunk.translate(None, _INDIFFERENT) == self._skeleton
         )
 
-    def _learn(self, chunk: bytes) -> None:
-        """Keep what decides about the end of this element: its braces and quotes. What a backslash escapes would be
-        missing there, and an indented one is known more cheaply."""
+    def _learn_skeleton(self, chunk: bytes) -> None:
+        """Remember the braces and quotes of this complete element.
+
+        Not with backslashes, whose escaped characters the skeleton lacks; nor if indented, which has a cheaper check.
+        """
         skeleton = chunk.translate(None, _INDIFFERENT)
         if not self._indented and b"\\" not in skeleton:
             self._lead, self._skeleton = chunk[: chunk.find(b"{") + 1], skeleton
 
     def _is_element(self, chunk: bytes) -> bool:
-        """Whether a chunk is one element behind its comma, as most are, and nothing else. Quick; False proves nothing.
+        """Cheap check that a chunk is a comma and one whole element; False means "not sure".
 
-        Where braces count: those of JSON are balanced, and those of what begins like it are not.
+        Unless indented, parsing decides: a part of an element never parses, because its braces are not balanced.
         """
         lead = _NEXT.match(chunk)
         if lead is None:
@@ -131,7 +133,7 @@ class JSONArrayFramer:
         return True
 
     def _end_of_frame(self) -> int:
-        """Where the frame at the front of the buffer ends; 0 where it has no end yet."""
+        """The end of the frame at the front of the buffer; 0 if it is not complete."""
         if self._broken:
             return len(self._buffer)
         if not self._position:
@@ -143,7 +145,7 @@ class JSONArrayFramer:
             if first == b"]":
                 return self._begin + 1
             if first != b"{":
-                self._broken, self._begun = True, False  # no array of objects: all of it passes as it comes
+                self._broken, self._begun = True, False  # not an array of objects: pass everything through
                 return len(self._buffer)
             self._begun = True
             self._position = self._begin
@@ -154,7 +156,7 @@ class JSONArrayFramer:
         return end
 
     def _skip_lead(self) -> bytes:
-        """What comes first behind a bracket or comma and the blanks around it; nothing where that has not come yet."""
+        """Skip the bracket or comma and white space; returns the byte behind them, empty if it has not come yet."""
         self._begin = _end(_BLANKS, self._buffer, self._begin)
         if not self._separated and self._buffer.startswith((b"[", b","), self._begin):
             self._separated = True
@@ -162,7 +164,7 @@ class JSONArrayFramer:
         return bytes(self._buffer[self._begin : self._begin + 1])
 
     def _end_of_element(self) -> int:
-        """Where the element ends whose braces have been read up to the position."""
+        """The end of the element, counting braces from where the last chunk stopped; 0 if it is not complete."""
         buffer = self._buffer
         if self._indented and buffer.startswith(_LINE_ENDS, self._begin + 1):
             found = buffer.find(_ELEMENT_END, max(self._begin, self._position - 1))
@@ -192,17 +194,17 @@ class JSONArrayFramer:
 
 
 class JSONArray:
-    """Frames are elements; their payload is the object."""
+    """Frames are elements of the array; the payload is the element, a JSON object."""
 
     frame_end: Final = (b"\n}", b"\n}\n", b"\n}\r\n")
     ordered: Final = True
 
     def framer(self) -> Framer:
-        """A splitter into elements."""
+        """Make a splitter for one stream."""
         return JSONArrayFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """The object of an element; None for brackets and blanks. Raises NotJSON for anything else."""
+        """Parse an element; None for brackets and white space. Raises NotJSON for anything else."""
         begin = frame.find(b"{")
         if begin < 0 and not frame.strip(_SPACE + b"[],"):
             return None
@@ -214,17 +216,17 @@ class JSONArray:
         return value
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload."""
+        """The JSON text of the payload; `{}` for brackets and white space."""
         begin = frame.find(b"{")
         return frame[begin:] if begin >= 0 else b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The same frame with another payload."""
+        """The frame with its element replaced; the bracket or comma before it stays."""
         return frame[: max(0, frame.find(b"{"))] + text
 
 
-def placed(frame: bytes, *, first: bool) -> bytes:
-    """An element behind the bracket or comma that its place in the array wants; where it has that, as it is."""
+def with_separator(frame: bytes, *, first: bool) -> bytes:
+    """Give an element the separator of its place: `[` for the first, a comma for others. Unchanged if it has that."""
     begin = max(0, frame.find(b"{"))
     lead = frame[:begin]
     if first:
@@ -233,12 +235,12 @@ def placed(frame: bytes, *, first: bool) -> bytes:
 
 
 def _each(blanks: bytes) -> list[bytes]:
-    """Blanks as frames."""
+    """Split white space into frames of one byte."""
     return [blanks[at : at + 1] for at in range(len(blanks))]
 
 
 def _end(pattern: re.Pattern[bytes], buffer: bytearray, position: int) -> int:
-    """Where a pattern that matches anywhere ends."""
+    """The end of a match at a position; the position itself if there is none."""
     match = pattern.match(buffer, position)
     return match.end() if match else position
 

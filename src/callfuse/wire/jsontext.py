@@ -1,4 +1,4 @@
-"""JSON as text: reading what strict parsers refuse, and changing one part while every other byte stays.
+"""Read JSON that strict parsers refuse, and edit JSON text so that every other byte stays.
 
 `loads` and `dumps` are fast, and fall back to the lenient reader for what orjson refuses: lone surrogates, NaN, 1e400
 and deep nesting, all of which models and clients send.
@@ -27,11 +27,11 @@ _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 class NotJSON(ValueError):
-    """The text is no JSON for either reader."""
+    """Raised for text that neither the fast nor the lenient parser reads."""
 
 
 def loads(text: bytes | str) -> Any:
-    """The value of a JSON text; raises `NotJSON`. Integers beyond 64 bits come as floats (see `loads_exact`)."""
+    """Parse a JSON text; raises `NotJSON`. Integers beyond 64 bits become floats (see `loads_exact`)."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -39,7 +39,7 @@ def loads(text: bytes | str) -> Any:
 
 
 def loads_exact(text: bytes | str) -> Any:
-    """As `loads`, slower, with every digit of every integer kept."""
+    """Parse as `loads` does, more slowly, and keep every digit of every integer. Raises `NotJSON`."""
     try:
         return json.loads(text.decode() if isinstance(text, bytes) else text)
     except (ValueError, RecursionError) as error:
@@ -47,7 +47,7 @@ def loads_exact(text: bytes | str) -> Any:
 
 
 class ExactAt:
-    """Reads the value at a place of a JSON text as `loads_exact` does, when it is called; None where there is none."""
+    """When called, parses a text as `loads_exact` does and returns the value at a path; None if a key is missing."""
 
     __slots__ = ("_path", "_text")
 
@@ -63,7 +63,7 @@ class ExactAt:
 
 
 def dumps(value: Any) -> bytes:
-    """A value as compact UTF-8 JSON; lone surrogates and wide integers are written as escapes and digits."""
+    """Write compact UTF-8 JSON. What orjson refuses (lone surrogates, integers beyond 64 bits) is written as ASCII."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -71,14 +71,14 @@ def dumps(value: Any) -> bytes:
 
 
 END: Final = -1
-"""As the last step of a path: one past the last element of an array."""
+"""As the last step of a path: append to the array."""
 
 
 class Edit(NamedTuple):
-    """Replace the value at `path` by `raw`, or by what `raw` makes of the old text; None removes member or element.
+    """Replace the value at `path` by `raw`, or by the result of `raw(old text)`; None removes the member or element.
 
-    A last step that does not exist adds a key at the object's end, or an element at the array's (`END`); there a
-    function is given empty text. The steps before it must exist. No edit may lie inside another.
+    If the last step does not exist, a key is added at the end of the object, or an element at that of the array
+    (`END`); a function then gets empty text. All other steps must exist. No edit may lie inside another.
     """
 
     path: tuple[str | int, ...]
@@ -86,7 +86,7 @@ class Edit(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One member of an object or element of an array: the key (or index), where it starts, where its value stands."""
+    """One member of an object or element of an array: key or index, start of the key, start and end of the value."""
 
     key: str | int
     start: int
@@ -95,7 +95,7 @@ class Member(NamedTuple):
 
 
 def span(text: bytes, path: Path, start: int = 0) -> tuple[int, int] | None:
-    """Where the value at `path` stands, as (start, end); None where there is none. The last of equal keys counts."""
+    """Find the value at `path`: (start, end) in bytes, or None. Of equal keys the last counts, as in parsers."""
     start = _blank(text, start)
     for step in path:
         found = None
@@ -109,7 +109,7 @@ def span(text: bytes, path: Path, start: int = 0) -> tuple[int, int] | None:
 
 
 def spans(text: bytes, start: int = 0) -> Iterator[Member]:
-    """The members of the object, or elements of the array, that begins at `start`; none for a scalar."""
+    """Yield the members of the object, or elements of the array, that begins at `start`; none for a scalar."""
     start = _blank(text, start)
     opening = text[start : start + 1]
     if opening not in (b"{", b"["):
@@ -133,7 +133,7 @@ def spans(text: bytes, start: int = 0) -> Iterator[Member]:
 
 
 def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
-    """The text with all edits made, in one walk."""
+    """Apply all edits in one pass. KeyError if a step before the last is missing."""
     tree: _Tree = {}
     for edit in edits:
         node = tree
@@ -152,7 +152,7 @@ def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def _patches(text: bytes, start: int, tree: _Tree) -> Iterator[_Patch]:
-    """The replacements that a container's edits come to."""
+    """Turn the edits of a container into patches: start, end and new bytes."""
     members = list(spans(text, start))
     last = {member.key: member for member in members}
     removed: set[str | int] = set()
@@ -172,13 +172,13 @@ def _patches(text: bytes, start: int, tree: _Tree) -> Iterator[_Patch]:
                 yield member.value, member.end, raw
             else:
                 added.append(raw if isinstance(key, int) else orjson.dumps(key) + b":" + raw)
-    yield from _relisted(text, start, members, removed & last.keys(), added)
+    yield from _patch_members(text, start, members, removed & last.keys(), added)
 
 
-def _relisted(
+def _patch_members(
     text: bytes, start: int, members: list[Member], removed: set[str | int], added: list[bytes]
 ) -> Iterator[_Patch]:
-    """What takes members out of a container, commas and all, and puts others at its end."""
+    """Patch a container: remove members with their commas, and append others at its end."""
     kept = [member for member in members if member.key not in removed]
     if not kept:
         if removed or added:
@@ -195,7 +195,7 @@ def _relisted(
 
 
 def _blank(text: bytes, position: int) -> int:
-    """The first place from `position` that is not white space."""
+    """The first position from `position` on that is not white space."""
     match = _SPACE.match(text, position)
     return match.end() if match else position
 

@@ -1,4 +1,4 @@
-"""Newline-delimited JSON, split into lines and read, as a `Format`.
+"""The `Format` of newline-delimited JSON, as Ollama streams it.
 
 A frame is a line with its line feed; a carriage return before it belongs to the line. JSON text holds no raw line feed,
 so no other character ends a frame. A blank line has no payload.
@@ -13,11 +13,11 @@ from callfuse.wire.jsontext import NotJSON, loads_exact
 
 _DIGITS_AS_ZEROS: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
 _WIDE: Final = b"0" * 19
-"""So many digits may be an integer which the fast parser would round."""
+"""Integers of 19 digits may exceed 64 bits, which orjson reads as rounded floats."""
 
 
 class NDJSONFramer:
-    """Splits one stream. `empty` says that no part of a line is waiting."""
+    """Splits one stream into lines. `empty`: nothing is buffered."""
 
     __slots__ = ("_buffer", "empty")
 
@@ -27,11 +27,11 @@ class NDJSONFramer:
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for the end of their line."""
+        """The number of buffered bytes: those of a line that is not complete."""
         return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines, each with its line feed, that this chunk completes."""
+        """Take a chunk, and return the lines that it completes, each with its line feed."""
         if self.empty and chunk.find(b"\n") == len(chunk) - 1 >= 0:
             return [chunk]
         end = chunk.rfind(b"\n") + 1
@@ -45,8 +45,8 @@ class NDJSONFramer:
         self.empty = not self._buffer
         return [line + b"\n" for line in lines]
 
-    def rest(self) -> bytes:
-        """The last line, should its line feed be missing."""
+    def flush(self) -> bytes:
+        """Return the buffered bytes, a last line without line feed, and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self.empty = True
@@ -54,22 +54,22 @@ class NDJSONFramer:
 
 
 class Lines:
-    """Frames are lines; their payload is the object on them."""
+    """Frames are lines; the payload is the JSON object in the line."""
 
     frame_end: Final = b"\n"
     ordered: Final = False
 
     def framer(self) -> Framer:
-        """A splitter into lines."""
+        """Make a splitter for one stream."""
         return NDJSONFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """The object of a line with every digit of its integers; None for a blank one. Raises NotJSON."""
+        """Parse a line, with every digit of its integers; None for a blank line. Raises NotJSON if it is no object."""
         if frame[:1] == b"{" and frame.translate(_DIGITS_AS_ZEROS).find(_WIDE) < 0:
             try:
                 found: Payload = orjson.loads(frame)
             except orjson.JSONDecodeError:
-                pass  # more than the fast parser takes
+                pass  # the lenient parser below may read it
             else:
                 return found
         if frame.isspace():
@@ -80,11 +80,11 @@ class Lines:
         return value
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload."""
+        """The JSON text of the payload; `{}` for a blank line."""
         return frame.strip() or b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The same line with another payload."""
+        """The line with its payload replaced; its line end stays."""
         return text + frame[len(frame.rstrip(b"\r\n")) :]
 
 

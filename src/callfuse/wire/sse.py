@@ -1,8 +1,8 @@
-"""Server-sent events, split into raw frames and read.
+"""Split server-sent events into raw frames, and read and write their data.
 
-A frame is an event with its blank line. Lines end at CR, LF or CRLF and nowhere else (not at U+2028, which may stand
-raw in JSON). A frame leaves with the byte that completes it: where that is a lone CR, an LF that follows all the same
-comes as a frame of its own.
+A frame is an event with its blank line. Lines end at CR, LF or CRLF and nowhere else (not at U+2028, which JSON may
+hold unescaped). A frame is returned with the byte that completes it: if that is a lone CR and an LF follows after all,
+the LF is a frame of its own.
 """
 
 import re
@@ -16,7 +16,7 @@ _CR: Final = 0x0D
 
 
 class SSEFramer:
-    """Splits one stream. `empty` says that no part of an event is waiting."""
+    """Splits one stream into events. `empty`: nothing is buffered."""
 
     __slots__ = ("_buffer", "_has_cr", "_scanned", "_split_crlf", "empty")
 
@@ -28,7 +28,10 @@ class SSEFramer:
         self.empty = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The events, each with its blank line, that this chunk completes; comments are events without data."""
+        """Take a chunk, and return the events that it completes, each with its blank line.
+
+        Comments are events without data.
+        """
         if self.empty and not self._split_crlf:  # most chunks are one event
             size, carriage = len(chunk), chunk.find(b"\r")
             if carriage < 0:
@@ -49,7 +52,7 @@ class SSEFramer:
         return frames
 
     def _feed_any(self, chunk: bytes) -> list[bytes]:
-        """As `feed`, for streams with carriage returns."""
+        """Split streams that hold carriage returns, which need the slower pattern."""
         self._has_cr = True
         frames: list[bytes] = []
         if self._split_crlf and chunk:
@@ -61,7 +64,7 @@ class SSEFramer:
         start, position = 0, self._scanned
         while match := _BLANK_LINE.search(self._buffer, position):
             if match.group() == b"\r\n\r" and match.end() == len(self._buffer):
-                break  # the LF of a blank CRLF line is still to come
+                break  # the LF of a blank CRLF line may still come
             frames.append(bytes(self._buffer[start : match.end()]))
             start = position = match.end()
             if frames[-1][-1] == _CR and self._buffer[start : start + 1] == b"\n":
@@ -72,25 +75,25 @@ class SSEFramer:
         return frames
 
     def _drop(self, end: int) -> None:
-        """Forget the bytes that have left, and those that need no second look."""
+        """Drop the returned bytes, and keep where the search goes on: an end of up to 4 bytes may have begun."""
         del self._buffer[:end]
         self._scanned = max(0, len(self._buffer) - 3)
         self.empty = not self._buffer
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for the end of their event."""
+        """The number of buffered bytes: those of an event that is not complete."""
         return len(self._buffer)
 
-    def rest(self) -> bytes:
-        """The last event, should its blank line be missing."""
+    def flush(self) -> bytes:
+        """Return the buffered bytes, a last event without blank line, and clear the buffer."""
         rest = bytes(self._buffer)
         self._drop(len(rest))
         return rest
 
 
 def data(frame: bytes) -> bytes | None:
-    """The data of an event, its lines joined by LF; None where it has none (a comment, a bare `event:`)."""
+    """Read the data of an event, its lines joined by LF; None if it has none (a comment, a bare `event:`)."""
     lines = [line[5:] for line in _lines(frame) if line.startswith(b"data:")]
     if not lines:
         return None
@@ -104,13 +107,13 @@ def is_comment(frame: bytes) -> bool:
 
 
 def event(payload: bytes, name: str = "") -> bytes:
-    """An event that carries this payload."""
+    """Write an event with this payload, and this name if there is one."""
     prefix = f"event: {name}\n".encode() if name else b""
     return prefix + b"data: " + payload + b"\n\n"
 
 
 def with_data(frame: bytes, payload: bytes) -> bytes:
-    """The same event with another payload: its other fields, comments and line ends stay."""
+    """Replace the payload of an event; its other fields, comments and line ends stay."""
     pieces: list[bytes] = []
     written = False
     for match in _LINE.finditer(frame):
@@ -126,5 +129,5 @@ def with_data(frame: bytes, payload: bytes) -> bytes:
 
 
 def _lines(frame: bytes) -> list[bytes]:
-    """The lines of a frame without their ends; a byte order mark at the front is no part of the first."""
+    """Split a frame into lines without their ends and without a byte order mark."""
     return [match.group(1).removeprefix(BOM) for match in _LINE.finditer(frame)]

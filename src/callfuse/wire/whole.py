@@ -1,4 +1,4 @@
-"""A whole JSON body as a stream of one frame, as a `Format`: the frame is complete when the body is."""
+"""The `Format` of a whole JSON body, treated as a stream of one frame that is complete when the body is."""
 
 import re
 from typing import Final
@@ -7,11 +7,11 @@ from callfuse.wire.format import Framer, Payload
 from callfuse.wire.jsontext import NotJSON, loads, loads_exact
 
 _WIDE: Final = re.compile(rb"\d{19}")
-"""Integers that the fast parser may round."""
+"""Integers of 19 digits may exceed 64 bits, which orjson reads as rounded floats."""
 
 
 class WholeFramer:
-    """Collects one body. It is never `empty`: whatever chunk comes, it ends no frame."""
+    """Collects one body. `empty` is always false, because no chunk is a whole frame."""
 
     __slots__ = ("_buffer", "empty")
 
@@ -21,33 +21,33 @@ class WholeFramer:
 
     @property
     def waiting(self) -> int:
-        """Bytes that have come."""
+        """The number of buffered bytes: all that have come."""
         return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """No frame, before the end of the body."""
+        """Take a chunk; returns no frame before `flush`."""
         self._buffer += chunk
         return []
 
-    def rest(self) -> bytes:
-        """The body, and forget it."""
+    def flush(self) -> bytes:
+        """Return the body and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest
 
 
 class Whole:
-    """The one frame is the body; its payload is the object in it."""
+    """The only frame is the body; the payload is the JSON object in it."""
 
     frame_end: Final[tuple[bytes, ...]] = ()
     ordered: Final = True
 
     def framer(self) -> Framer:
-        """A collector of one body."""
+        """Make a collector for one body."""
         return WholeFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """The object of a body, with every digit of its integers. Raises NotJSON where it is none."""
+        """Parse the body, with every digit of its integers. Raises NotJSON if it is no JSON object."""
         value = loads_exact(frame) if _WIDE.search(frame) else loads(frame)
         if not isinstance(value, dict):
             raise NotJSON("a body is no object")
@@ -58,7 +58,7 @@ class Whole:
         return frame
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The same body with another payload."""
+        """The new payload, which is the whole body."""
         return text
 
 

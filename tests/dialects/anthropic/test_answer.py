@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.anthropic.answer import MessagesReader, is_client_call, read_whole, turn, turn_of_whole
-from callfuse.dialects.base import AskError
+from callfuse.dialects.anthropic.answer import (
+    MessagesReader,
+    is_client_call,
+    model_turn,
+    model_turn_of_whole,
+    read_whole,
+)
+from callfuse.dialects.base import CannotReplay
 
 
 def start(index: int, kind: str = "tool_use", **more: Any) -> dict[str, Any]:
@@ -137,7 +143,9 @@ USE = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
 
 def rebuilt(start: dict[str, Any], *deltas: dict[str, Any]) -> Any:
     """One block, as it stands in the turn."""
-    found = json.loads(turn([{"type": "message_start", "message": {}}, *block(0, start, *deltas), {"type": "ping"}]))
+    found = json.loads(
+        model_turn([{"type": "message_start", "message": {}}, *block(0, start, *deltas), {"type": "ping"}])
+    )
     assert found["role"] == "assistant"
     return found["content"][0] if found["content"] else None
 
@@ -186,14 +194,14 @@ def test_input_keeps_its_text() -> None:
     """Big numbers and escapes are not read and written again."""
     raw = '{ "n" : 123456789012345678901 , "s":"\\u00e9", "f":1.0}'
     events = block(0, USE, {"type": "input_json_delta", "partial_json": raw})
-    assert f'"input":{raw}'.encode() in turn(events)
+    assert f'"input":{raw}'.encode() in model_turn(events)
 
 
 def test_blocks_keep_their_order() -> None:
     """Server tools and their results among them."""
     kinds = ["thinking", "server_tool_use", "web_search_tool_result", "tool_use"]
     events = [event for at, kind in enumerate(kinds) for event in block(at, {"type": kind, "x": at})]
-    assert [one["type"] for one in json.loads(turn(events))["content"]] == kinds
+    assert [one["type"] for one in json.loads(model_turn(events))["content"]] == kinds
 
 
 @pytest.mark.parametrize(
@@ -207,7 +215,7 @@ def test_blocks_keep_their_order() -> None:
 )
 def test_what_cannot_be_rebuilt_is_named(delta: dict[str, Any], part: str) -> None:
     """So that the next rung is taken, and it is known why."""
-    with pytest.raises(AskError) as told:
+    with pytest.raises(CannotReplay) as told:
         rebuilt(USE, delta)
     assert told.value.part == part
 
@@ -216,6 +224,6 @@ def test_a_whole_turn_keeps_its_bytes() -> None:
     """Every block as it stands in the answer."""
     blocks = b'{ "type":"thinking", "signature":"c2ln\\/" }', b'{"type":"tool_use","input":{"n":9007199254740993.0}}'
     body = b'{"id":"m", "content" : [ ' + b" , ".join(blocks) + b' ], "usage":{}}'
-    assert turn_of_whole(body) == b'{"role":"assistant","content":[' + b",".join(blocks) + b"]}"
-    with pytest.raises(AskError):
-        turn_of_whole(b'{"id":"m"}')
+    assert model_turn_of_whole(body) == b'{"role":"assistant","content":[' + b",".join(blocks) + b"]}"
+    with pytest.raises(CannotReplay):
+        model_turn_of_whole(b'{"id":"m"}')

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.anthropic import Anthropic
-from callfuse.dialects.base import Attempt, Manner, Note, Reply, Request
+from callfuse.dialects.base import AskOptions, Attempt, Note, Reply, Request
 from callfuse.model import ToolCall
 
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -107,7 +107,7 @@ def test_what_starts_no_timeline(between: Any) -> None:
     """Own texts, reminders and everything that no user says."""
     talk = [user(), calls("a"), user(result("a", "1")), between, calls("b"), user(result("b", "2"))]
     assert outcomes(*talk) == [["2"], ["1"], None]
-    assert request(*talk).turn()[0] == 0
+    assert request(*talk).last_user_message()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_asking_again_adds_turn_and_replies() -> None:
     """The model's turn byte for byte, then one user message with a result for each of its calls."""
     asked = request(user())
     other = Reply(ToolCall("y", "f", "{}"), "[callfuse] Nor this.")
-    made = asked.ask_again([Attempt(TURN, [REPLY, other])], Manner())
+    made = asked.ask_again([Attempt(TURN, [REPLY, other])], AskOptions())
     assert TURN in made
     assert b'"top_k" : 12345678901234567890123 , "temperature":1.0' in made
     *_, answer, replies = json.loads(made)["messages"]
@@ -258,7 +258,7 @@ def test_asking_again_adds_turn_and_replies() -> None:
 def test_a_forced_choice_is_loosened(choice: Any, tools: int, loosened: Any) -> None:
     """One named tool becomes `auto`; `any` stays while another tool is open."""
     asked = request(user(), tool_choice=choice, tools=[TOOL] * tools)
-    assert json.loads(asked.ask_again([Attempt(TURN, [REPLY])], Manner()))["tool_choice"] == loosened
+    assert json.loads(asked.ask_again([Attempt(TURN, [REPLY])], AskOptions()))["tool_choice"] == loosened
 
 
 def test_the_opening_tells_conversations_apart() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskError, What
-from callfuse.dialects.gemini.answer import GeminiReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.base import CannotReplay, What
+from callfuse.dialects.gemini.answer import GeminiReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.gemini.parts import UnknownPieceError, join_pieces
 
 
@@ -210,7 +210,7 @@ def test_unknown_pieces(bad: dict[str, Any]) -> None:
 
 def parts_of(*chunks: dict[str, Any]) -> list[dict[str, Any]]:
     """The parts of the turn that a stream comes to."""
-    content = json.loads(turn(chunks))
+    content = json.loads(model_turn(chunks))
     assert content["role"] == "model"
     parts: list[dict[str, Any]] = content["parts"]
     return parts
@@ -268,16 +268,16 @@ def test_other_parts_go_back_as_they_came(part: dict[str, Any]) -> None:
 
 def test_pieces_that_cannot_be_put_together() -> None:
     """Then the model is not asked again."""
-    with pytest.raises(AskError):
-        turn([chunk(call(name="f", partialArgs=[piece("$.a[*]", numberValue=1)]))])
+    with pytest.raises(CannotReplay):
+        model_turn([chunk(call(name="f", partialArgs=[piece("$.a[*]", numberValue=1)]))])
 
 
 def test_a_whole_answer_keeps_its_bytes() -> None:
     """White space, escapes and numbers; a role is added where it lacks."""
     parts = b'[ {"functionCall":{"name":"f","args":{"n": 1e2}}} ]'
     body = b'{"candidates": [{"content" : { "parts":%b, "role": "model" }}]}' % parts
-    assert turn_of_whole(body, json.loads(body)) == body[body.index(b"{ ") : body.rindex(b"}]}")]
+    assert model_turn_of_whole(body, json.loads(body)) == body[body.index(b"{ ") : body.rindex(b"}]}")]
     bare = body.replace(b', "role": "model"', b"")
-    assert json.loads(turn_of_whole(bare, json.loads(bare)))["role"] == "model"
-    with pytest.raises(AskError):
-        turn_of_whole(b'{"candidates":[]}', {"candidates": []})
+    assert json.loads(model_turn_of_whole(bare, json.loads(bare)))["role"] == "model"
+    with pytest.raises(CannotReplay):
+        model_turn_of_whole(b'{"candidates":[]}', {"candidates": []})

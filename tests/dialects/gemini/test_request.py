@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.conversations.identity import lane_of
-from callfuse.dialects.base import Attempt, Manner, Note, Reply
+from callfuse.dialects.base import AskOptions, Attempt, Note, Reply
 from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.model import Round
@@ -97,7 +97,7 @@ def test_odd_contents() -> None:
     read = request([1, {"role": 7}, {"parts": 3}, {"parts": [1, {"text": 2}]}, model(call("f"), {"functionCall": 1})])
     assert outcomes(read) == [[("f", None)]]
     assert list(read.opening()) is not None
-    assert read.turn()[0] in (-1, 3)
+    assert read.last_user_message()[0] in (-1, 3)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_real_user_message_parts_rounds() -> None:
         ]
     )
     assert [round_ and round_.position for round_ in read.rounds()] == [None, 5, 1, None]
-    assert read.turn()[0] == 7
+    assert read.last_user_message()[0] == 7
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_asking_again() -> None:
     calls = rounds_of(request([model(call("f", id="a"), call("g"))]))[0].calls
     body = json.loads(
         read.ask_again(
-            [Attempt(b'{"role":"model","parts":[]}', [Reply(one.call, "[callfuse] no") for one in calls])], Manner()
+            [Attempt(b'{"role":"model","parts":[]}', [Reply(one.call, "[callfuse] no") for one in calls])], AskOptions()
         )
     )
     error = {"error": "[callfuse] no"}
@@ -321,7 +321,7 @@ def test_a_forced_choice_is_loosened(choice: dict[str, Any], after: dict[str, An
     """A mode that leaves only the looping tool becomes AUTO; one that leaves another stays."""
     for config in ({"functionCallingConfig": choice}, {"function_calling_config": choice}):
         read = request([user("go")], toolConfig=config)
-        body = json.loads(read.ask_again([Attempt(b"{}", [])], Manner()))
+        body = json.loads(read.ask_again([Attempt(b"{}", [])], AskOptions()))
         assert next(iter(body["toolConfig"].values())) == (choice if after is None else after)
 
 
@@ -329,7 +329,7 @@ def test_any_with_one_declared_tool_is_loosened() -> None:
     """Where the request declares one function only, ANY means that one."""
     read = request([user("go")], tools=[{"function_declarations": [{"name": "f"}]}],
                    tool_config={"function_calling_config": {"mode": "ANY"}})  # fmt: skip
-    body = json.loads(read.ask_again([Attempt(b"{}", [])], Manner()))
+    body = json.loads(read.ask_again([Attempt(b"{}", [])], AskOptions()))
     assert body["tool_config"] == {"function_calling_config": {"mode": "AUTO"}}
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskError, What
-from callfuse.dialects.openai_chat.answer import ChatReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.base import CannotReplay, What
+from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
 
 
 def delta(*parts: Any, finish: str | None = None, choice: int | None = 0) -> dict[str, Any]:
@@ -215,7 +215,7 @@ WHOLE = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '
 def message(*deltas: dict[str, Any]) -> dict[str, Any]:
     """The turn that these deltas and a call come to."""
     payloads = [{"choices": [{"index": 0, "delta": delta}]} for delta in (*deltas, {"tool_calls": [CALL]})]
-    found: dict[str, Any] = json.loads(turn(payloads))
+    found: dict[str, Any] = json.loads(model_turn(payloads))
     assert found.pop("role") == "assistant"
     assert found.pop("tool_calls") == [WHOLE]
     return found
@@ -292,7 +292,7 @@ def test_reasoning_details() -> None:
 )
 def test_what_cannot_be_rebuilt_is_named(delta: dict[str, Any], part: str) -> None:
     """So that the next rung is taken, and it is known why."""
-    with pytest.raises(AskError) as told:
+    with pytest.raises(CannotReplay) as told:
         message(delta)
     assert told.value.part == part
 
@@ -317,7 +317,7 @@ def test_custom_calls() -> None:
         END,
     ]
     assert assembled(*chunks) == [(0, 0, "a", "f", "1 + 2", True), (0, 1, "b", "g", "{}", True)]
-    first, second = json.loads(turn(chunks))["tool_calls"]
+    first, second = json.loads(model_turn(chunks))["tool_calls"]
     assert first == {"id": "a", "type": "custom", "custom": {"name": "f", "input": "1 + 2"}, "vendor": {"x": 1}}
     assert second == {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}}
 
@@ -355,7 +355,7 @@ def test_custom_tools() -> None:
         {"index": 0, "id": "a", "type": "custom", "custom": {"name": "maths", "input": "4 "}},
         {"index": 0, "custom": {"input": "+ 4"}},
     ]
-    (back,) = json.loads(turn([{"choices": [{"delta": {"tool_calls": [part]}}]} for part in parts]))["tool_calls"]
+    (back,) = json.loads(model_turn([{"choices": [{"delta": {"tool_calls": [part]}}]} for part in parts]))["tool_calls"]
     assert back == {"id": "a", "type": "custom", "custom": {"name": "maths", "input": "4 + 4"}}
     (choice,) = read_whole({"choices": [{"message": {"tool_calls": [back]}}]})
     (call,) = choice.calls
@@ -367,7 +367,7 @@ def test_parallel_calls_and_vendor_keys() -> None:
     extra = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
     other = {"index": 1, "id": "b", "function": {"name": "g", "arguments": ""}}
     chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [CALL | extra, other]}}]}]
-    first, second = json.loads(turn(chunks))["tool_calls"]
+    first, second = json.loads(model_turn(chunks))["tool_calls"]
     assert first == WHOLE | extra
     assert second == {"id": "b", "type": "function", "function": {"name": "g", "arguments": ""}}
 
@@ -376,11 +376,11 @@ def test_a_whole_turn_keeps_its_bytes() -> None:
     """Without the keys that say nothing; big numbers, order and white space stay."""
     raw = b'{ "reasoning" : "r\\u00e9" , "tool_calls":[ {"id":"a", "n":9007199254740993.0} ], "big":1.50 }'
     body = b'{"choices":[{"message":' + raw + b"}]}"
-    assert turn_of_whole(body, json.loads(body)) == raw
+    assert model_turn_of_whole(body, json.loads(body)) == raw
     body = body.replace(b'"big":1.50', b'"refusal":null,"annotations":[],"audio":null,"content":null')
-    assert json.loads(turn_of_whole(body, json.loads(body))).keys() == {"reasoning", "tool_calls", "content"}
-    with pytest.raises(AskError):
-        turn_of_whole(b'{"choices":[]}', {"choices": []})
+    assert json.loads(model_turn_of_whole(body, json.loads(body))).keys() == {"reasoning", "tool_calls", "content"}
+    with pytest.raises(CannotReplay):
+        model_turn_of_whole(b'{"choices":[]}', {"choices": []})
 
 
 def test_a_whole_turn_without_what_does_not_apply() -> None:
@@ -389,5 +389,5 @@ def test_a_whole_turn_without_what_does_not_apply() -> None:
     hollow = {"function_call": {"name": "", "arguments": ""}, "audio": {"id": "", "expires_at": 0}, "refusal": ""}
     said = {"role": "assistant", "content": "", "tool_calls": [call | {"custom": {"name": "", "input": ""}}]}
     payload = {"choices": [{"message": said | hollow}]}
-    found = json.loads(turn_of_whole(json.dumps(payload).encode(), payload))
+    found = json.loads(model_turn_of_whole(json.dumps(payload).encode(), payload))
     assert found == {"role": "assistant", "content": "", "tool_calls": [call]}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import Attempt, Manner, Note, Reply, Request
+from callfuse.dialects.base import AskOptions, Attempt, Note, Reply, Request
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.model import ToolCall
 
@@ -99,7 +99,7 @@ def test_what_starts_no_timeline(between: Any) -> None:
     """Own texts, reminders, a harness's retry, the images of a tool, and everything that no user says."""
     talk = [user(), calls("a"), result("a", "1"), between, calls("b"), result("b", "2")]
     assert outcomes(*talk) == [["2"], ["1"], None]
-    assert request(*talk).turn()[0] == 0
+    assert request(*talk).last_user_message()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_starts_one(between: Any) -> None:
     """Whatever a person has said or shown."""
     talk = [user(), calls("a"), result("a", "1"), between, calls("b"), result("b", "2")]
     assert outcomes(*talk) == [["2"], None, ["1"], None]
-    assert request(*talk).turn()[0] == 3
+    assert request(*talk).last_user_message()[0] == 3
 
 
 def test_images_of_a_tool_are_its_result() -> None:
@@ -130,7 +130,7 @@ def test_images_of_a_tool_are_its_result() -> None:
 def test_an_image_of_the_user_starts_a_timeline() -> None:
     """Where no tool has just answered."""
     talk = [user(), {"role": "assistant", "content": "Show me."}, user([{"type": "image_url"}]), calls("a")]
-    assert request(*talk).turn()[0] == 2
+    assert request(*talk).last_user_message()[0] == 2
 
 
 def test_legacy_rounds() -> None:
@@ -236,7 +236,7 @@ REPLY = Reply(ToolCall("z", "f", "{}"), "[callfuse] Not run.")
 def again(**more: Any) -> tuple[bytes, dict[str, Any]]:
     """The body with which the model is asked again, and what it reads as."""
     asked = request(user(), **more)
-    made = asked.ask_again([Attempt(TURN, [REPLY])], Manner())
+    made = asked.ask_again([Attempt(TURN, [REPLY])], AskOptions())
     return made, json.loads(made)
 
 
@@ -281,6 +281,6 @@ def test_asking_a_third_time() -> None:
     """Both turns and both replies stand in order."""
     asked = request(user(), tool_choice="required", tools=[TOOL])
     other = Attempt(TURN.replace(b'"z"', b'"y"'), [Reply(ToolCall("y", "f", "{}"), "t")])
-    twice = json.loads(asked.ask_again([Attempt(TURN, [REPLY]), other], Manner()))
+    twice = json.loads(asked.ask_again([Attempt(TURN, [REPLY]), other], AskOptions()))
     assert [turn.get("tool_call_id") for turn in twice["messages"]] == [None, None, "z", None, "y"]
     assert twice["tool_choice"] == "auto"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import Attempt, Manner
+from callfuse.dialects.base import AskOptions, Attempt
 from callfuse.dialects.openai_responses import OpenAIResponses
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.model import Round, ToolCall
@@ -121,9 +121,9 @@ def test_a_plain_text_is_an_input() -> None:
     encoded = json.dumps(body).encode()
     found = DIALECT.read_request(encoded, body)
     assert found is not None
-    assert (found.length, found.turn()[0]) == (1, 0)
-    turn = DIALECT.turn_of_whole(b'{"id":"r","output":[]}', {"id": "r", "output": []})
-    asked = json.loads(found.ask_again([Attempt(b'{"output":[{"type":"message","n":1}]}', ())], Manner()))
+    assert (found.length, found.last_user_message()[0]) == (1, 0)
+    turn = DIALECT.model_turn_of_whole(b'{"id":"r","output":[]}', {"id": "r", "output": []})
+    asked = json.loads(found.ask_again([Attempt(b'{"output":[{"type":"message","n":1}]}', ())], AskOptions()))
     assert turn == b'{"id":"r","output":[]}'
     assert asked["input"] == [{"role": "user", "content": "Gö \u2028"}, {"type": "message", "n": 1}]
 

@@ -24,7 +24,7 @@ def test_a_reasoning_item_goes_with_its_call() -> None:
     """It is left out, and each later item of its answer loses its id: one needs the other."""
     trail = Trail(stored=True)
     items = [reasoning("rs_1"), function("call_1"), function("call_2"), reasoning("rs_2"), message()]
-    trail.lost(items, {1})
+    trail.note_withheld(items, {1})
     assert trail.items["rs_1"] == b""
     assert set(trail.items) == {"rs_1", "fc_call_2", "rs_2", "msg_1"}
     assert later(*items[:1], *items[2:], known=trail.items) == [
@@ -35,10 +35,10 @@ def test_a_reasoning_item_goes_with_its_call() -> None:
 def test_reasoning_whose_item_survives_stays() -> None:
     """Only what followed it directly counts; and without a store nothing is known by its id."""
     trail = Trail(stored=True)
-    trail.lost([reasoning(), message(), function()], {2})
+    trail.note_withheld([reasoning(), message(), function()], {2})
     assert trail.items == {}
     unstored = Trail(stored=False)
-    unstored.lost([reasoning(), function()], {1})
+    unstored.note_withheld([reasoning(), function()], {1})
     assert unstored.items == {}
 
 

@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.anthropic.answer import MessagesReader, is_unfinished, read_whole, turn, turn_of_whole
+from callfuse.dialects.anthropic.answer import (
+    MessagesReader,
+    is_unfinished,
+    model_turn,
+    model_turn_of_whole,
+    read_whole,
+)
 from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
@@ -14,7 +20,7 @@ from callfuse.wire.jsontext import dumps
 
 _ERROR_TYPES: Final = {400: "invalid_request_error", 404: "not_found_error", 502: "api_error", 504: "timeout_error"}
 _SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke", "/invoke-with-response-stream")
-"""How paths end that other vendors' models are served under too. Bedrock's streams are binary: they pass unread."""
+"""Ends of paths that serve other vendors' models, too. Bedrock's streams are binary and pass unread."""
 
 
 class Anthropic(EventDialect):
@@ -26,13 +32,13 @@ class Anthropic(EventDialect):
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def serves(self, path: str) -> bool:
-        """Paths of messages; of those that other vendors share, the body decides. Counting tokens is no exchange."""
+        """Whether the path is one of messages. On shared paths the body decides. Counting tokens is not an exchange."""
         if path.rstrip("/").endswith("/v1/messages"):
             return True
         return path.endswith(_SHARED) and "count-tokens" not in path
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> MessagesRequest | None:
-        """The request, if it has messages and Anthropic's limit or version."""
+        """The request, if the body has messages and `max_tokens` or `anthropic_version`."""
         if not has_messages(payload) or not ("max_tokens" in payload or "anthropic_version" in payload):
             return None
         return MessagesRequest(body, payload)
@@ -42,19 +48,19 @@ class Anthropic(EventDialect):
         return payload.get("type") == "ping" if payload else sse.is_comment(frame)
 
     def reader(self, *, trace: bool = False) -> MessagesReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return MessagesReader()
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
-        """Whether a server tool has been called whose result is not there, or the turn is paused."""
+        """Whether a server tool's result is missing, or the turn is paused."""
         return is_unfinished(payloads)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
@@ -67,10 +73,10 @@ class Anthropic(EventDialect):
         return dumps({"type": "error", "error": {"type": kind, "message": message}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """By `anthropic_version` or blocks of tool use and results among messages, or by a list `content`."""
+        """A request by `anthropic_version` or tool blocks in messages; an answer by a list `content`."""
         by_key = isinstance(value, dict) and "anthropic_version" in value
         if body := body_in(value, "messages", _has_tool_blocks, by_key=by_key):
-            return Recorded({"max_tokens": 0} | body.payload)  # what tells a whole body, and a bare history has not
+            return Recorded({"max_tokens": 0} | body.payload)  # `read_request` demands it, and a bare history has none
         return answer_in(value, "content", list)
 
 

@@ -1,12 +1,12 @@
-"""Answers of Anthropic messages: read, written on after tool uses have been withheld, and turned into the next
-request's message.
+"""Answers of Anthropic messages: reads their calls, writes the answer without withheld calls, rebuilds the model's
+turn.
 
-Only calls that the client executes are read: server-side tools have run already, and a call whose caller is not direct
-belongs to a program that waits for it. The input may stand in the block's start, come as pieces of JSON, or both lack.
+Only calls that the client executes are read. Server-side tools have run already, and a call whose caller is not
+`direct` belongs to a program that waits for it. The input comes in the block's start, as pieces of JSON, or not at all.
 
-In what is written, content blocks count on without a gap, every block precedes `message_delta`, and thinking of a
-second answer is left out once any block of the first has gone out: thinking of two answers in one message is refused
-ever after.
+Written answers keep three rules of the vendor: content blocks are numbered without a gap; every block precedes
+`message_delta`; and thinking of a second answer is left out once a block of the first has left, because a history with
+thinking of two answers in one message is refused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
@@ -22,11 +22,11 @@ from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps, loads, loads_exact
 
 CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
-"""Stop reasons after which the last call may lack its end."""
+"""Stop reasons after which the last call may be incomplete."""
 OWN_REASONS: Final = frozenset({"tool_use", "end_turn", None})
-"""Stop reasons that a block replaces, a missing one among them; `max_tokens`, `refusal` and the like stay."""
+"""Stop reasons, or none, that a block replaces; `max_tokens`, `refusal` and the like stay."""
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-"""Types of blocks whose signatures hold for one model only."""
+"""Types of blocks with signatures that are valid for one model only."""
 _BLOCK_EVENTS: Final = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 _QUIET: Final[Sequence[Event]] = ()
 
@@ -37,7 +37,7 @@ def is_client_call(block: Any) -> bool:
 
 
 def is_direct(caller: Any) -> bool:
-    """Whether the caller that a call names is the model itself, as it is where none is named."""
+    """Whether the caller of a call is the model itself; true if none is named."""
     return caller is None or not isinstance(caller, dict) or caller.get("type") == "direct"
 
 
@@ -81,7 +81,7 @@ class MessagesReader(Reader):
         return (Event(What.BROKE),) if kind == "error" else _QUIET
 
     def _close(self, payload: Payload) -> Sequence[Event]:
-        """A block is over."""
+        """The event for the end of a block, if it is a call."""
         call = self._by_index.pop(payload.get("index", 0), None)
         if call is None:
             return _QUIET
@@ -89,20 +89,21 @@ class MessagesReader(Reader):
         return (Event(What.CLOSED, 0, call),)
 
     def _finish(self, reason: Any) -> Sequence[Event]:
-        """The message has this stop reason, if any."""
+        """The event for a stop reason, if there is one."""
         self._has_reason |= bool(reason)
         if reason in CUTTING:
             return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
         return (Event(What.FINISHED),) if reason else _QUIET
 
     def _stop(self) -> Sequence[Event]:
-        """The message is over. Without a stop reason (some vendors send none) it is complete if all its calls are."""
+        """The events for the end of the message. Some vendors send no stop reason: then it is complete if its calls
+        are."""
         if self._has_reason or self._by_index:
             return (Event(What.ENDED),)
         return (Event(What.FINISHED), Event(What.ENDED))
 
     def _start(self, payload: Payload) -> Sequence[Event]:
-        """A block begins: a call, or another."""
+        """The event for the start of a block, if it is a call for the client."""
         block: Payload = payload.get("content_block") or {}
         if not is_client_call(block):
             return _QUIET
@@ -129,7 +130,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def is_unfinished(payloads: Sequence[Payload]) -> bool:
-    """Whether a server tool has been called whose result is not there, or the turn is paused."""
+    """Whether a server tool's result is missing, or the turn is paused."""
     blocks: list[Payload] = []
     reasons = []
     for payload in payloads:
@@ -142,17 +143,17 @@ def is_unfinished(payloads: Sequence[Payload]) -> bool:
 
 
 def thinks(block: Any) -> bool:
-    """Whether a content block is one of thinking."""
+    """Whether a content block is thinking."""
     return isinstance(block, dict) and block.get("type") in THINKING
 
 
 def _usage(*, summed: bool) -> Usage:
-    """Anthropic's names for token counts."""
+    """Usage under Anthropic's names."""
     return Usage("input_tokens", "output_tokens", summed=summed)
 
 
 class MessagesWriter:
-    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
+    """Continues one client's stream. See `base.Writer`."""
 
     def __init__(self, *, summed: bool) -> None:
         self._next = 0
@@ -163,11 +164,11 @@ class MessagesWriter:
 
     @property
     def may_continue(self) -> bool:
-        """A message takes any number of blocks."""
+        """Always: a message takes any number of blocks."""
         return True
 
-    def sent(self, payload: Payload) -> None:
-        """Note what an event has given to the client."""
+    def note_sent(self, payload: Payload) -> None:
+        """Note an event that the client got."""
         kind = payload.get("type")
         if kind == "content_block_start":
             self._next = max(self._next, payload.get("index", 0) + 1)
@@ -177,8 +178,8 @@ class MessagesWriter:
             self._usage.see(payload.get("usage"))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Events without the withheld blocks; the text of a block stands before `message_delta`, which comes with it
-        where the answer has none."""
+        """The events without withheld calls. A block's text is written before `message_delta`, which is added if the
+        answer has none."""
         gone = {call.index for call in withheld}
         block = blocks.get(0)
         due = [block.text] if block else []
@@ -200,7 +201,7 @@ class MessagesWriter:
         return b"".join(pieces)
 
     def _thin_block(self, frame: bytes, payload: Payload, gone: set[int]) -> bytes:
-        """An event of a block, renumbered; empty where its block is one of those that go."""
+        """An event of a content block, renumbered; empty if the block is removed."""
         index = payload.get("index", 0)
         if index in gone:
             return b""
@@ -210,7 +211,7 @@ class MessagesWriter:
         return edit_event(frame, [Edit(("index",), dumps(index - shift))] if shift else [])
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The blocks among the held events that are no calls; the finish and the end are kept back."""
+        """The held events without withheld calls, stop reason and end."""
         kept: list[Frame] = []
         for frame in frames:
             kind = (frame.payload or {}).get("type")
@@ -223,13 +224,13 @@ class MessagesWriter:
         return out
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Begin another answer; its thinking may stand in the message only where nothing went before."""
+        """Begin to splice another answer. Its thinking is kept only if no block has left before it."""
         self._numbers = {}
         self._allotted = self._next
         self._may_think = not (self._next or foreign)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """An event of the next answer, as one of this stream."""
+        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
         kind = (payload or {}).get("type")
         if payload is None or kind not in {*_BLOCK_EVENTS, "message_start", "message_delta"}:
             return frame
@@ -247,17 +248,17 @@ class MessagesWriter:
         return b"" if number is None else edit_event(frame, [Edit(("index",), dumps(number))])
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The text, the stop reason with all usage, and the end, where no further answer comes."""
+        """The blocks' texts, the stop reason with the usage of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
         return b"".join((*pieces, self._delta(), event({"type": "message_stop"})))
 
     def _delta(self) -> bytes:
-        """The stop reason with all usage."""
+        """A `message_delta` with the stop reason and the usage of all answers."""
         delta = {"stop_reason": "end_turn", "stop_sequence": None}
         return event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()})
 
     def _text(self, text: str) -> bytes:
-        """A text block with callfuse's own text."""
+        """The events of a text block of callfuse's own."""
         index = self._next
         self._next += 1
         return b"".join(
@@ -273,12 +274,12 @@ class MessagesWriter:
 
 
 def event(payload: Payload) -> bytes:
-    """A payload as an event of its type."""
+    """A payload as a server-sent event of its type."""
     return sse.event(dumps(payload), str(payload["type"]))
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The message without the calls at (choice, place); a blocked one says why, and ends its turn."""
+    """The message without the calls at these (choice, call) places. A block adds its text and ends the turn."""
     payload = loads(body)
     calls = [at for at, block in enumerate(payload["content"]) if is_client_call(block)]
     edits = [Edit(("content", calls[place]), None) for _, place in withheld]
@@ -290,7 +291,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second message with the first one's id and model, its blocks in front, and the usage of both."""
+    """The second message with the first one's id and model, the first one's blocks in front, and the usage of both."""
     one, other = loads(first), loads(second)
     edits = [Edit((key,), dumps(one[key])) for key in ("id", "model") if key in one and key in other]
     blocks = raw_elements(first, ("content",))
@@ -303,8 +304,8 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
     return apply(second, edits)
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message that the events come to; raises AskError for a delta that cannot be applied."""
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message assembled from the events. Raises CannotReplay for a delta that cannot be applied."""
     blocks: dict[int, dict[str, Any]] = {}
     inputs: dict[int, list[str]] = {}
     for payload in payloads:
@@ -322,10 +323,10 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return _message([_encode(block) for block in blocks.values() if block.get("text") != ""])
 
 
-def turn_of_whole(body: bytes) -> bytes:
-    """The content of a whole answer as an assistant message; raises AskError where there is none."""
+def model_turn_of_whole(body: bytes) -> bytes:
+    """The content of a whole answer as an assistant message. Raises CannotReplay if there is none."""
     if not raw_at(body, ("content",)):
-        raise AskError("content")
+        raise CannotReplay("content")
     return _message(raw_elements(body, ("content",)))
 
 
@@ -340,11 +341,11 @@ def _grow(block: dict[str, Any], delta: Payload) -> None:
     elif kind == "citations_delta":
         block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
     else:
-        raise AskError(f"{kind}")
+        raise CannotReplay(f"{kind}")
 
 
 def _raw_object(text: str) -> Any:
-    """An input as its raw text, so that no digit is lost; raises AskError where it is no object."""
+    """An input as raw JSON, so that no digit is lost. Raises CannotReplay if it is not an object."""
     if not text.strip():
         return {}
     try:
@@ -352,18 +353,18 @@ def _raw_object(text: str) -> Any:
     except NotJSON:
         is_object = False
     if not is_object:
-        raise AskError("input_json_delta")
+        raise CannotReplay("input_json_delta")
     return orjson.Fragment(text)
 
 
 def _encode(block: dict[str, Any]) -> bytes:
-    """A block as JSON; raises AskError for what cannot be written."""
+    """A block as JSON. Raises CannotReplay for one that cannot be encoded."""
     try:
         return orjson.dumps(block)
     except orjson.JSONEncodeError:
-        raise AskError(f"{block.get('type')}") from None
+        raise CannotReplay(f"{block.get('type')}") from None
 
 
 def _message(blocks: Sequence[bytes]) -> bytes:
-    """An assistant message of these blocks."""
+    """An assistant message with these blocks (JSON texts)."""
     return b'{"role":"assistant","content":' + raw_list(blocks) + b"}"

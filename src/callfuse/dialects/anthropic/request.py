@@ -1,4 +1,4 @@
-"""Requests of Anthropic messages."""
+"""Requests of Anthropic messages: reads rounds and tools, and writes changed bodies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -21,11 +21,11 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, ExactAt, dumps
 
 _CLEARING: Final = "clear_thinking"
-"""How the type of the context edits begins that the vendor takes only where thinking is on."""
+"""Prefix of the context edits that the vendor accepts only if thinking is on."""
 
 
 class MessagesRequest(ResultBlocks):
-    """A message that is asked for."""
+    """One request for a message."""
 
     __slots__ = ()
 
@@ -61,7 +61,8 @@ class MessagesRequest(ResultBlocks):
         return id_ if type(id_) is str else str(id_ or ""), result
 
     def _tool_names(self) -> Iterator[Any]:
-        """The tools, then those that came with the messages. Toolsets, of MCP servers and others, have no name."""
+        """The names of the tools, then of those added in system messages. Toolsets, e.g. of MCP servers, have no
+        name."""
         if self._payload.get("mcp_servers"):
             yield None
         for tool in entries(self._payload.get("tools")):
@@ -84,7 +85,7 @@ class MessagesRequest(ResultBlocks):
         return without_parts(message, path, thinks)
 
     def _without_reasoning_setting(self) -> Iterator[Edit]:
-        """Thinking by a budget is turned off, and with it the context edits that need it."""
+        """Remove thinking with a budget, and the context edits that need it."""
         thinking = self._payload.get("thinking")
         if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
             return
@@ -99,7 +100,7 @@ class MessagesRequest(ResultBlocks):
         return [Edit(("tool_choice",), b'{"type":"none"}')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice that names one tool becomes `auto`; `any` stays while another tool is open."""
+        """A choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
         choice = self._payload.get("tool_choice")
         kind = choice.get("type") if isinstance(choice, dict) else None
         if kind == "tool":
@@ -109,11 +110,11 @@ class MessagesRequest(ResultBlocks):
         return []
 
     def writer(self, *, usage: str) -> MessagesWriter:
-        """A writer for the stream that answers this request."""
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
         return MessagesWriter(summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """A message that says this text."""
+        """A message with this text."""
         return dumps(self._own_head() | {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
 
     def _own_head(self) -> Payload:
@@ -137,16 +138,16 @@ class MessagesRequest(ResultBlocks):
         return thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
 
 
 def _exact_input(body: bytes, position: int, block: int) -> Any:
-    """The input of a call with every digit."""
+    """The input of a call, with all digits of its numbers."""
     return ExactAt(body, "messages", position, "content", block, "input")()
 
 
 def _added_tool(block: Any) -> Any:
-    """The tool that a block of a system message defines; None where it defines none."""
+    """The tool that a block of a system message defines; None if it defines none."""
     tool = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
     return tool.get("definition") if isinstance(tool, dict) else None

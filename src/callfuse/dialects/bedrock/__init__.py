@@ -1,14 +1,15 @@
-"""Bedrock's Converse: whole answers are guarded. Streams are AWS binary event streams, which pass and are counted.
+"""Bedrock's Converse. Whole answers are guarded; streams are AWS binary event streams, which pass and are counted.
 
-SDKs sign their requests (SigV4), as a rule: such a request is never changed nor asked again. What is left is to block.
+SDKs normally sign their requests (SigV4). A signed request is never changed or sent again, so only blocking is
+possible.
 """
 
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Reader, Request, WholeChoice
-from callfuse.dialects.bedrock.answer import read_whole, turn_of_whole
+from callfuse.dialects.base import CannotReplay, Reader, Request, WholeChoice
+from callfuse.dialects.bedrock.answer import model_turn_of_whole, read_whole
 from callfuse.dialects.bedrock.request import ConverseRequest, UnreadStreamError
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
@@ -28,7 +29,7 @@ class Bedrock(EventDialect):
     heartbeat = b""
 
     def serves(self, path: str) -> bool:
-        """Any path that ends so, streamed or not."""
+        """Whether the path ends as Converse's does, streamed or not."""
         return _PATH.search(path) is not None
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ConverseRequest | None:
@@ -36,20 +37,20 @@ class Bedrock(EventDialect):
         return ConverseRequest(body, payload, target) if has_messages(payload) else None
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """None that is read."""
+        """None: binary streams are not read."""
         return None
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """There is none, as no stream is ever taken for readable."""
+        """Raises UnreadStreamError: streams are never read."""
         raise UnreadStreamError("vnd.amazon.eventstream")
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
-        """Of a stream nothing can be sent back."""
-        raise AskError("vnd.amazon.eventstream")
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
+        """Raises CannotReplay: streams are never read."""
+        raise CannotReplay("vnd.amazon.eventstream")
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The message of a whole answer, byte for byte."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""
@@ -60,7 +61,7 @@ class Bedrock(EventDialect):
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """By blocks of tool use and results among messages, or by an object `output`."""
+        """A request by tool blocks in messages; an answer by an object `output`."""
         return body_in(value, "messages", _has_tool_blocks) or answer_in(value, "output", dict)
 
 

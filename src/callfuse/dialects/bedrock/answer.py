@@ -1,6 +1,6 @@
-"""Answers of Bedrock's Converse: whole ones, and the binary event stream of callfuse's own.
+"""Answers of Bedrock's Converse: reads and changes whole ones, and encodes the binary stream of callfuse's own answers.
 
-Only calls that the client executes are read: a tool use of the type `server_tool_use` has run already. Blocks that stay
+Only calls that the client executes are read; a tool use of type `server_tool_use` has run already. Blocks that stay
 keep their bytes.
 
 A message of an AWS event stream: total and header length, a CRC of both, headers (name, type 7, value), the payload, a
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, WholeChoice
 from callfuse.dialects.edits import raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
@@ -22,18 +22,19 @@ from callfuse.wire.jsontext import END, Edit, ExactAt, apply, dumps, loads
 CUTTING: Final = frozenset(
     {"max_tokens", "content_filtered", "guardrail_intervened", "model_context_window_exceeded", "malformed_tool_use"}
 )
-"""Stop reasons after which the last call may lack its end."""
+"""Stop reasons after which the last call may be incomplete."""
 OWN_REASONS: Final = frozenset({"tool_use", "end_turn"})
 """Stop reasons that a block replaces; `max_tokens` and the like stay."""
 CONTENT: Final = ("output", "message", "content")
 EVENT_STREAM: Final = b"application/vnd.amazon.eventstream"
 _STRING: Final = b"\x07"
 _FRAME: Final = 16
-"""Bytes of lengths and CRCs."""
+"""Bytes of the lengths and CRCs of a message."""
 
 
 def calls_of(content: Any, body: bytes = b"", position: int = 0) -> list[ToolCall]:
-    """The client's calls among content blocks, of an answer or of the message at `position` of a request's body."""
+    """The client's calls in content blocks: of an answer, or (with `body`) of the message at `position` of a
+    request."""
     calls = []
     for at, use in tool_uses(content):
         exact = partial(_exact_input, body, position, at) if body else None
@@ -44,12 +45,12 @@ def calls_of(content: Any, body: bytes = b"", position: int = 0) -> list[ToolCal
 
 
 def _exact_input(body: bytes, position: int, block: int) -> Any:
-    """The input of a call of a history with every digit."""
+    """The input of a call in a history, with all digits of its numbers."""
     return ExactAt(body, "messages", position, "content", block, "toolUse", "input")()
 
 
 def tool_uses(content: Any) -> Iterator[tuple[int, Payload]]:
-    """The client's tool uses among content blocks, with their places."""
+    """The client's tool uses in content blocks, each with the block's index."""
     for at, block in enumerate(content if isinstance(content, list) else ()):
         use = block.get("toolUse") if isinstance(block, dict) else None
         if isinstance(use, dict) and use.get("type") != "server_tool_use":
@@ -65,21 +66,21 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def _content_of(payload: Any) -> Any:
-    """The content of a whole answer's message; None where it has none."""
+    """The content of a whole answer's message; None if it has none."""
     output = payload.get("output") if isinstance(payload, dict) else None
     message = output.get("message") if isinstance(output, dict) else None
     return message.get("content") if isinstance(message, dict) else None
 
 
-def turn_of_whole(body: bytes) -> bytes:
-    """The message of a whole answer, byte for byte; raises AskError where there is none."""
+def model_turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, byte for byte. Raises CannotReplay if there is none."""
     if message := raw_at(body, CONTENT[:2]):
         return message
-    raise AskError("message")
+    raise CannotReplay("message")
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The answer without the calls at (choice, place); a blocked one says why, and ends its turn."""
+    """The answer without the calls at these (choice, call) places. A block adds its text and ends the turn."""
     payload = loads(body)
     places = [at for at, _ in tool_uses(_content_of(payload))]
     edits = [Edit((*CONTENT, places[place]), None) for _, place in withheld]
@@ -91,8 +92,8 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's blocks in front, and the usage of both. Reasoning of two answers never
-    stands in one message, nor that of another model."""
+    """The second answer with the first one's blocks in front, and the usage of both. Its reasoning is left out if the
+    first has blocks, or if it is from another model (`foreign`)."""
     one, other = loads(first), loads(second)
     blocks = raw_elements(first, CONTENT)
     may_reason = not (blocks or foreign)
@@ -107,12 +108,12 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
 
 
 def reasons(block: Any) -> bool:
-    """Whether a content block is reasoning, with a signature that holds for one model only."""
+    """Whether a content block is reasoning, whose signature is valid for one model only."""
     return isinstance(block, dict) and "reasoningContent" in block
 
 
 def event_message(event: Payload) -> bytes:
-    """The message of an event, an object with its type as the only key."""
+    """An event (an object with its type as the only key) as a binary message."""
     ((kind, said),) = event.items()
     payload = dumps(said)
     pairs = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}

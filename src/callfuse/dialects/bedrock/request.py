@@ -1,9 +1,9 @@
-"""Requests of Bedrock's Converse. The model, and whether the answer is streamed, stand in the path."""
+"""Requests of Bedrock's Converse. The path names the model and whether the answer is streamed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callfuse.dialects.base import AskError, Block, Reply, Writer
+from callfuse.dialects.base import Block, CannotReplay, Reply, Writer
 from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_message, reasons, splice_whole, thin_whole
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import without_parts
@@ -14,11 +14,11 @@ from callfuse.wire.jsontext import Edit, dumps
 
 
 class UnreadStreamError(TypeError):
-    """A stream of a format that callfuse does not read was to be read."""
+    """A reader or writer was requested for a stream that callfuse does not read."""
 
 
 class ConverseRequest(ResultBlocks):
-    """A message that is asked for."""
+    """One request for a message."""
 
     __slots__ = ("_more", "_tools")
 
@@ -52,7 +52,7 @@ class ConverseRequest(ResultBlocks):
         return str(result.get("toolUseId") or ""), (result.get("content"), status == "error" if status else None)
 
     def _tool_names(self) -> Iterator[Any]:
-        """The tools, then those in the model's own format (Anthropic's computer, say)."""
+        """The names of the tools, then of those in the model's own format, e.g. Anthropic's computer tool."""
         for tool in entries(self._tools.get("tools")):
             if not isinstance(tool, dict):
                 yield None
@@ -72,17 +72,17 @@ class ConverseRequest(ResultBlocks):
         return without_parts(message, path, reasons)
 
     def _without_reasoning_setting(self) -> list[Edit]:
-        """Claude's thinking by a budget is turned off: it demands its own in the history."""
+        """Remove Claude's thinking with a budget: it demands its own thinking in the history."""
         thinking = self._more.get("thinking")
         enabled = isinstance(thinking, dict) and thinking.get("type") == "enabled"
         return [Edit(("additionalModelRequestFields", "thinking"), None)] if enabled else []
 
     def _forbid_calls(self) -> list[Edit]:
-        """Converse has no tool choice that forbids tools, and refuses a history with calls where no tools are given."""
-        raise AskError("toolChoice")
+        """Raises CannotReplay: no tool choice of Converse forbids tools, and a history with calls needs tools."""
+        raise CannotReplay("toolChoice")
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice that names one tool becomes `auto`; `any` stays while another tool is open."""
+        """A choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
         choice = self._tools.get("toolChoice")
         kinds = choice if isinstance(choice, dict) else {}
         if "tool" in kinds or ("any" in kinds and len(self._tools.get("tools") or ()) < 2):
@@ -90,11 +90,11 @@ class ConverseRequest(ResultBlocks):
         return []
 
     def writer(self, *, usage: str) -> Writer:
-        """There is none: Bedrock's streams are binary, and none is ever taken for readable."""
+        """Raises UnreadStreamError: streams are never written on."""
         raise UnreadStreamError("vnd.amazon.eventstream")
 
     def own_answer(self, text: str) -> bytes:
-        """An answer that says this text."""
+        """An answer with this text."""
         message = {"role": "assistant", "content": [{"text": text}]}
         usage = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
         return dumps(
@@ -118,5 +118,5 @@ class ConverseRequest(ResultBlocks):
         return thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)

@@ -1,10 +1,10 @@
-"""Cohere's chats, `/v2/chat`: typed server-sent events, and whole answers."""
+"""Cohere's chat API, `/v2/chat`: typed server-sent events, and whole answers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
-from callfuse.dialects.cohere.answer import CohereReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.cohere.answer import CohereReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.cohere.request import CohereRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
@@ -14,14 +14,14 @@ from callfuse.wire.jsontext import dumps
 
 
 class Cohere(EventDialect):
-    """The dialect `cohere-v2`. The `[DONE]` behind the end of a stream says nothing more."""
+    """The dialect `cohere-v2`. `message-end` ends an answer; the `[DONE]` behind it is not needed."""
 
     name: Final = "cohere-v2"
     backend: Final = "cohere"
     call_mark: Final = b"tool_calls"
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends as Cohere's does."""
+        """Whether the path ends in `/v2/chat`."""
         return path.rstrip("/").endswith("/v2/chat")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> CohereRequest | None:
@@ -29,16 +29,16 @@ class Cohere(EventDialect):
         return CohereRequest(body, payload) if has_messages(payload) else None
 
     def reader(self, *, trace: bool = False) -> CohereReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return CohereReader()
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""
@@ -49,5 +49,5 @@ class Cohere(EventDialect):
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Nothing: its messages are those of OpenAI chat completions."""
+        """None: recorded messages look like those of OpenAI chat completions."""
         return None

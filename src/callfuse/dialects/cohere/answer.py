@@ -1,14 +1,14 @@
-"""Answers of Cohere chats: read, written on after calls have been withheld, and turned into the next request's message.
+"""Answers of Cohere's chat: reads their calls, writes the answer without withheld calls, rebuilds the model's turn.
 
-Calls, content blocks and citations are each counted by themselves and without a gap. A second answer's content goes on
-counting, and its plan begins after a blank line where the first had one. There is one `message-start` and one
+Calls, content blocks and citations are numbered separately, each without a gap. A second answer's content continues the
+numbers, and its plan begins after a blank line if the first answer had one. The client gets one `message-start` and one
 `message-end`. What is not changed keeps its bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, message_at, prepend_to_string, raw_elements, raw_list, remove_elements
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.usage import Counts, Usage
@@ -16,7 +16,7 @@ from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 CUTTING: Final = frozenset({"MAX_TOKENS", "ERROR", "TIMEOUT"})
-"""Finish reasons after which the last call may lack its end."""
+"""Finish reasons after which the last call may be incomplete."""
 OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
 """Finish reasons that a block replaces; `MAX_TOKENS` and the like stay."""
 DONE: Final = b"[DONE]"
@@ -68,7 +68,7 @@ class CohereReader(Reader):
         return call
 
     def _end(self, reason: Any) -> Sequence[Event]:
-        """A call that has not ended is cut off, whatever the reason says."""
+        """The events for the end. A call that has not ended counts as cut off, whatever the finish reason."""
         cut = next(iter(self._by_index.values()), None)
         return (Event(What.CUT, 0, cut) if cut or reason in CUTTING else Event(What.FINISHED), Event(What.ENDED))
 
@@ -108,7 +108,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 class NestedUsage(Usage):
-    """The counts of `tokens` and of `billed_units`, each by itself, and those beside them."""
+    """Adds up `tokens` and `billed_units`, each by itself, and the counts beside them."""
 
     def __init__(self, *, summed: bool) -> None:
         super().__init__("", "output_tokens", summed=summed)
@@ -117,7 +117,7 @@ class NestedUsage(Usage):
         }
 
     def see(self, counts: Any) -> Counts:
-        """Note an answer's counts, and say what they come to with those of the answers before."""
+        """Note an answer's counts; returns the total with the answers before."""
         if not isinstance(counts, dict):
             return {}
         super().see(counts)
@@ -132,7 +132,7 @@ class NestedUsage(Usage):
             usage.next_answer()
 
     def total(self) -> Counts:
-        """What the client is to read."""
+        """The counts for the client."""
         nested = {key: usage.total() for key, usage in self._nested.items()}
         return super().total() | {key: counts for key, counts in nested.items() if counts}
 
@@ -143,7 +143,7 @@ def finish_of(block: Block) -> str:
 
 
 class CohereWriter:
-    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
+    """Continues one client's stream. See `base.Writer`."""
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
         self._structured = structured
@@ -156,11 +156,11 @@ class CohereWriter:
 
     @property
     def may_continue(self) -> bool:
-        """A text that must fit a schema takes no second one."""
+        """False once text has left that must fit a schema: a second text would break it."""
         return not (self._structured and self._counts["content-start"])
 
-    def sent(self, payload: Payload) -> None:
-        """Note what an event has given to the client."""
+    def note_sent(self, payload: Payload) -> None:
+        """Note an event that the client got."""
         kind = str(payload.get("type"))
         if kind in self._counts:
             self._counts[kind] = max(self._counts[kind], payload.get("index", 0) + 1)
@@ -170,7 +170,7 @@ class CohereWriter:
             self._usage.see(delta_of(payload).get("usage"))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Events without the withheld calls; the text of a block stands before `message-end`."""
+        """The events without withheld calls. A block's text is written before `message-end`."""
         gone = {call.index for call in withheld}
         pieces: list[bytes] = []
         for frame in frames:
@@ -187,12 +187,12 @@ class CohereWriter:
                 pieces.append(self._text(block.text))
                 if delta_of(payload).get("finish_reason") in OWN_REASONS:
                     edits.append(Edit(("delta", "finish_reason"), dumps(finish_of(block))))
-            self.sent(payload)
+            self.note_sent(payload)
             pieces.append(edit_event(frame.raw, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """What of the held events is no call; the finish and the end are kept back."""
+        """The held events without withheld calls, finish and end."""
         kept: list[Frame] = []
         for frame in frames:
             if frame.payload is None:
@@ -206,14 +206,14 @@ class CohereWriter:
         return out
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Begin another answer, of which nothing has gone out."""
+        """Begin to splice another answer."""
         self._foreign = foreign
         self._next = dict(self._counts)
         self._numbers = {}
         self._break_due = self._planned
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """An event of the next answer, as one of this stream."""
+        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return frame
         kind = payload.get("type")
@@ -232,7 +232,7 @@ class CohereWriter:
         return self._splice_citation(frame, payload) if kind in _CITATION_EVENTS else frame
 
     def _splice_citation(self, frame: bytes, payload: Payload) -> bytes:
-        """A citation of the next answer, which says of which content it is."""
+        """A citation of the next answer, with the number of the content that it refers to."""
         citation: Any = message_of(payload).get("citations")
         edits: list[Edit] = []
         gone = False
@@ -245,21 +245,21 @@ class CohereWriter:
         return self._renumber(frame, "citation-start", payload.get("index", 0), edits, gone=gone)
 
     def _renumber(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
-        """An event with the number that continues those of the answer before; empty where its block is left out."""
+        """An event with the number that continues the stream's; empty if its block is left out (`gone`)."""
         number = self._number(kind, index, gone=gone)
         if number is None:
             return b""
         return edit_event(frame, [*edits, Edit(("index",), dumps(number))] if number != index else edits)
 
     def _number(self, kind: str, index: int, *, gone: bool = False) -> int | None:
-        """The number in this stream of what has this index in the next answer; None where it is left out (`gone`)."""
+        """The number in this stream for an index of the next answer; None if it is left out (`gone`)."""
         if (kind, index) not in self._numbers:
             self._numbers[kind, index] = None if gone else self._next[kind]
             self._next[kind] += not gone
         return self._numbers[kind, index]
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The text, the finish with all counts, and the end, where no further answer comes."""
+        """The blocks' texts, the finish with the counts of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
         finish = next((finish_of(block) for block in blocks.values()), "COMPLETE")
         usage = self._usage.total()
@@ -267,7 +267,7 @@ class CohereWriter:
         return b"".join((*pieces, event({"type": "message-end", "delta": delta}), sse.event(DONE)))
 
     def _text(self, text: str) -> bytes:
-        """A content block with callfuse's own text."""
+        """The events of a content block of callfuse's own."""
         index = self._counts["content-start"]
         self._counts["content-start"] += 1
         start = {"type": "text", "text": ""}
@@ -286,12 +286,12 @@ def is_done(frame: bytes) -> bool:
 
 
 def event(payload: Payload) -> bytes:
-    """A payload as an event of its type."""
+    """A payload as a server-sent event of its type."""
     return sse.event(dumps(payload), str(payload["type"]))
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The answer without the calls at (choice, place); a blocked one says why."""
+    """The answer without the calls at these (choice, call) places, with the block's text."""
     payload: Payload = loads(body)
     message = payload["message"]
     gone = [place for _, place in withheld]
@@ -308,7 +308,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's id, its plan and content in front, and the usage of both."""
+    """The second answer with the first one's id, the first one's plan and content in front, and the usage of both."""
     if foreign:
         second = _without_thinking(second)
     one: Payload = loads(first)
@@ -329,7 +329,7 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
 
 
 def _without_thinking(body: bytes) -> bytes:
-    """An answer without its thinking, and without what is cited in it; other citations count anew."""
+    """An answer without its thinking and the citations of it; other citations are renumbered."""
     message = loads(body)["message"]
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
@@ -346,13 +346,14 @@ def _without_thinking(body: bytes) -> bytes:
 
 
 def _shift_citation(citation: bytes, blocks: int) -> bytes:
-    """A citation of the second answer: its content stands behind so many blocks."""
+    """A citation of the second answer, whose content now stands behind this many blocks."""
     index = loads(citation).get("content_index") or 0
     return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message that the events come to. Citations are no part of what the model reads."""
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message assembled from the events, without citations, which are output only. Raises
+    CannotReplay."""
     reader = CohereReader()
     plan = ""
     blocks: dict[int, Payload] = {}
@@ -376,17 +377,17 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return dumps(message | {"tool_calls": calls})
 
 
-def turn_of_whole(body: bytes) -> bytes:
-    """The message of a whole answer, without the keys that say nothing and the citations."""
+def model_turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, without empty keys and citations."""
     empty = () if loads(body)["message"].get("content") else ("content",)
     return message_at(body, ("message",), without=("citations", *empty))
 
 
 def _content(message: Payload) -> Payload:
-    """The content in an event's part of a message; raises AskError where it is none that can be put together."""
+    """The content in an event's part of a message. Raises CannotReplay if it is not an object."""
     content = message.get("content")
     if not isinstance(content, dict):
-        raise AskError("content")
+        raise CannotReplay("content")
     return content
 
 
@@ -395,5 +396,5 @@ def _grow(block: Payload, delta: Payload) -> None:
     for key, value in delta.items():
         before: Any = block.get(key, "")
         if not isinstance(value, str) or not isinstance(before, str):
-            raise AskError(f"content.{key}")
+            raise CannotReplay(f"content.{key}")
         block[key] = before + value

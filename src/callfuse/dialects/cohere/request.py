@@ -1,4 +1,4 @@
-"""Requests of Cohere chats: their histories are those of OpenAI chat completions, answers and tool choice are not."""
+"""Requests of Cohere's chat. Histories are as in OpenAI chat completions; answers and tool choice are not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,16 +13,16 @@ _NO_TOKENS: Final = {"billed_units": _NONE, "tokens": _NONE}
 
 
 class CohereRequest(ChatRequest):
-    """A Cohere chat that is asked for."""
+    """One request of Cohere's chat."""
 
     __slots__ = ()
 
     def writer(self, *, usage: str) -> CohereWriter:
-        """A writer for the stream that answers this request."""
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
         return CohereWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """An answer that says this text."""
+        """An answer with this text."""
         message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
         return dumps({"id": "callfuse", "finish_reason": "COMPLETE", "message": message, "usage": _NO_TOKENS})
 
@@ -30,7 +30,7 @@ class CohereRequest(ChatRequest):
         start = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         begun = event({"id": "callfuse", "type": "message-start", "delta": {"message": start}})
         writer = self.writer(usage="last")
-        writer.sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
+        writer.note_sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
         return begun + writer.close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
@@ -38,14 +38,15 @@ class CohereRequest(ChatRequest):
         return thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
 
     def _forbid_calls(self) -> list[Edit]:
         return [Edit(("tool_choice",), b'"NONE"')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """`REQUIRED` stays while another tool is open; without a choice the model is free."""
+        """`REQUIRED` stays if there is another tool to call; otherwise the choice is removed, which leaves the model
+        free."""
         if self._payload.get("tool_choice") == "REQUIRED" and len(self._payload.get("tools") or ()) < 2:
             return [Edit(("tool_choice",), None)]
         return []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.gemini.answer import GeminiReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.gemini.answer import GeminiReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
@@ -24,17 +24,17 @@ class Gemini:
     heartbeat: Final = b"\r\n\r\n"
 
     def serves(self, path: str) -> bool:
-        """Paths that end in one of the two methods; counting tokens and batches are no exchange."""
+        """Whether the path ends in one of the two methods. Counting tokens and batches are not exchanges."""
         return path.endswith((":generateContent", ":streamGenerateContent"))
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> GeminiRequest | None:
-        """The request, if it has contents."""
+        """The request, if the body has contents."""
         if not isinstance(payload, dict) or not isinstance(payload.get("contents"), list):
             return None
         return GeminiRequest(body, payload, target)
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """Server-sent events, or one JSON array in pieces; the request notes which."""
+        """Server-sent events, or a JSON array in pieces, which is also noted in the request; None for a whole body."""
         if content_type.startswith(b"text/event-stream"):
             return CRLF_EVENTS
         if not (request.stream and isinstance(request, GeminiRequest) and content_type.startswith(b"application/json")):
@@ -43,31 +43,31 @@ class Gemini:
         return JSON_ARRAY
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Blank lines and comments."""
+        """Whether the frame is a blank line or a comment."""
         return payload is None and (frame in _BLANKS or sse.is_comment(frame))
 
     def is_end(self, frame: bytes) -> bool:
-        """The body's end is that of the answer."""
+        """False: an answer ends with its body."""
         return False
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The indexes of its candidates."""
+        """The indexes of the candidates in a payload."""
         return [candidate.get("index") or 0 for candidate in payload.get("candidates") or ()]
 
     def reader(self, *, trace: bool = False) -> GeminiReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return GeminiReader(trace=trace)
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The content of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The content of a whole answer."""
-        return turn_of_whole(body, payload)
+        return model_turn_of_whole(body, payload)
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
-        """Whether a tool that the vendor runs has been called whose result is not there."""
+        """Whether the result of a tool that the vendor runs is missing."""
         parts = [
             part
             for payload in payloads
@@ -88,6 +88,6 @@ class Gemini:
         return dumps({"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """By `contents` and their `parts`, or by `candidates`."""
+        """A request by `contents` with `parts`; an answer by `candidates`."""
         body = body_in(value, "contents", lambda content: isinstance(content.get("parts"), list), by_key=True)
         return body or answer_in(value, "candidates", list)

@@ -1,18 +1,19 @@
-"""Answers of Gemini, streamed and whole: their calls, the model's turn, and what takes a withheld call's place.
+"""Answers of Gemini: reads their calls, writes the answer without withheld calls, rebuilds the model's turn.
 
-A call comes whole in one part, or opens with its name and `willContinue`, grows by `partialArgs` and closes with a part
-that does not continue (`functionCall: {}`, which may be missing), with the next call or with the finish reason. Ids may
-be missing, `args` empty or absent. Tools that the vendor runs itself (`executableCode`, `toolCall`) are no calls here.
+A call comes whole in one part. Or it opens with its name and `willContinue`, grows by `partialArgs`, and closes with a
+part that does not continue (`functionCall: {}`, which may be missing), with the next call or with the finish reason.
+Ids may be missing, `args` empty or absent. Tools that the vendor runs itself (`executableCode`, `toolCall`) are not
+calls.
 
-What is written has the stream's own id and model version. Every chunk that goes out has a candidate with parts, for
-google-genai's chats drop an answer of which one chunk has none; a part that is taken out of a chunk that must stay
-becomes an empty text, as the vendor itself ends its streams.
+Written chunks have the stream's id and model version. Each has a candidate with parts, because google-genai's chats
+drop an answer if one of its chunks has none. If a chunk must stay but loses its only part, it gets an empty text, with
+which the vendor also ends its streams.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
 from callfuse.dialects.gemini.channel import Channel, encode
 from callfuse.dialects.gemini.parts import (
@@ -33,13 +34,13 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 STOPS: Final = frozenset({"STOP", 1})
-"""Finish reasons of an answer that is complete; by name, or by number where the client asked for numbers."""
+"""Finish reasons of a complete answer, by name, or by number if the client asked for numbers."""
 _NO_REASON: Final = "FINISH_REASON_UNSPECIFIED"
 _ERROR_REASON: Final = "OTHER"
-"""The vendor's finish reason that comes nearest to `error`."""
+"""The vendor's finish reason nearest to `error`."""
 _HEAD: Final = ("modelVersion", "createTime", "responseId")
 _NEEDS_NO_CHUNK: Final = frozenset({"content", "index", "finishReason", "finishMessage", "safetyRatings", "tokenCount"})
-"""Keys of a candidate that need no chunk of their own."""
+"""Keys of a candidate that do not justify a chunk of their own."""
 _TEXT_KEYS: Final = frozenset({"text", "thought"})
 _GROWING_KEYS: Final = frozenset({"partialArgs", "willContinue"})
 _EMPTY_PART: Final = b'{"text":""}'
@@ -59,7 +60,7 @@ def _path(place: int) -> Path:
 
 
 class GeminiReader(Reader):
-    """Assembles the calls of one answer. Openings and ends of calls are told only with `trace`."""
+    """Assembles the calls of one answer. OPENED and CLOSED events, and entries, only with `trace`."""
 
     __slots__ = ("_growing", "_last", "_trace", "calls", "entries")
 
@@ -71,7 +72,7 @@ class GeminiReader(Reader):
         self._growing: dict[int, tuple[OpenCall, list[Payload]]] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one chunk says of calls."""
+        """The events in one chunk."""
         if self._trace:
             self.entries = []
         candidates = payload.get("candidates")
@@ -91,7 +92,7 @@ class GeminiReader(Reader):
         return events or _QUIET
 
     def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
-        """Read one part: a call, or a piece of one."""
+        """Read a part with a call or a piece of one; returns the call that it belongs to."""
         name = function.get("name")
         if name:
             if self._growing:
@@ -112,7 +113,7 @@ class GeminiReader(Reader):
                 return call
             self._growing[choice] = (call, [])
         elif choice not in self._growing:
-            return self._last.get(choice)  # a terminator that comes twice
+            return self._last.get(choice)  # a terminator may come twice
         call, pieces = self._growing[choice]
         pieces += function.get("partialArgs") or ()
         if not function.get("willContinue"):
@@ -120,7 +121,7 @@ class GeminiReader(Reader):
         return call
 
     def _close(self, events: list[Event], choice: int) -> None:
-        """Complete the call that is growing, if one is."""
+        """Close the growing call of a choice, if there is one."""
         if choice not in self._growing:
             return
         call, pieces = self._growing.pop(choice)
@@ -140,7 +141,7 @@ class GeminiReader(Reader):
 
 
 def _calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[OpenCall]]:
-    """The calls of each candidate of a whole answer, which the reader reads."""
+    """The calls of each candidate of a whole answer, read by this reader."""
     reader.read(payload)
     found: list[dict[OpenCall, None]] = [{} for _ in payload.get("candidates") or ()]
     for path, call in reader.entries:
@@ -149,7 +150,7 @@ def _calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[Ope
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of each candidate of a whole answer; none of them can lack its end."""
+    """The calls of each candidate of a whole answer. They are always complete."""
     by_candidate = _calls_by_candidate(GeminiReader(trace=True), payload)
     return [
         WholeChoice(_number(candidate), tuple(call.complete() for call in calls))
@@ -157,11 +158,11 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     ]
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
-    """The model's turn as the content of a next request, from all chunks of one candidate.
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The model's turn, as a content of the next request, from all chunks of one candidate.
 
-    Parts stay as they came, signatures included. Texts that came in pieces are joined, but never with a part that has a
-    signature; so are calls that came in pieces. Raises AskError where a call cannot be put together.
+    Parts stay as they came, with signatures. Pieces of texts and of calls are joined, but no text joins a part with a
+    signature. Raises CannotReplay if a call cannot be assembled.
     """
     parts: list[Payload] = []
     calls: list[tuple[Payload, list[Payload]]] = []
@@ -183,12 +184,12 @@ def turn(payloads: Sequence[Payload]) -> bytes:
             try:
                 complete["args"] = join_pieces(complete.get("args"), pieces)
             except UnknownPieceError as error:
-                raise AskError(str(error)) from None
+                raise CannotReplay(str(error)) from None
     return dumps({"role": "model", "parts": parts})
 
 
 def _add(parts: list[Payload], part: Payload) -> None:
-    """Add a part that is no call; a text joins the text before it."""
+    """Append a part that is not a call; a text is joined to the text before it."""
     if not part.keys() <= _TEXT_KEYS:
         parts.append(part)
     elif part.get("text"):
@@ -199,16 +200,16 @@ def _add(parts: list[Payload], part: Payload) -> None:
             parts.append(part)
 
 
-def turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The model's turn of a whole answer: its content, byte for byte; raises AskError where it has none."""
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """The content of a whole answer, byte for byte, with its role. Raises CannotReplay if it has none."""
     content = raw_at(body, ("candidates", 0, "content"))
     if not content:
-        raise AskError("content")
+        raise CannotReplay("content")
     return content if "role" in payload["candidates"][0]["content"] else apply(content, [Edit(("role",), b'"model"')])
 
 
 class GeminiUsage(Usage):
-    """Counts under Gemini's names, with lists of counts by modality."""
+    """Usage under Gemini's names, with lists of counts by modality."""
 
     _OUTPUTS: Final = ("candidatesTokenCount", "thoughtsTokenCount", "candidatesTokensDetails")
     _SUMMANDS: Final = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
@@ -218,7 +219,7 @@ class GeminiUsage(Usage):
         super().__init__(self._SUMMANDS[0], self._OUTPUTS[0], summed=summed)
 
     def total(self) -> Counts:
-        """What the client is to read."""
+        """The counts for the client."""
         if not self._before:
             return dict(self._now)
         counts = self._before | self._now
@@ -243,9 +244,9 @@ def _sum(one: Any, other: Any, either: Any) -> Any:
 
 
 class GeminiWriter:
-    """Continues one client's stream after calls were withheld, and writes changed whole answers (`*_whole`).
+    """Continues one client's stream, and writes changed whole answers (`*_whole`). See `base.Writer`.
 
-    Choices are candidates by their `index`; in whole answers by their place.
+    A choice is a candidate's `index`; in whole answers its place. `channel`: None for whole answers.
     """
 
     def __init__(self, channel: Channel | None, *, model: str, structured: bool, summed: bool) -> None:
@@ -255,25 +256,25 @@ class GeminiWriter:
         self._structured = structured
         self._head: Payload = {}
         self._texts: set[int] = set()
-        """The choices in which the client has text."""
+        """Choices in which the client has text."""
         self._break_due: set[int] = set()
-        """The choices whose next text begins after a blank line."""
+        """Choices whose next text begins after a blank line."""
         self._called = False
         self._foreign = False
         self._usage = GeminiUsage(summed=summed)
 
     @property
     def may_continue(self) -> bool:
-        """A text that must fit a schema takes no second one."""
+        """False once text has left that must fit a schema: a second text would break it."""
         return not (self._structured and self._texts)
 
-    def sent(self, payload: Payload) -> None:
-        """Note a chunk that the client has been given."""
-        self._channel.began()
+    def note_sent(self, payload: Payload) -> None:
+        """Note a chunk that the client got."""
+        self._channel.note_chunk()
         self._note(payload)
 
     def _note(self, payload: Payload, *, seen: bool = True) -> None:
-        """Note what a chunk says of the answer; its texts only where the client has `seen` them."""
+        """Note a chunk's head, usage and, if the client has `seen` it, texts."""
         self._note_head(payload)
         self._usage.see(payload.get("usageMetadata"))
         for candidate in payload.get("candidates") or ():
@@ -285,7 +286,7 @@ class GeminiWriter:
             self._head = {name: payload[name] for name in _HEAD if name in payload}
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Chunks without the withheld calls; a blocked choice gets its text with its finish."""
+        """The chunks without withheld calls. A blocked choice gets its text in the chunk with its finish."""
         frames = list(frames)
         self._note_head(next((frame.payload for frame in frames if frame.payload), {}))
         unsigned = self._stand_ins(frames, withheld)
@@ -310,14 +311,14 @@ class GeminiWriter:
         return b"".join(pieces)
 
     def _stand_ins(self, frames: Sequence[Frame], withheld: set[OpenCall]) -> dict[int, list[Edit]]:
-        """By a frame's id(), the edits that give survivors the stand-in for a withheld call's signature."""
+        """The edits, by a frame's `id()`, that give delivered calls the stand-in for a withheld call's signature."""
         model = str(self._head.get("modelVersion") or self._model)
         found = stand_ins(frames, withheld, lambda call: SIGNATURE in call.extra, model)
         return {at: [Edit((*path, SIGNATURE), encode(STAND_IN)) for path in paths] for at, paths in found.items()}
 
     def _thin(self, frame: Frame, withheld: set[OpenCall], blocks: dict[int, Block]) -> tuple[list[Edit], bool]:
-        """The edits that take withheld calls out of a frame and put blocks (which are used up) into the chunks that end
-        their choices; and whether nothing is left of it."""
+        """The edits that remove withheld calls from a frame and insert blocks at the end of their choices; inserted
+        ones are removed from `blocks`. And whether the frame has nothing left to say."""
         edits: list[Edit] = []
         candidates = (frame.payload or {}).get("candidates") or ()
         hollow = bool(candidates)
@@ -334,14 +335,14 @@ class GeminiWriter:
         return edits, hollow
 
     def _remove(self, place: int, candidate: Payload, gone: Sequence[int]) -> Iterator[Edit]:
-        """The edits that take parts out of a candidate; where none is left in a chunk there is an empty text."""
+        """The edits that remove parts of a candidate; the last part of a chunk is replaced by an empty text."""
         for at in gone:
             yield Edit((*_path(place), at), None)
         if gone and len(gone) == len(_parts(candidate)) and not self._is_whole:
             yield Edit((*_path(place), END), _EMPTY_PART)
 
     def _block(self, place: int, choice: int, candidate: Payload, gone: Sequence[int], block: Block) -> Iterator[Edit]:
-        """The edits that put the text of a block into the candidate that ends its choice."""
+        """The edits that insert a block into the candidate that ends its choice."""
         if any(map(is_answer_text, _parts(candidate))):
             self._texts.add(choice)
         part = encode({"text": self._own_text(choice, block.text)})
@@ -357,13 +358,13 @@ class GeminiWriter:
             yield Edit(("candidates", place, "finishMessage"), None)
 
     def _own_text(self, choice: int, text: str) -> str:
-        """A text of callfuse's own, after a blank line where the client has text."""
+        """A text of callfuse's own, after a blank line if the client has text."""
         before = choice in self._texts
         self._texts.add(choice)
         return f"\n\n{text}" if before else text
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The texts among the held chunks, without calls, finish and end."""
+        """The held chunks without withheld calls, finish and end."""
         pieces: list[bytes] = []
         for frame in frames:
             if frame.payload is None:
@@ -391,14 +392,15 @@ class GeminiWriter:
         self._called = False
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """A chunk of the next answer, as one of this stream."""
+        """A chunk of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return self._channel.bare(frame)
         edits, hollow = self._splice(payload)
         return b"" if hollow else self._channel.edit(frame, edits, spliced=True)
 
     def _splice(self, payload: Payload) -> tuple[list[Edit], bool]:
-        """The edits that make a payload of the next answer one of this; and whether nothing is left of it."""
+        """The edits that turn a payload of the next answer into one of this stream; and whether it has nothing left to
+        say."""
         edits = [
             Edit((name,), encode(value)) for name, value in self._head.items() if payload.get(name, value) != value
         ]
@@ -423,11 +425,11 @@ class GeminiWriter:
         return edits, hollow
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The text, the finish with all usage, and the end, where no further answer comes."""
+        """The blocks' texts, the finish with the usage of all answers, and the end."""
         return b"".join(self._end(choice, block) for choice, block in blocks.items()) + self._channel.end()
 
     def _end(self, choice: int, block: Block) -> bytes:
-        """A chunk that says why, and ends its choice."""
+        """A chunk with a block's text that ends its choice."""
         candidate = {
             "content": {"parts": [{"text": self._own_text(choice, block.text)}], "role": "model"},
             "finishReason": _ERROR_REASON if block.finish else "STOP",
@@ -438,7 +440,7 @@ class GeminiWriter:
         return self._channel.chunk({"candidates": [candidate]} | counts | self._head)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the calls at (candidate, call) places; parts that stay keep their bytes."""
+        """A whole answer without the calls at these (candidate, call) places."""
         payload: Payload = loads(body)
         self._note_head(payload)
         reader = GeminiReader(trace=True)
@@ -449,7 +451,7 @@ class GeminiWriter:
         return apply(body, [*self._stand_ins([frame], gone).get(id(frame), ()), *edits])
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second whole answer with the first one's identity, its parts in front, and the usage of both."""
+        """The second answer with the first one's head, the first one's parts in front, and the usage of both."""
         one, other = loads(first), loads(second)
         self._note(one)
         self._usage.next_answer()
@@ -465,12 +467,12 @@ class GeminiWriter:
 
 
 def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> list[int]:
-    """Which parts of a candidate belong to withheld calls."""
+    """The indexes of the parts of a candidate that belong to withheld calls."""
     return [int(entry.path[-1]) for entry in entries if entry.path[1] == place and entry.call in withheld]
 
 
 def _is_hollow(candidate: Payload, gone: Sequence[int]) -> bool:
-    """Whether a candidate says nothing any more without these parts."""
+    """Whether a candidate without these parts has nothing left to say."""
     if not candidate.keys() <= _NEEDS_NO_CHUNK:
         return False
     left = [part for at, part in enumerate(_parts(candidate)) if at not in gone]

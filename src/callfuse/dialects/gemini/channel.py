@@ -1,39 +1,37 @@
-"""How the chunks of a stream stand on the wire: as server-sent events, or as the elements of one JSON array."""
+"""Writes the chunks of a Gemini stream: as server-sent events, or as the elements of one JSON array."""
 
 import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, placed
+from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, with_separator
 from callfuse.wire.jsontext import Edit, apply
 
 _BLANK_LINES: Final = (b"\r\n\r\n", b"\n\n", b"\r\r")
 
 
 def encode(value: Any) -> bytes:
-    """JSON without a character that any client takes for the end of a line (google-genai splits at U+2028)."""
+    """ASCII JSON, without any character that a client may take for a line end (google-genai splits at U+2028)."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 class Channel:
-    """Writes the chunks of one client's stream: as server-sent events, or as the elements of one JSON array.
-
-    The first element of an array follows its bracket, each other one a comma, whatever is taken out or put in.
-    """
+    """The output of one client's stream. Keeps an array valid when elements are removed or inserted: the first element
+    follows the bracket, every other one a comma."""
 
     def __init__(self, *, is_array: bool) -> None:
         self._is_array = is_array
         self._format: Format = JSON_ARRAY if is_array else CRLF_EVENTS
         self._has_element = False
         self._has_spliced = False
-        """Whether an element of another answer may go out before those that wait."""
+        """Whether an element of the next answer may leave before those that wait."""
 
-    def began(self) -> None:
-        """Note that the client has a chunk."""
+    def note_chunk(self) -> None:
+        """Note that the client got a chunk."""
         self._has_element = True
 
     def next_answer(self) -> None:
-        """Note that what is spliced from now on is another answer's."""
+        """Begin to splice another answer."""
         self._has_spliced = False
 
     def chunk(self, payload: Payload) -> bytes:
@@ -45,7 +43,7 @@ class Channel:
         return lead + encode(payload)
 
     def edit(self, frame: bytes, edits: Sequence[Edit], *, spliced: bool = False) -> bytes:
-        """A chunk with these changes. `spliced`: it is another answer's, and may go out after chunks that wait."""
+        """A chunk with these edits. `spliced`: it is of the next answer, and may leave after chunks that wait."""
         if edits:
             frame = self._format.with_text(frame, apply(self._format.text(frame), edits))
         if not self._is_array:
@@ -53,16 +51,16 @@ class Channel:
         first = not (self._has_element or (spliced and self._has_spliced))
         self._has_spliced |= spliced
         self._has_element |= not spliced
-        return placed(frame, first=first)
+        return with_separator(frame, first=first)
 
     def bare(self, frame: bytes, *, ends: bool = True) -> bytes:
-        """A frame without payload; nothing where it would end a stream that goes on."""
+        """A frame without payload; empty if it would end a stream that goes on (`ends=False`)."""
         if not self.is_end(frame):
             return frame
         return self.end() if ends else b""
 
     def terminate(self, frame: bytes) -> bytes:
-        """A frame after which more comes: the last one of an answer may lack its blank line."""
+        """A frame with its blank line, which the last frame of an answer may lack."""
         return frame if self._is_array or frame.endswith(_BLANK_LINES) else frame.rstrip(b"\r\n") + b"\r\n\r\n"
 
     def is_end(self, frame: bytes) -> bool:

@@ -1,7 +1,7 @@
-"""Parts of Gemini's contents, in requests and answers alike: calls and their arguments, thoughts and signatures.
+"""Reads and edits the parts of Gemini's contents: calls and their arguments, thoughts and signatures.
 
-The vendor takes keys of requests in camelCase and in snake_case; answers have camelCase. Arguments may come in pieces
-by JSONPath (`partialArgs`). Thoughts and their signatures hold for one model only.
+Requests may have keys in camelCase or snake_case; answers have camelCase. Arguments may come in pieces by JSONPath
+(`partialArgs`). Thoughts and signatures are valid for one model only.
 """
 
 import re
@@ -24,7 +24,7 @@ _STEP: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\(.)")
 _MAX_INDEX: Final = 100_000
-"""A larger index would make callfuse build an array of that size for one small piece."""
+"""Limit of array indexes in paths: a small piece with a large index would make callfuse build an array of that size."""
 _VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 Path = tuple[str | int, ...]
@@ -36,26 +36,26 @@ def _snake(name: str) -> str:
 
 
 def key(holder: Any, name: str) -> str:
-    """The spelling in which an object has the key `name` (camelCase); `name` itself where it has neither."""
+    """The spelling in which an object has the key `name` (given in camelCase); `name` itself if it has neither."""
     if not isinstance(holder, dict) or name in holder or _snake(name) not in holder:
         return name
     return _snake(name)
 
 
 def get(holder: Any, name: str) -> Any:
-    """The value under a key in either spelling; None where the holder is no object or lacks the key."""
+    """The value of a key in either spelling; None if the holder is not an object or lacks the key."""
     if not isinstance(holder, dict):
         return None
     return holder[name] if name in holder else holder.get(_snake(name))
 
 
 def is_answer_text(part: Payload) -> bool:
-    """Whether a part of an answer is text that the client shows as the answer."""
+    """Whether a part is text of the answer itself, not a thought."""
     return bool(part.get("text")) and not part.get("thought")
 
 
 def thoughts(parts: Sequence[Any]) -> list[int]:
-    """The indexes of parts that are thoughts, or have nothing but a signature."""
+    """The indexes of parts that are thoughts or contain only a signature."""
     return [at for at, part in enumerate(parts) if isinstance(part, dict) and (part.get("thought") or _is_bare(part))]
 
 
@@ -64,9 +64,9 @@ def _is_bare(part: Payload) -> bool:
 
 
 def replace_signatures(parts: Sequence[Any], path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
-    """Edits that make the signatures of the parts at `path` fit for the model named `reader`.
+    """Edits that prepare the signatures of the parts at `path` for another model, `reader`.
 
-    Every signature goes; the first call of an answer gets Google's documented stand-in where the model demands one.
+    Every signature is removed; the first call of an answer gets Google's documented stand-in if the model demands one.
     `begins`: the first call here is the first of its answer.
     """
     wanted = begins and are_demanded(reader, in_use=True)
@@ -81,8 +81,8 @@ def replace_signatures(parts: Sequence[Any], path: Path, reader: str, *, begins:
 
 
 def remove_thoughts(parts: Sequence[Any], content: Path, reader: str) -> Iterator[Edit]:
-    """Edits that make the content at `content` fit for the model named `reader`; a content of a history (whose path is
-    not empty) that has nothing but thoughts is removed."""
+    """Edits that prepare the content at the path `content` for another model, `reader`. A content of a history (its
+    path is not empty) with nothing but thoughts is removed."""
     gone = thoughts(parts)
     if content and gone and len(gone) == len(parts):
         yield Edit(content, None)
@@ -92,8 +92,8 @@ def remove_thoughts(parts: Sequence[Any], content: Path, reader: str) -> Iterato
 
 
 def arguments_of(function: Payload) -> Any:
-    """The arguments of a complete call: an object; empty text where it has none; pieces that cannot be put together as
-    they are."""
+    """The arguments of a complete call: an object, empty text if it has none, or the pieces if they cannot be
+    joined."""
     arguments = function.get("args")
     if pieces := function.get("partialArgs"):
         return join_or_keep(arguments, pieces)
@@ -101,7 +101,7 @@ def arguments_of(function: Payload) -> Any:
 
 
 def join_or_keep(opening: Any, pieces: Sequence[Payload]) -> Any:
-    """As `join_pieces`, but the pieces themselves where they cannot be put together."""
+    """As `join_pieces`, but returns the pieces if they cannot be joined."""
     try:
         return join_pieces(opening, pieces)
     except UnknownPieceError:
@@ -109,17 +109,17 @@ def join_or_keep(opening: Any, pieces: Sequence[Payload]) -> Any:
 
 
 class UnknownPieceError(ValueError):
-    """A piece of arguments whose place or value is of no known kind."""
+    """A piece of arguments with a place or value of an unknown kind."""
 
 
 class _GrowingText(list[str]):
-    """The pieces of a string: it stands at the string's place until all pieces are read, so that joining is linear."""
+    """The pieces of a string. Holds the string's place until all pieces are read, so that joining is linear."""
 
 
 def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
-    """The arguments of one call, from those that it opened with and its `partialArgs` in order.
+    """The arguments of one call: those that it opened with, completed by its `partialArgs` in order.
 
-    A string goes on growing at its path as long as its pieces say `willContinue`. Raises UnknownPieceError.
+    Pieces of a string are joined as long as they have `willContinue`. Raises UnknownPieceError.
     """
     root: Payload = dict(opening) if isinstance(opening, dict) else {}
     paths: dict[str, Path] = {}
@@ -150,7 +150,7 @@ def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
 
 
 def _parse_path(text: str) -> Path:
-    """The steps of a JSONPath that names one place below the root."""
+    """The steps of a JSONPath to one place below the root. Raises UnknownPieceError."""
     steps: list[str | int] = []
     position = 1
     while position < len(text):
@@ -169,7 +169,7 @@ def _parse_path(text: str) -> Path:
 
 
 def _holder(root: Payload, path: Path) -> Any:
-    """The object or array that holds the last step, with room for it; made where it is not there."""
+    """The object or array that holds the last step of a path; created with all its parents if need be."""
     holder: Any = root
     for step, following in zip(path, (*path[1:], None), strict=True):
         if isinstance(step, int):
@@ -188,7 +188,7 @@ def _holder(root: Payload, path: Path) -> Any:
 
 
 def _value(piece: Payload) -> Any:
-    """The value that a piece brings."""
+    """The value of a piece. Raises UnknownPieceError."""
     for name in _VALUES:
         if name in piece:
             return None if name == "nullValue" else piece[name]

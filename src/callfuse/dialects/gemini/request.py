@@ -1,7 +1,7 @@
-"""Requests of Gemini: the rounds with their results, and changes that leave every other byte alone.
+"""Requests of Gemini: reads rounds with their results, and writes changed bodies that keep all other bytes.
 
-The model, and whether the answer is streamed, stand in the path; how it is streamed, its content type tells.
-Calls and function responses know each other by id where both have one, else by name and order.
+The path names the model and whether the answer is streamed; the answer's content type shows how. Function responses are
+matched to calls by id if both have one, else by name and order.
 """
 
 import re
@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Attempt, Block, Manner, Note
+from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Note
 from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.gemini.answer import GeminiWriter
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.history import digest_of, is_own_or_reminder, pair, result_at, texts
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
@@ -28,18 +28,19 @@ _HOSTED: Final = frozenset({
     "codeexecution", "enterprisewebsearch", "exaaisearch", "filesearch", "googlemaps", "googlesearch",
     "googlesearchretrieval", "parallelaisearch", "retrieval", "urlcontext",
 })  # fmt: skip
-"""Tools that Google runs itself, in one spelling. `computerUse` brings functions for the client, and names none."""
+"""Tools that Google runs itself, in lower case. Not `computerUse`: it brings functions for the client, unnamed."""
 _WRAPPERS: Final = {"result": None, "output": None, "return_value": None, "content": None, "error": True}
-"""Keys under which clients put a result that is no object by itself; Google documents `output` and `error`."""
+"""Keys under which clients wrap a result that is not an object, and whether it is an error (None: unknown). Google
+documents `output` and `error`."""
 
 
 _Response = tuple[int, int, Payload]
-"""A function response: the index of its content, of its part there, and its object. A plain tuple, for there may be
-hundreds in each request."""
+"""A function response: the index of its content, of its part there, and its object. A plain tuple, because a request
+may have hundreds."""
 
 
 class GeminiRequest:
-    """A parsed body, the bytes it came from, and the path it went to."""
+    """One request: parsed body, its bytes, and what the path says."""
 
     __slots__ = (
         "_contents",
@@ -55,7 +56,7 @@ class GeminiRequest:
         "structured",
     )
 
-    continuing: Final = None
+    chain: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         self.body = body
@@ -67,11 +68,11 @@ class GeminiRequest:
         self.stream = where is not None and where[2] == "streamGenerateContent"
         self._wants_events = "alt=sse" in target
         self.is_array = False
-        """Whether the answer comes as a JSON array; known once it begins."""
+        """Whether the answer is streamed as a JSON array; known once it begins."""
         config = get(payload, "generationConfig")
         count = get(config, "candidateCount")
         self.choices = count if isinstance(count, int) and count > 0 else 1
-        may_call = bool(payload.get("tools") or get(payload, "cachedContent"))  # what is cached may hold tools
+        may_call = bool(payload.get("tools") or get(payload, "cachedContent"))  # cached content may have tools
         self.probe = get(config, "maxOutputTokens") == 1 or not may_call
         self.structured = bool(
             get(config, "responseMimeType") == "application/json"
@@ -88,30 +89,30 @@ class GeminiRequest:
                 yield from texts(parts)
                 return
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
-        """Where the last real user message before `end` stands, and its digest."""
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
+        """The position and the digest of the last message of a person before `end`."""
         for at in range((self.length if end is None else end) - 1, -1, -1):
             if self._is_real_user(at):
                 return at, digest_of(texts(self._parts(at)))
         return -1, b""
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first; None for a real user message."""
+        """The rounds with their results, newest first, with None for each message of a person."""
         for answer in self._answers():
             if answer is None:
                 yield None
                 continue
             at, calls, responses = answer
             if len(calls) == 1 == len(responses) and (id_ := calls[0].id) and id_ == responses[0][2].get("id"):
-                yield Round(pair(calls, [(id_, _result(responses[0][2]))]), at)  # most rounds: half the cost
+                yield Round(pair(calls, [(id_, _result(responses[0][2]))]), at)  # most rounds; halves the cost
                 continue
             functions = [function for _, _, function in responses]
             keys, ids = _pairing_keys(calls, functions)
             yield Round(pair(calls, list(zip(ids, map(_result, functions), strict=True)), keys), at)
 
     def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
-        """The answers with calls, newest first, each as its position, its calls and the responses behind it; None for a
-        real user message. An answer may stand in several contents in a row: google-genai's chats keep one a chunk."""
+        """The answers with calls, newest first, as (position, calls, responses); None for a message of a person. An
+        answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
@@ -130,18 +131,18 @@ class GeminiRequest:
                 responses = []
 
     def _parts(self, at: int) -> Sequence[Any]:
-        """The parts of a content; none where it is of no known shape."""
+        """The parts of a content; empty if it has an unknown shape."""
         content = self._contents[at]
         parts = content.get("parts") if type(content) is dict else None
         return parts if type(parts) is list else ()
 
     def _is_model(self, at: int) -> bool:
-        """Whether the model has said a content."""
+        """Whether a content is the model's."""
         content = self._contents[at]
         return isinstance(content, dict) and content.get("role") == "model"
 
     def _is_real_user(self, at: int) -> bool:
-        """Whether a person has spoken in a content: text beside function responses is a harness's reminder."""
+        """Whether a content is a message of a person. Text beside function responses is a harness's reminder."""
         parts = self._parts(at)
         if self._is_model(at) or not parts:
             return False
@@ -156,7 +157,7 @@ class GeminiRequest:
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_CALL)
             if type(function) is dict and (name := function.get("name")):
-                exact = partial(_exact_arguments, self.body, at, place)  # which holds nothing that is parsed
+                exact = partial(_exact_arguments, self.body, at, place)  # refers to the bytes only, not to parsed JSON
                 arguments = function.get("args")
                 if arguments is None or "partialArgs" in function:
                     arguments = arguments_of(function)
@@ -177,7 +178,7 @@ class GeminiRequest:
         return is_declared(name, self._tool_names())
 
     def _tool_names(self) -> Iterator[Any]:
-        """The functions; what is cached may hold others."""
+        """The names of the functions; None if there may be others, e.g. in cached content."""
         if get(self._payload, "cachedContent"):
             yield None
         for tool in entries(self._payload.get("tools")):
@@ -191,7 +192,7 @@ class GeminiRequest:
                     yield None
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts added, under a key of callfuse's own, to the response object of each named call."""
+        """The body with texts added to the responses of these calls, under a key of callfuse's own."""
         found: dict[tuple[str | int, ...], str] = {}
         answers = {answer[0]: answer for answer in self._answers() if answer} if notes else {}
         for note in notes:
@@ -206,15 +207,15 @@ class GeminiRequest:
             found[path] = f"{found[path]}\n\n{note.text}" if path in found else note.text
         return apply(self.body, [Edit(path, dumps(text)) for path, text in found.items()])
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
-        """The body with each turn and a content of function responses at the end of the contents. What is cached is so
-        for one model, with its tool choice."""
-        if (manner.model or manner.text_only) and get(self._payload, "cachedContent"):
-            raise AskError("cachedContent")
-        reader = manner.model or self.model
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
+        """The body with each turn and its function responses appended. Raises CannotReplay for another model or tool
+        choice if the request uses cached content, which is fixed to one."""
+        if (options.model or options.text_only) and get(self._payload, "cachedContent"):
+            raise CannotReplay("cachedContent")
+        reader = options.model or self.model
         new: list[bytes] = []
         for turn, replies, model in attempts:
-            own = model == manner.model
+            own = model == options.model
             new.append(turn if own else apply(turn, remove_thoughts(loads(turn)["parts"], (), reader)))
             parts = []
             for reply in replies:
@@ -222,14 +223,14 @@ class GeminiRequest:
                 parts.append({FUNCTION_RESPONSE: id_ | {"name": reply.call.name, "response": {"error": reply.text}}})
             new.append(dumps({"role": "user", "parts": parts}))
         edits = [Edit(("contents", END), b",".join(new))]
-        edits += self._forbid_calls() if manner.text_only else self._loosen_choice()
-        for at in range(self.length if manner.model else 0):
+        edits += self._forbid_calls() if options.text_only else self._loosen_choice()
+        for at in range(self.length if options.model else 0):
             if self._is_model(at):
                 edits += remove_thoughts(self._parts(at), ("contents", at), reader)
         return apply(self.body, edits)
 
     def _forbid_calls(self) -> list[Edit]:
-        """The edit by which no function may be called."""
+        """The edit that forbids all functions."""
         outer = key(self._payload, "toolConfig")
         config = self._payload.get(outer)
         if not isinstance(config, dict):
@@ -237,7 +238,7 @@ class GeminiRequest:
         return [Edit((outer, key(config, "functionCallingConfig")), b'{"mode":"NONE"}')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """The edits by which a choice that names one tool becomes `AUTO`; `ANY` stays while another tool is open."""
+        """The edits that turn a choice of one tool into `AUTO`; `ANY` stays if there is another tool to call."""
         outer = key(self._payload, "toolConfig")
         config = self._payload.get(outer)
         choice = get(config, "functionCallingConfig")
@@ -253,7 +254,7 @@ class GeminiRequest:
         return edits
 
     def writer(self, *, usage: str) -> GeminiWriter:
-        """A writer for the stream that answers this request."""
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
         return self._writer(Channel(is_array=self.is_array), usage)
 
     def _writer(self, channel: Channel | None, usage: str = "last") -> GeminiWriter:
@@ -264,11 +265,11 @@ class GeminiRequest:
         return self._writer(None).thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
         return self._writer(None, usage).splice_whole(first, second, foreign=foreign)
 
     def own_answer(self, text: str) -> bytes:
-        """An answer that says this text."""
+        """An answer with this text."""
         return dumps(self._own_payload(text))
 
     def _own_payload(self, text: str) -> Payload:
@@ -277,30 +278,31 @@ class GeminiRequest:
         head = {"modelVersion": self.model, "responseId": "callfuse"}
         return {"candidates": [candidate], "usageMetadata": usage} | head
 
-    def aside(self, text: str) -> OwnAnswer:
-        """An answer that no model has made, whole or as the one chunk of a stream."""
+    def synthetic_reply(self, text: str) -> OwnAnswer:
+        """An answer of callfuse's own, whole or as a stream of one chunk."""
         if not self.stream:
             return OwnAnswer(JSON, self.own_answer(text))
         channel = Channel(is_array=not self._wants_events)
         content_type = EVENT_STREAM if self._wants_events else JSON
         return OwnAnswer(content_type, channel.chunk(self._own_payload(text)) + channel.end())
 
-    def typed(self, at: int) -> Typed | None:
-        """What a person has typed in a content."""
-        return typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
+    def typed_message(self, at: int) -> TypedMessage | None:
+        """What a person typed in a content; None if it is not a person's."""
+        return read_typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
 
     def own_text(self, at: int) -> str | None:
-        """What callfuse says in a content of the model's."""
+        """callfuse's own text in a content of the model's; None if it is not the model's."""
         return own_text(self._parts(at)) if self._is_model(at) else None
 
 
 def _exact_arguments(body: bytes, at: int, place: int) -> Any:
-    """A call's arguments with all digits of their integers."""
+    """The arguments of a call, with all digits of their integers."""
     return get(loads_exact(body)["contents"][at]["parts"][place], FUNCTION_CALL).get("args")
 
 
 def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tuple[list[str], list[str]]:
-    """What calls and responses know each other by: ids where both have them, else names; empty where by nothing."""
+    """The keys that match calls to responses, for both: ids if any response has a call's id, else names; empty for a
+    response that matches none."""
     known = {call.id for call in calls if call.id}
     if any(function.get("id") in known for function in functions):
         return [call.id for call in calls], [str(function.get("id") or "") for function in functions]
@@ -310,7 +312,8 @@ def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tu
 
 
 def _result(function: Payload) -> Result:
-    """What a function response reports: its object, or what clients wrap into one, and the parts beside it."""
+    """The result in a function response: its object, or the value that clients wrap into one, with the parts beside
+    it."""
     content = function.get("response")
     is_error: bool | None = None
     if isinstance(content, dict):

@@ -1,4 +1,4 @@
-"""Ollama's own chats, `/api/chat`: NDJSON streams, and whole answers where `stream` is false."""
+"""Ollama's own chat API, `/api/chat`: NDJSON streams, and whole answers if `stream` is false."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from callfuse.dialects.base import Request, WholeChoice
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
-from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.ollama.request import OllamaRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import Format, Payload
@@ -25,22 +25,22 @@ class Ollama(EventDialect):
     heartbeat = dumps(_NOTHING) + b"\n"
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends as Ollama's does; the body tells its requests from an application's own."""
+        """Whether the path ends in `/api/chat`. An application may have such a path of its own: the body decides."""
         return path.rstrip("/").endswith("/api/chat")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> OllamaRequest | None:
-        """The request, if it has a model and messages."""
+        """The request, if the body has a model and messages."""
         is_chat = has_messages(payload) and isinstance(payload.get("model"), str)
         return OllamaRequest(body, payload) if is_chat else None
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """NDJSON; some servers that speak Ollama declare it as plain JSON."""
+        """NDJSON, which some servers declare as plain JSON; None for a whole body."""
         if content_type.startswith((b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")):
             return NDJSON
         return NDJSON if request.stream and content_type.startswith(b"application/json") else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether the line is blank or says nothing at all."""
+        """Whether the line is blank, or a message without any content."""
         if payload is None:
             return frame.isspace()
         message = payload.get("message")
@@ -49,16 +49,16 @@ class Ollama(EventDialect):
         return not any(value for key, value in message.items() if key != "role")
 
     def reader(self, *, trace: bool = False) -> OllamaReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return OllamaReader(trace=trace)
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body)
+        return model_turn_of_whole(body)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""
@@ -69,5 +69,5 @@ class Ollama(EventDialect):
         return dumps({"error": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """By results that name their tool, or by a `message` that stands alone."""
+        """A request by results with a `tool_name`; an answer by an object `message`."""
         return body_in(value, "messages", lambda one: "tool_name" in one) or answer_in(value, "message", dict)

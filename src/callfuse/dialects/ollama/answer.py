@@ -1,11 +1,11 @@
-"""Answers of Ollama chats: read, written on after calls have been withheld, and turned into the next request's message.
+"""Answers of Ollama's chat: reads their calls, writes the answer without withheld calls, rebuilds the model's turn.
 
-Calls come whole, one or several in a message. Older versions give them neither id nor index, some an index from the
-second call on; what tells them apart is their order. Arguments are objects and may be missing.
+Calls come whole, one or several per message. Older versions give them neither id nor index, some an index only from the
+second call on, so calls are told apart by their order. Arguments are objects and may be missing.
 
-What is written has one `done` line, the last, with the counts of all answers; the model stays the first answer's.
-Content and thinking of a next answer begin after a blank line where some went before. Lines that callfuse writes are
-plain ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 and the like.
+The client gets one `done` line, the last, with the counts of all answers; the model's name stays the first answer's.
+Content and thinking of a next answer begin after a blank line if there was some before. Lines that callfuse writes are
+ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 and the like.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import (
     append_to_string,
     break_before,
@@ -41,14 +41,14 @@ TEXTS: Final = ("content", "thinking")
 OWN_REASONS: Final = frozenset({"stop", "tool_calls"})
 """Done reasons that a block replaces; `length` and the like stay."""
 NO_TIME: Final = "1970-01-01T00:00:00Z"
-"""The time of a line that comes from no model; clients require one."""
+"""The time in lines that are not from a model; clients require one."""
 _LISTS: Final = ("tool_calls", "images")
 _QUIET: Final[Sequence[Event]] = ()
 _DONE: Final = (Event(What.FINISHED), Event(What.ENDED))
 
 
 class OllamaReader(Reader):
-    """Assembles the calls of one streamed answer: each opens and closes with the line that brings it."""
+    """Assembles the calls of one streamed answer; each opens and closes with its line."""
 
     __slots__ = ("_trace", "calls", "entries")
 
@@ -58,7 +58,7 @@ class OllamaReader(Reader):
         self.entries: list[Entry] = []
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one line; the opening and the end of calls only with `trace`."""
+        """The events in one line; OPENED and CLOSED only with `trace`."""
         if self._trace:
             self.entries = []
         message = payload.get("message")
@@ -92,7 +92,7 @@ def parts_of(part: Any) -> tuple[str, str, Payload]:
 
 
 def calls_of(message: Any, body: bytes = b"", position: int = 0) -> list[ToolCall]:
-    """The calls of a whole message: of an answer, or of a history, at `position` of the messages of `body`."""
+    """The calls of a whole message: of an answer, or (with `body`) of the message at `position` of a request."""
     parts = message.get("tool_calls") if isinstance(message, dict) else None
     calls = []
     for at, part in enumerate(parts if isinstance(parts, list) else ()):
@@ -103,7 +103,7 @@ def calls_of(message: Any, body: bytes = b"", position: int = 0) -> list[ToolCal
 
 
 def _exact_arguments(body: bytes, position: int, place: int) -> Any:
-    """The arguments of a call of a history with every digit."""
+    """The arguments of a call in a history, with all digits of their numbers."""
     return ExactAt(body, "messages", position, "tool_calls", place, "function", "arguments")()
 
 
@@ -113,22 +113,22 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def encode_line(value: Any) -> bytes:
-    """JSON without a character that any client takes for the end of a line."""
+    """ASCII JSON, without any character that a client may take for a line end."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _counts_of(payload: Payload) -> Counts:
-    """The counts of an answer that is done."""
+    """The counts in the last line of an answer."""
     return {key: payload[key] for key in COUNTS if key in payload}
 
 
 def _usage(*, summed: bool) -> Usage:
-    """Ollama's names for token counts."""
+    """Usage under Ollama's names."""
     return Usage("prompt_eval_count", "eval_count", summed=summed)
 
 
 class OllamaWriter:
-    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
+    """Continues one client's stream. See `base.Writer`."""
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
         self._structured = structured
@@ -140,11 +140,11 @@ class OllamaWriter:
 
     @property
     def may_continue(self) -> bool:
-        """A text that must fit a schema takes no second one."""
+        """False once text has left that must fit a schema: a second text would break it."""
         return not (self._structured and "content" in self._said)
 
-    def sent(self, payload: Payload) -> None:
-        """Note what a line has given to the client."""
+    def note_sent(self, payload: Payload) -> None:
+        """Note a line that the client got."""
         for key in ("model", "created_at"):
             if key in payload and (key == "created_at" or key not in self._head):
                 self._head[key] = payload[key]
@@ -154,7 +154,8 @@ class OllamaWriter:
             self._usage.see(_counts_of(payload))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Lines without the withheld calls; the text of a block stands before the end, or in its line."""
+        """The lines without withheld calls. A block's text is written before the last line, or in it if that has
+        content."""
         pieces: list[bytes] = []
         for frame in frames:
             payload = frame.payload
@@ -171,12 +172,12 @@ class OllamaWriter:
                 if payload.get("done_reason", "stop") in OWN_REASONS:
                     edits.append(Edit(("done_reason",), encode_line(block.finish or "stop")))
             if not (edits and _is_empty(payload, edits)):
-                self.sent(payload)
+                self.note_sent(payload)
                 pieces.append(_edit_line(frame.raw, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The texts among the held lines, without calls, counts and end."""
+        """The held lines without withheld calls, counts and end."""
         pieces: list[bytes] = []
         for frame in frames:
             payload = frame.payload
@@ -188,17 +189,17 @@ class OllamaWriter:
                 edits += _reopen_edits(payload)
             if not (edits and _is_empty(payload, edits)):
                 pieces.append(_edit_line(frame.raw, edits).rstrip(b"\r\n") + b"\n")
-            self.sent(payload)
+            self.note_sent(payload)
         self._usage.next_answer()
         return b"".join(pieces)
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Begin another answer, of which nothing has gone out."""
+        """Begin to splice another answer."""
         self._foreign = foreign
         self._break_due = set(self._said)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """A line of the next answer, as one of this stream."""
+        """A line of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return frame
         edits: list[Edit] = []
@@ -216,21 +217,21 @@ class OllamaWriter:
         return _edit_line(frame, edits)
 
     def _break_edits(self, message: Payload) -> Iterator[Edit]:
-        """The edits that part texts of the next answer from those before by a blank line."""
+        """The edits that put a blank line between texts of the next answer and those before."""
         for key in TEXTS:
             if message.get(key) and key in self._break_due and not (self._foreign and key == "thinking"):
                 self._break_due.discard(key)
                 yield Edit(("message", key), break_before)
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The text and the end, where no further answer comes."""
+        """The blocks' texts and the last line with the counts of all answers."""
         pieces = [self._text(block.text) for block in blocks.values()]
         finish = next((block.finish for block in blocks.values() if block.finish), "stop")
         end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": finish}
         return b"".join((*pieces, self._line(end | self._usage.total())))
 
     def _text(self, text: str) -> bytes:
-        """A line with callfuse's own text."""
+        """A line with a text of callfuse's own."""
         content = f"\n\n{text}" if "content" in self._said else text
         self._said.add("content")
         return self._line({"message": {"role": "assistant", "content": content}, "done": False})
@@ -240,7 +241,7 @@ class OllamaWriter:
 
 
 def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
-    """The edits that take the withheld calls out of a line and count the others anew."""
+    """The edits that remove the withheld calls from a line and renumber the others."""
     entries: Sequence[Entry] = frame.entries
     if entries and all(entry.call in withheld for entry in entries):
         yield Edit(("message", "tool_calls"), None)
@@ -254,7 +255,7 @@ def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
 
 
 def _reopen_edits(payload: Payload) -> Iterable[Edit]:
-    """The edits that make a last line one after which more comes."""
+    """The edits that turn the last line of an answer into one in the middle."""
     yield Edit(("done",), b"false")
     for key in ("done_reason", *COUNTS):
         if key in payload:
@@ -262,7 +263,7 @@ def _reopen_edits(payload: Payload) -> Iterable[Edit]:
 
 
 def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
-    """Whether a line is empty once the edits are made."""
+    """Whether a line is empty after these edits."""
     if payload.get("done") and not any(edit.path == ("done",) for edit in edits):
         return False
     gone = {edit.path for edit in edits if edit.raw is None}
@@ -275,7 +276,7 @@ def _edit_line(frame: bytes, edits: Sequence[Edit]) -> bytes:
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The answer without the calls at (choice, place); a blocked one says why."""
+    """The answer without the calls at these (choice, call) places, with the block's text."""
     payload: Payload = loads(body)
     gone = [place for _, place in withheld]
     calls = payload["message"].get("tool_calls") or ()
@@ -289,7 +290,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
 
 
 def _renumber_edits(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
-    """The edits that count the calls that stay, where they are counted."""
+    """The edits that renumber the calls that stay, if they have an index."""
     edits = []
     for place, call in enumerate(calls):
         shift = sum(other < place for other in gone)
@@ -300,8 +301,8 @@ def _renumber_edits(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's model, its texts in front, and the counts of both. Of one that is
-    `foreign`, another model's, the thinking is left out."""
+    """The second answer with the first one's model name, the first one's texts in front, and the counts of both. Its
+    thinking is left out if it is from another model (`foreign`)."""
     if foreign:
         second = apply(second, [Edit(("message", "thinking"), None)])
     one: Payload = loads(first)
@@ -318,8 +319,8 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
     return apply(second, edits)
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message that the lines come to."""
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message assembled from the lines. Raises CannotReplay for a value of an unknown kind."""
     message: Payload = {"role": "assistant", "content": ""}
     for payload in payloads:
         for key, value in (payload.get("message") or {}).items():
@@ -328,16 +329,16 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return dumps(message)
 
 
-def turn_of_whole(body: bytes) -> bytes:
-    """The message of a whole answer, without the keys that say nothing."""
+def model_turn_of_whole(body: bytes) -> bytes:
+    """The message of a whole answer, without empty keys."""
     return message_at(body, ("message",))
 
 
 def _add(message: Payload, key: str, value: Any) -> None:
-    """Add one line's value to the message."""
+    """Add the value of one line to the message."""
     if key in TEXTS and isinstance(value, str):
         message[key] = message.get(key, "") + value
     elif key in _LISTS and isinstance(value, list):
         message.setdefault(key, []).extend(value)
     else:
-        raise AskError(f"message.{key}")
+        raise CannotReplay(f"message.{key}")

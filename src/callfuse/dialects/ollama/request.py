@@ -1,6 +1,6 @@
-"""Requests of Ollama chats.
+"""Requests of Ollama's chat.
 
-Results name their call by id in newer clients, by the tool's name in others, in old ones by nothing but their order.
+Newer clients name the call of a result by id, others by the tool's name, old ones only by the order.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from callfuse.wire.jsontext import Edit, dumps
 
 
 class OllamaRequest(ResultMessages):
-    """A chat that is asked for."""
+    """One request of Ollama's chat."""
 
     __slots__ = ()
 
@@ -34,11 +34,11 @@ class OllamaRequest(ResultMessages):
         return calls_of(message, self.body, position)
 
     def _key(self, message: Payload) -> tuple[Any, Any]:
-        """The id of the call and the name of the tool, either of which may lack."""
+        """The id of the call and the name of the tool; either may be missing."""
         return message.get("tool_call_id"), message.get("tool_name") or message.get("name")
 
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, list[str]]:
-        """Ids where results have them, else names; nothing for a result that names no call of these."""
+        """Ids if any result has a call's id, else names; empty for a result that names none of these calls."""
         ids = {call.id for call in calls if call.id}
         if ids and any(id_ in ids for id_, _ in keys):
             return None, [str(id_ or "") for id_, _ in keys]
@@ -66,25 +66,25 @@ class OllamaRequest(ResultMessages):
         return [Edit((*path, "thinking"), None)] if isinstance(message, dict) and "thinking" in message else []
 
     def _forbid_calls(self) -> list[Edit]:
-        """Ollama knows no tool choice: the tools go."""
+        """Remove the tools: Ollama has no tool choice."""
         return [Edit(("tools",), None)]
 
     def _loosen_choice(self) -> Iterable[Edit]:
         return ()
 
     def writer(self, *, usage: str) -> OllamaWriter:
-        """A writer for the stream that answers this request."""
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
         return OllamaWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """An answer that says this text."""
+        """An answer with this text."""
         message = {"role": "assistant", "content": text}
         head = {"model": self.model, "created_at": NO_TIME}
         return dumps(head | {"message": message, "done": True, "done_reason": "stop"})
 
     def _own_stream(self, text: str) -> bytes:
         writer = self.writer(usage="last")
-        writer.sent({"model": self.model, "created_at": NO_TIME})
+        writer.note_sent({"model": self.model, "created_at": NO_TIME})
         return writer.close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
@@ -92,5 +92,5 @@ class OllamaRequest(ResultMessages):
         return thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
-from callfuse.dialects.openai_chat.answer import ChatReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_chat.details import MARK as DETAIL_MARK
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.openai_chat.writer import ChatWriter
@@ -43,13 +43,13 @@ class OpenAIChat(EventDialect):
         """The assembly of one streamed answer."""
         return ChatReader(trace=trace)
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(body, payload)
+        return model_turn_of_whole(body, payload)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of each choice."""

@@ -6,14 +6,14 @@ appended, empty ones overwrite nothing; arguments may be null; a whole call may 
 reason; finish reasons may be repeated, followed by more deltas, or missing where `[DONE]` ends the answer.
 
 The turn holds everything that vendors want back as it came: reasoning in its three spellings, details with signatures,
-what a vendor added to a call. A part that is wanted back and cannot be put together again raises AskError; a key that
-nobody is known to want is left out.
+what a vendor added to a call. A part that is wanted back and cannot be put together again raises CannotReplay; a key
+that nobody is known to want is left out.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import message_at
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import add_detail, call_ids
@@ -244,7 +244,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     ]
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
+def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The assistant message that the chunks of one choice come to."""
     reader = ChatReader()
     message: Payload = {"role": "assistant", "content": None}
@@ -268,8 +268,8 @@ def _part_of(call: OpenCall) -> Payload:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The message of a whole answer, without the keys that say nothing. Raises AskError where there is none."""
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """The message of a whole answer, without the keys that say nothing. Raises CannotReplay where there is none."""
     message: Any = choices[0].get("message") if (choices := payload.get("choices")) else None
     message = message if isinstance(message, dict) else {}
     empty = [key for key, value in message.items() if key != "content" and says_nothing(value)]
@@ -306,7 +306,7 @@ def _add(message: Payload, key: str, value: Any) -> None:
         for detail in value:
             add_detail(details, detail)
     else:
-        raise AskError(f"delta.{key}")
+        raise CannotReplay(f"delta.{key}")
 
 
 def _merge(old: Payload, new: Payload) -> Payload:

@@ -7,7 +7,7 @@ stream it comes in a chunk before the call. A detail goes where its call goes.
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError
+from callfuse.dialects.base import CannotReplay
 from callfuse.dialects.edits import remove_elements
 from callfuse.dialects.thought_signatures import STAND_IN
 from callfuse.wire import Payload
@@ -64,9 +64,9 @@ def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
 
 
 def add_detail(details: list[Payload], new: Any) -> None:
-    """Grow the detail of the same index and type, or begin one. Raises AskError where it is none."""
+    """Grow the detail of the same index and type, or begin one. Raises CannotReplay where it is none."""
     if not isinstance(new, dict):
-        raise AskError(f"delta.{KEY}")
+        raise CannotReplay(f"delta.{KEY}")
     last = details[-1] if details else None
     if last is None or not _is_same(last, new):
         details.append(dict(new))

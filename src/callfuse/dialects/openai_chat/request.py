@@ -109,7 +109,7 @@ class ChatRequest(ResultMessages):
         head = {"id": "chatcmpl-callfuse", "object": "chat.completion.chunk", "created": 0, "model": self.model}
         writer = self.writer(usage="last")
         choices = [{"index": at, "delta": {}} for at in self._own_choices()]
-        writer.sent(head | {"choices": choices, "usage": _NO_TOKENS})
+        writer.note_sent(head | {"choices": choices, "usage": _NO_TOKENS})
         return writer.close({at: Block(text) for at in self._own_choices()})
 
     def _own_choices(self) -> range:

@@ -62,7 +62,7 @@ class ChatWriter:
         """A text that must fit a schema takes no second one."""
         return not (self._structured and self._texts)
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note what a chunk has given to the client."""
         self._see(payload, ())
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
-from callfuse.dialects.openai_responses.answer import ResponsesReader, read_whole, turn, turn_of_whole
+from callfuse.dialects.openai_responses.answer import ResponsesReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
@@ -13,7 +13,7 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
 _ITEMS: Final = frozenset({*CALLS, *RESULTS, "reasoning", "item_reference", "compaction"})
-"""Types of items by which a history is recognised."""
+"""Types of items by which a recorded history is recognised."""
 
 
 class OpenAIResponses(EventDialect):
@@ -24,30 +24,30 @@ class OpenAIResponses(EventDialect):
     call_mark: Final = b"_call"
 
     def serves(self, path: str) -> bool:
-        """Any path that ends so; stored responses and the endpoints below them are no exchanges."""
+        """Whether the path ends in `/responses`. Paths below it (stored responses) are not exchanges."""
         return path.rstrip("/").endswith("/responses")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
-        """The request, if it has an input. One that is answered in the background has no answer to be guarded."""
+        """The request, if the body has an input. None in background mode, where there is no answer to guard."""
         if not isinstance(payload, dict) or payload.get("background") is True:
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
         return ResponsesRequest(body, payload) if isinstance(spoken, str | list) else None
 
     def reader(self, *, trace: bool = False) -> ResponsesReader:
-        """The assembly of one streamed answer."""
+        """A reader for one streamed answer."""
         return ResponsesReader()
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The response of a streamed answer: its id and its items."""
-        return turn(payloads)
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The id and the items of a streamed answer."""
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The same of a whole answer."""
-        return turn_of_whole(body, payload)
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """The id and the items of a whole answer."""
+        return model_turn_of_whole(body, payload)
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
-        """Whether a program of the vendor's still waits, or the client is asked to approve a call of the vendor's."""
+        """Whether a program of the vendor's still waits, or the client has to approve a call of the vendor's."""
         items: list[Payload] = []
         for payload in payloads:
             response = payload.get("response")
@@ -63,7 +63,7 @@ class OpenAIResponses(EventDialect):
         return read_whole(payload)
 
     def answer_id(self, payload: Payload) -> str:
-        """The id of the response: in its own body, or in an event that holds it."""
+        """The id of the response, from its body or an event with it; empty if there is none."""
         response = payload.get("response")
         if isinstance(response, dict):
             return str(response.get("id") or "")
@@ -75,8 +75,8 @@ class OpenAIResponses(EventDialect):
         return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """By `input` and the types of its items, or by a list `output`. An input that is a text needs a model beside
-        it; a body with messages is another dialect's."""
+        """A request by `input` and the types of its items (a text only beside a `model`); an answer by a list `output`.
+        A body with `messages` is another dialect's."""
         if isinstance(value, dict) and isinstance(value.get("messages"), list):
             return None
         if isinstance(value, dict) and isinstance(value.get("input"), str) and "model" in value:

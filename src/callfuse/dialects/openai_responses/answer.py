@@ -1,12 +1,11 @@
-"""Answers of the Responses API, streamed and whole: their calls, the model's turn, and what takes a call's place.
+"""Answers of the Responses API: reads their calls, writes the answer without withheld calls, rebuilds the model's turn.
 
-An item's end is authoritative: arguments may come in pieces, in one piece, with the item's end only, or (built-in
-tools) as an object; ids may change between an item's begin and its end. The terminal event may lack what was streamed,
-and may bring what was not.
+The event that ends an item is authoritative: arguments may come in pieces, in one piece, only with the item's end, or
+(built-in tools) as an object, and ids may change between an item's begin and end. The terminal event may lack items
+that were streamed, and may have items that were not.
 
-In what is written, output indexes and sequence numbers count on without a gap over the whole stream; the response keeps
-the id, model and times of the first answer; the terminal event's output is what was streamed, its usage that of all
-answers.
+In the client's stream, output indexes and sequence numbers have no gap; the response keeps the id, model and times of
+the first answer; the output of the terminal event is what was streamed, its usage that of all answers.
 """
 
 from collections import Counter
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.base import AskError, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -34,9 +33,9 @@ from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
-"""The events that end an answer; each holds the whole response."""
+"""The events that end an answer; each has the whole response."""
 UNSTREAMED: Final = -1
-"""The index of a call that only the terminal event has."""
+"""The index of a call that occurs only in the terminal event."""
 
 _BEGINS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 _PIECES: Final = frozenset({"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"})
@@ -46,15 +45,15 @@ _TELLING: Final = frozenset({
     *_TEXTS, *_BROKEN, "response.created", "response.output_item.added", "response.output_item.done",
     "response.completed", "response.incomplete",
 })  # fmt: skip
-"""Events, apart from pieces, that may say something of calls."""
+"""Events that may concern calls, apart from pieces of arguments."""
 _HEAD: Final = ("id", "created_at", "model", "previous_response_id")
-"""What of the first answer's response stays, whichever answer goes on."""
+"""Keys of the response that stay those of the first answer."""
 _INPUTS: Final = frozenset({
     *CALLS, *RESULTS, "message", "reasoning", "compaction", "web_search_call", "file_search_call",
     "code_interpreter_call", "image_generation_call", "mcp_list_tools", "mcp_call", "mcp_approval_request", "program",
     "program_output",
 })  # fmt: skip
-"""Types of items that the vendor takes back."""
+"""Types of items that the vendor accepts as input."""
 _QUIET: Final[Sequence[Event]] = ()
 
 
@@ -69,7 +68,7 @@ class ResponsesReader(Reader):
         self._open: dict[Any, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """What one event says of calls."""
+        """The events in one payload."""
         kind = payload.get("type")
         if kind in _PIECES:
             if (call := self._open.get(payload.get("output_index"))) is not None:
@@ -81,11 +80,11 @@ class ResponsesReader(Reader):
     def _read_telling(self, kind: str, payload: Payload) -> Sequence[Event]:
         index = payload.get("output_index")
         if kind == "response.output_item.added":
-            return (self._opened(index, item),) if is_client_call(item := payload.get("item")) else _QUIET
+            return (self._open_call(index, item),) if is_client_call(item := payload.get("item")) else _QUIET
         if kind == "response.output_item.done":
-            return self._done(index, payload.get("item"))
+            return self._finish_item(index, payload.get("item"))
         if kind == "response.completed":
-            return self._completed(payload.get("response") or {})
+            return self._finish_answer(payload.get("response") or {})
         if kind == "response.incomplete":
             cut = self.calls[-1] if self.calls and not self.calls[-1].closed else None
             return (Event(What.CUT, 0, cut), Event(What.ENDED))
@@ -95,7 +94,7 @@ class ResponsesReader(Reader):
             call.pieces = [text]
         return _QUIET
 
-    def _opened(self, index: Any, item: Payload) -> Event:
+    def _open_call(self, index: Any, item: Payload) -> Event:
         place = index if isinstance(index, int) else UNSTREAMED
         call = OpenCall(0, place, call_id(item), name_of(item), kind=item["type"])
         call.namespace = str(item.get("namespace") or "")
@@ -103,27 +102,27 @@ class ResponsesReader(Reader):
         self._open[index] = call
         return Event(What.OPENED, 0, call)
 
-    def _done(self, index: Any, item: Any) -> Sequence[Event]:
-        """An item is complete, unless it was cut off; it may be the first that is heard of it."""
+    def _finish_item(self, index: Any, item: Any) -> Sequence[Event]:
+        """The events for the end of an item, which may be the first event of it. One that was cut off stays open."""
         if not is_client_call(item):
             return _QUIET
-        events = [] if index in self._open else [self._opened(index, item)]
+        events = [] if index in self._open else [self._open_call(index, item)]
         call = self._open[index]
         call.id = call_id(item) or call.id
         call.name = name_of(item) or call.name
         if text := arguments_of(item):
             call.pieces = [text]
         if item.get("status") != "incomplete":
-            events.append(self._closed(index))
+            events.append(self._close_call(index))
         return events
 
-    def _closed(self, index: Any) -> Event:
+    def _close_call(self, index: Any) -> Event:
         call = self._open.pop(index)
         call.closed = True
         return Event(What.CLOSED, 0, call)
 
-    def _completed(self, response: Payload) -> Sequence[Event]:
-        """The answer is over: so are its calls, and those come that it alone has."""
+    def _finish_answer(self, response: Payload) -> Sequence[Event]:
+        """The events for the end of the answer: open calls close, and calls only in the terminal event are added."""
         output = response.get("output")
         seen = Counter((call.kind, call.id) for call in self.calls)
         events: list[Event] = []
@@ -134,8 +133,8 @@ class ResponsesReader(Reader):
             if seen[key]:
                 seen[key] -= 1
             else:
-                events += self._done(("completed", index), item | {"status": "completed"})
-        events += [self._closed(index) for index in list(self._open)]
+                events += self._finish_item(("completed", index), item | {"status": "completed"})
+        events += [self._close_call(index) for index in list(self._open)]
         return (*events, Event(What.FINISHED), Event(What.ENDED))
 
 
@@ -148,9 +147,13 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(call_of(item) for item in output if is_client_call(item)), cut=cut)]
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
-    """The model's turn: the response's id and items, by the terminal event, or where that has no items by those that
-    were streamed. Items stay as they came; AskError for one that cannot be sent as input, or not be answered."""
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The model's turn: the response's id and items, from the terminal event or, if that has none, as they were
+    streamed.
+
+    Items stay as they came. Raises CannotReplay for an item that the vendor does not accept as input, or a call that
+    callfuse cannot answer.
+    """
     response: Payload = {}
     items: dict[Any, Payload] = {}
     for payload in payloads:
@@ -164,11 +167,11 @@ def turn(payloads: Sequence[Payload]) -> bytes:
     return dumps({"id": response.get("id"), "output": output})
 
 
-def turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """As `turn`, of a whole answer, whose items keep their bytes."""
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
+    """As `model_turn`, for a whole answer, whose items keep their bytes."""
     output = raw_at(body, ("output",))
     if not output:
-        raise AskError("output")
+        raise CannotReplay("output")
     _check(payload["output"])
     return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), output)
 
@@ -177,14 +180,14 @@ def _check(output: Sequence[Payload]) -> None:
     for item in output:
         kind = str(item.get("type"))
         if kind not in _INPUTS or (is_client_call(item) and CALLS[kind].answer is None):
-            raise AskError(kind)
+            raise CannotReplay(kind)
 
 
 class OwnMessage(NamedTuple):
-    """The message that callfuse puts in place of calls, with every field that the official SDK's types require.
+    """callfuse's message in place of withheld calls, with every field that the official SDK's types require.
 
-    `refuses`: under structured output the text is a refusal, for plain text would not fit the schema. `phase`: whether
-    the messages of this vendor have one.
+    `refuses`: send the text as a refusal, because plain text would not fit the schema of a structured output. `phase`:
+    the vendor's messages have a phase, so this one gets one, too.
     """
 
     id: str
@@ -197,7 +200,7 @@ class OwnMessage(NamedTuple):
         return self._head() | {"status": "completed", "content": [self._part(self.text)]}
 
     def events(self, output_index: int) -> Iterator[Payload]:
-        """The events from the item's begin to its end; `sequence_number` is not among their fields."""
+        """The events from the item's begin to its end, without `sequence_number`."""
         at = {"item_id": self.id, "output_index": output_index, "content_index": 0}
         slot = "refusal" if self.refuses else "text"
         logprobs: Payload = {} if self.refuses else {"logprobs": []}
@@ -221,18 +224,18 @@ class OwnMessage(NamedTuple):
 
 
 def own_id(response_id: str, output_index: int) -> str:
-    """The id of callfuse's message at this place of this response: the same whenever it is asked for."""
+    """The id of callfuse's message at this place of this response; always the same for the same place."""
     digest = blake2b(f"{response_id} {output_index}".encode("utf-8", "surrogatepass"), digest_size=16)
     return OWN_ID + digest.hexdigest()
 
 
 @dataclass(slots=True)
 class _Splice:
-    """What of another answer has been made a part of the stream, though it may wait still.
+    """What has been spliced of the next answer; part of it may still wait.
 
-    `first`: the output index of its first item; `number`: the next sequence number. `indexes` maps its own output
-    indexes to those of the stream, by which `items` lists what is complete; `own` lists another model's items by its
-    own indexes.
+    `first`: the output index of its first item. `number`: the next sequence number. `indexes`: its output indexes,
+    mapped to those of the stream. `items`: its complete items, by the stream's indexes. `own`: the items of another
+    model, by their own indexes.
     """
 
     foreign: bool = False
@@ -244,7 +247,7 @@ class _Splice:
 
 
 class ResponsesWriter:
-    """Continues one client's stream after calls were withheld, and writes changed whole answers (`*_whole`)."""
+    """Continues one client's stream, and writes changed whole answers (`*_whole`). See `base.Writer`."""
 
     def __init__(self, *, structured: bool, summed: bool, trail: Trail) -> None:
         self._structured = structured
@@ -261,11 +264,11 @@ class ResponsesWriter:
 
     @property
     def may_continue(self) -> bool:
-        """A text that must fit a schema takes no second one."""
+        """False once text has left that must fit a schema: a second text would break it."""
         return not (self._structured and self._spoke)
 
-    def sent(self, payload: Payload) -> None:
-        """Note an event that the client has been given."""
+    def note_sent(self, payload: Payload) -> None:
+        """Note an event that the client got."""
         kind = payload.get("type")
         number = payload.get("sequence_number")
         self._number = (number if isinstance(number, int) else self._number) + 1
@@ -283,7 +286,7 @@ class ResponsesWriter:
             self._usage.see(self._response.get("usage"))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Events without the withheld items; a block's message stands before the terminal event."""
+        """The events without withheld items. A block's message is written before the terminal event."""
         frames = list(frames)
         gone = {call.index for call in withheld if call.index >= 0}
         self._note_losses(frames, gone)
@@ -311,19 +314,21 @@ class ResponsesWriter:
         return b"".join(pieces)
 
     def _note_losses(self, frames: Sequence[Frame], gone: set[int]) -> None:
-        """Tell the trail which items of this answer the client does not get, before any is renumbered."""
+        """Note in the trail which items of this answer the client does not get. Before renumbering."""
         known = {index: item for index, item in self._items.items() if index >= self._splice.first}
         for _, payload, _ in frames:
             if payload is not None and payload.get("type") == "response.output_item.done":
                 known[payload.get("output_index", 0)] = payload.get("item") or {}
         order = sorted(known)
-        self._trail.lost([known[index] for index in order], {order.index(index) for index in gone if index in known})
+        self._trail.note_withheld(
+            [known[index] for index in order], {order.index(index) for index in gone if index in known}
+        )
 
     def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
-        """The edits that make a terminal event's output what was streamed."""
+        """The edits that make the output of a terminal event equal to what was streamed."""
         output = (payload.get("response") or {}).get("output")
         if not output:
-            return [Edit(("response", "output"), dumps(self._delivered()))]
+            return [Edit(("response", "output"), dumps(self._delivered_items()))]
         wanted = Counter((call.kind, call.id) for call in withheld)
         edits = []
         for at, item in enumerate(output):
@@ -335,7 +340,7 @@ class ResponsesWriter:
         return edits
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The items among the held events that are no withheld calls; the end is kept back."""
+        """The held events without withheld calls and end."""
         kept: list[Frame] = []
         for frame in frames:
             if frame.payload is None:
@@ -354,12 +359,12 @@ class ResponsesWriter:
         self._splice = _Splice(foreign, first=self._next, number=self._number)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """An event of the next answer, as one of this stream."""
+        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return frame
         splice = self._splice
         kind, index = payload.get("type"), payload.get("output_index")
-        if kind in _BEGINS or (splice.foreign and self._is_muted(payload)):
+        if kind in _BEGINS or (splice.foreign and self._is_foreign_reasoning(payload)):
             return b""
         edits = []
         if isinstance(payload.get("sequence_number"), int):
@@ -375,8 +380,8 @@ class ResponsesWriter:
             edits += self._response_edits(payload.get("response") or {}, before, "response")
         return edit_event(frame, edits)
 
-    def _is_muted(self, payload: Payload) -> bool:
-        """Whether an event of another model is of its reasoning. With the last one the trail knows what is missing."""
+    def _is_foreign_reasoning(self, payload: Payload) -> bool:
+        """Whether an event of another model belongs to its reasoning. The terminal event completes the trail."""
         own, index, item = self._splice.own, payload.get("output_index"), payload.get("item")
         if isinstance(index, int) and isinstance(item, dict):
             own[index] = item
@@ -385,11 +390,11 @@ class ResponsesWriter:
         return isinstance(index, int) and is_reasoning(own.get(index))
 
     def _lose_reasoning(self, items: Sequence[Payload]) -> None:
-        self._trail.lost(items, [at for at, item in enumerate(items) if is_reasoning(item)])
+        self._trail.note_withheld(items, [at for at, item in enumerate(items) if is_reasoning(item)])
 
     def _response_edits(self, response: Payload, before: Sequence[bytes], *path: str) -> list[Edit]:
-        """The edits that make the next answer's response, at `path`, the client's: with the first one's identity, the
-        items `before` it, and the usage of both."""
+        """The edits that turn the next answer's response, at `path`, into the client's: the first one's head, the items
+        `before` it, and the usage of all answers."""
         edits = [Edit((*path, key), dumps(value)) for key, value in self._head.items() if key in response]
         if usage := self._usage.see(response.get("usage")):
             edits.append(Edit((*path, "usage"), dumps(usage)))
@@ -404,7 +409,7 @@ class ResponsesWriter:
         return [*edits, Edit((*path, "output"), join)]
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The message, and the terminal event with all that was streamed, where no further answer comes."""
+        """The blocks' messages, and a terminal event with everything that was streamed."""
         pieces = []
         for block in blocks.values():
             message, at = self._message(block.text)
@@ -412,43 +417,43 @@ class ResponsesWriter:
         done = {"status": "completed", "error": None, "incomplete_details": None}
         if "completed_at" in self._response:
             done["completed_at"] = self._response.get("created_at")
-        response = self._response | done | {"output": self._delivered(), "usage": self._usage.total() or None}
+        response = self._response | done | {"output": self._delivered_items(), "usage": self._usage.total() or None}
         pieces.append(self._write({"type": "response.completed", "response": response | self._head}))
         return b"".join(pieces)
 
-    def _delivered(self) -> list[Payload]:
-        """The items that the client has been given, in their order."""
+    def _delivered_items(self) -> list[Payload]:
+        """The items that the client got, in order."""
         return [self._items[index] for index in sorted(self._items)]
 
     def _message(self, text: str) -> tuple[OwnMessage, int]:
         """A message of callfuse's own and its output index."""
         id_ = own_id(str(self._head.get("id") or ""), self._next)
         message = OwnMessage(id_, text, refuses=self._structured, phase=self._phase)
-        self._trail.wrote(message.item())
+        self._trail.note_own(message.item())
         return message, self._next
 
     def _write(self, event: Payload) -> bytes:
         """An event of callfuse's own."""
         payload = event | {"sequence_number": self._number}
-        self.sent(payload)
+        self.note_sent(payload)
         return sse.event(dumps(payload), str(event["type"]))
 
     def _edit(self, raw: bytes, payload: Payload, edits: list[Edit]) -> bytes:
-        """An event as it goes out, numbered by its place."""
+        """An event with these edits and its sequence number in the client's stream."""
         number = payload.get("sequence_number")
         if isinstance(number, int) and number != self._number:
             edits.append(Edit(("sequence_number",), dumps(self._number)))
             payload = payload | {"sequence_number": self._number}
-        self.sent(payload)
+        self.note_sent(payload)
         return edit_event(raw, edits)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole response without the calls at (choice, place); a block's message stands at the end of its output."""
+        """A whole response without the calls at these (choice, call) places. A block's message is appended."""
         payload: Payload = loads(body)
         output = payload["output"]
         calls = [at for at, item in enumerate(output) if is_client_call(item)]
         gone = {calls[place] for _, place in withheld}
-        self._trail.lost(output, gone)
+        self._trail.note_withheld(output, gone)
         edits = [Edit(("output", at), None) for at in gone]
         if block := blocks.get(0):
             self._head = {"id": payload.get("id")}
@@ -458,9 +463,9 @@ class ResponsesWriter:
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second whole response with the first one's identity, its items in front, and the usage of both."""
+        """The second response with the first one's head, the first one's items in front, and the usage of both."""
         one, other = loads(first), loads(second)
-        self.sent({"type": "response.completed", "response": one})
+        self.note_sent({"type": "response.completed", "response": one})
         self._usage.next_answer()
         self.next_answer(foreign=foreign)
         if foreign:

@@ -1,6 +1,6 @@
-"""Items of the Responses API: which are calls for the client, what they say, and what answers them.
+"""Items of the Responses API: finds calls for the client and results, reads them, and writes results.
 
-Calls of tools that the vendor runs, and calls that a program of the vendor's waits for, are no calls here.
+Calls of tools that the vendor runs, and calls of the vendor's programs, are not calls here.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
 OWN_ID: Final = "msg_callfuse_"
-"""How the ids of the messages begin that callfuse writes."""
+"""Prefix of the ids of callfuse's own messages."""
 OWN_RESPONSE: Final = "resp_callfuse_"
-"""How the ids of the responses begin that no model has made."""
+"""Prefix of the ids of callfuse's own responses."""
 
 
 class CallType(NamedTuple):
-    """One type of call: where its arguments stand, the type of its result, and how callfuse writes one.
+    """One type of call: the keys of its arguments, the type of its result, and how to write one.
 
-    `answer` is what a result holds beside type and call id; None where a result has no room for a text.
+    `answer`: makes the fields of a result, besides type and call id, from a text; None if a result cannot have a text.
     """
 
     arguments: tuple[str, ...]
@@ -50,7 +50,7 @@ CALLS: Final = {
 }
 RESULTS: Final = frozenset(kind.result for kind in CALLS.values())
 _NOT_PLAIN: Final = frozenset({"shell_call_output", "apply_patch_call_output"})
-"""Results that say more than their output."""
+"""Results with fields besides their output."""
 
 
 def is_client_call(item: Any) -> TypeGuard[Payload]:
@@ -72,7 +72,7 @@ def is_reasoning(item: Any) -> TypeGuard[Payload]:
 
 
 def call_id(item: Payload) -> str:
-    """The id that a call and its result share; older clients name a local shell's result by the item's."""
+    """The id that a call and its result share. Older clients use the item's id for results of the local shell."""
     found = item.get("call_id")
     if not found and item.get("type") == "local_shell_call_output":
         found = item.get("id")
@@ -80,7 +80,7 @@ def call_id(item: Payload) -> str:
 
 
 def name_of(item: Payload) -> str:
-    """The tool of a call; a tool without a name goes by the item's type."""
+    """The name of a call's tool; the item's type if the tool has no name."""
     return str(item["name"] or "") if "name" in item else str(item["type"])
 
 
@@ -94,13 +94,13 @@ def arguments_of(item: Payload) -> str:
 
 
 def call_of(item: Payload) -> ToolCall:
-    """The call of an item."""
+    """The call in an item."""
     namespace = item.get("namespace")
     return ToolCall(call_id(item), name_of(item), arguments_of(item), str(namespace) if namespace else "", item["type"])
 
 
 def keyed_result_of(item: Payload) -> tuple[str, Result]:
-    """What an item reports of a call's execution, behind the call's id."""
+    """The call's id and the result in an item."""
     output = item.get("output", item.get("tools"))
     return call_id(item), _result_of(item, output) if item["type"] in _NOT_PLAIN else Result(output)
 
@@ -118,14 +118,14 @@ def _result_of(item: Payload, output: Any) -> Result:
 
 
 def stand_in_for(call: ToolCall, text: str) -> Payload | None:
-    """A result for a call that the vendor remembers and nobody will answer; None where callfuse cannot make one up."""
+    """A result for a call that the vendor stored and the client will not answer; None if callfuse cannot write one."""
     if call.kind == "tool_search_call":
         return {"type": "tool_search_output", "call_id": call.id, "execution": "client", "tools": []}
     return answer_to(call, text) if CALLS[call.kind or "function_call"].answer else None
 
 
 def answer_to(call: ToolCall, text: str) -> Payload:
-    """The result that callfuse gives in place of an execution; KeyError where it cannot be given one."""
+    """The result that callfuse gives for a withheld call. Raises KeyError if the call cannot have one."""
     kind = CALLS[call.kind or "function_call"]
     if kind.answer is None:
         raise KeyError(call.kind)
@@ -133,5 +133,5 @@ def answer_to(call: ToolCall, text: str) -> Payload:
 
 
 def user_item(content: bytes) -> bytes:
-    """A user's message with this content (JSON text), which stands for an input that is one text."""
+    """A user message with this content (JSON text), equivalent to an input that is a plain text."""
     return b'{"role":"user","content":' + content + b"}"

@@ -1,18 +1,17 @@
-"""Requests of the Responses API: the rounds with their results, and changes that leave every other byte alone.
+"""Requests of the Responses API: reads rounds with their results, and writes changed bodies that keep all other bytes.
 
-The input is a text or a list of items. The items of one response begin behind a result or another speaker's message. In
-a chain, and where items are named by reference, results come without their calls: these are then given by what is known
-of the conversation (`recall`).
+The input is a text or a list of items. The items of one response begin after a result or another role's message. In a
+chain, and with item references, results come without their calls; `recall` supplies these from the ledger.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Attempt, Block, Continuation, Manner, Note, Remembered
+from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Note, StoredAnswer
 from callfuse.dialects.declared import entries, is_declared, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
-from callfuse.dialects.history import digest_of, grown, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -29,18 +28,18 @@ from callfuse.dialects.openai_responses.items import (
     user_item,
 )
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Typed, own_text, typed
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import MARKER, Round, ToolCall
 from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 MAX_ITEMS: Final = 512
-"""Items of one conversation that are remembered for being changed in later requests."""
+"""Items per conversation that are kept because later requests must change them; the newest stay."""
 
 _SCHEMAS: Final = frozenset({"json_schema", "json_object"})
 _SPEAKERS: Final = frozenset({"user", "system", "developer"})
 _SPOKEN: Final = frozenset({"message", "additional_tools"})
-"""Types of items that have a role."""
+"""Types of items with a role."""
 _BEFORE_ALL: Final = {"role": "system"}
 _NO_ROOM: Final = frozenset({"computer_call_output", "tool_search_output"})
 """Results to which no text can be added."""
@@ -49,16 +48,16 @@ _BUILT_IN: Final = frozenset({
     "apply_patch", "code_interpreter", "computer", "computer_use", "computer_use_preview", "file_search",
     "image_generation", "local_shell", "programmatic_tool_calling", "shell", "web_search", "web_search_preview",
 })  # fmt: skip
-"""Tools whose calls are items of types of their own."""
+"""Tools whose calls have item types of their own."""
 _WITH_TOOLS: Final = frozenset({"additional_tools", "tool_search_output"})
-"""Items with tools: Codex lists all of its tools in one; a search for tools gives what it has found."""
+"""Items that contain tools: Codex lists its tools in one; a tool search returns those that it found."""
 
 Recall = Mapping[str, Callable[[], ToolCall]]
-"""Calls by their ids, each made anew when it is asked for."""
+"""Calls by id, each made on demand."""
 
 
 class ResponsesRequest:
-    """A parsed body and the bytes it came from."""
+    """One request: parsed body and its bytes. Also its own `ChainedRequest`."""
 
     __slots__ = (
         "_items",
@@ -81,7 +80,7 @@ class ResponsesRequest:
 
     def __init__(self, body: bytes, payload: Payload) -> None:
         self.body = body
-        spoken = payload.get("input", [])  # in a chain there need be none
+        spoken = payload.get("input", [])  # may be missing in a chain
         self._payload = payload | {"input": spoken}
         self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
         self.length = len(self._items)
@@ -91,8 +90,8 @@ class ResponsesRequest:
         self.structured = isinstance(form, dict) and form.get("type") in _SCHEMAS
         self.stored = payload.get("store") is not False
         self._place = _place(payload)
-        may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_loaded(self._items))
-        self.probe = not may_call  # what the vendor remembers may hold tools
+        may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_tool_lists(self._items))
+        self.probe = not may_call  # a stored conversation may have tools
         models_turn = any(_role_of(item) in ("", "assistant") for item in self._items)
         self.begins_chain = self.stored and not self.chained and not models_turn
         self._known: Recall = {}
@@ -100,17 +99,17 @@ class ResponsesRequest:
         self.trail = Trail(stored=self.stored)
 
     @property
-    def continuing(self) -> "ResponsesRequest":
-        """OpenAI remembers."""
+    def chain(self) -> "ResponsesRequest":
+        """The request itself: OpenAI stores answers."""
         return self
 
     @property
     def chained(self) -> bool:
-        """Whether the vendor has the conversation so far."""
+        """Whether the request continues a stored conversation."""
         return bool(self._place)
 
     def opening(self) -> Iterator[bytes]:
-        """Instructions and the messages up to the first of the user; of a chain where it stands."""
+        """The instructions and the messages up to the first of the user; for a chain the id that it continues."""
         if self.chained:
             yield from self._place
             return
@@ -123,8 +122,8 @@ class ResponsesRequest:
             if role == "user":
                 return
 
-    def turn(self, end: int | None = None) -> tuple[int, bytes]:
-        """Where the last real user message before `end` stands, and its digest; in a chain of all that went before."""
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
+        """The position and the digest of the last message of a person before `end`. In a chain, earlier ones count."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             if _is_real_user(item := self._items[position]):
                 before = (self._known_turn, *self._place) if self.chained else ()
@@ -132,7 +131,7 @@ class ResponsesRequest:
         return -1, self._known_turn
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first; None for a real user message."""
+        """The rounds with their results, newest first, with None for each message of a person."""
         items = self._items
         for answer in self._answers():
             if answer is None:
@@ -143,8 +142,8 @@ class ResponsesRequest:
             yield Round(pair(calls, results), position)
 
     def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
-        """The answers with calls, newest first, each as its position, its calls and the indexes of the results behind
-        it; None where a real user message stands."""
+        """The answers with calls, newest first, as (position, calls, indexes of results); None for a message of a
+        person."""
         calls: list[ToolCall] = []
         results: list[int] = []
         begun = False
@@ -162,7 +161,7 @@ class ResponsesRequest:
                 begun = True
                 continue
             if begun or (results and not is_report):
-                calls += self._recalled(calls, results)
+                calls += self._missing_calls(calls, results)
                 if calls:
                     yield position + 1, calls[::-1], results[::-1]
                 calls, results, begun = [], [], False
@@ -171,8 +170,8 @@ class ResponsesRequest:
             elif _is_real_user(item):
                 yield None
 
-    def _recalled(self, calls: Sequence[ToolCall], results: Sequence[int]) -> list[ToolCall]:
-        """The calls of results (both newest first) that do not stand in the input, as far as they are known."""
+    def _missing_calls(self, calls: Sequence[ToolCall], results: Sequence[int]) -> list[ToolCall]:
+        """The calls of these results that are not in the input, as far as `recall` supplied them; newest first."""
         if not self._known:
             return []
         listed = {call.id for call in calls}
@@ -183,18 +182,18 @@ class ResponsesRequest:
         return [self._known[id_]() for id_ in loose if id_ not in listed]
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name: a stored prompt, or what the vendor remembers, may hold others. A
-        built-in tool goes by its item's type."""
+        """Whether there may be a tool of this name: a stored prompt or conversation may have others. Built-in tools are
+        named by their item type."""
         if name in CALLS or self.chained or self._payload.get("prompt"):
             return True
         return is_declared(name, self._tool_names())
 
     def _tool_names(self) -> Iterator[Any]:
-        for tools in (self._payload.get("tools"), *_loaded(self._items)):
+        for tools in (self._payload.get("tools"), *_tool_lists(self._items)):
             yield from _tool_names(tools)
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts added to the results of the named calls."""
+        """The body with texts appended to the results of these calls."""
         found: dict[int, str] = {}
         answers = {answer[0]: answer for answer in self._answers() if answer} if notes else {}
         for note in notes:
@@ -202,63 +201,63 @@ class ResponsesRequest:
             at = result_at(calls, [call_id(self._items[place]) for place in places], note.call)
             if at is not None:
                 found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
-        return apply(self.body, [edit for place, text in found.items() for edit in self._grown(place, text)])
+        return apply(self.body, [edit for place, text in found.items() for edit in self._append_text(place, text)])
 
-    def _grown(self, place: int, text: str) -> list[Edit]:
-        """The edits that add a text to a result; none where it has no room for one."""
+    def _append_text(self, place: int, text: str) -> list[Edit]:
+        """The edits that append a text to a result; empty if the result cannot have one."""
         item = self._items[place]
         path, output = ("input", place, "output"), item.get("output")
         if item["type"] in _NO_ROOM:
             return []
         if item["type"] != "shell_call_output":
-            return grown(path, output, text, text_part="input_text")
+            return append_text(path, output, text, text_part="input_text")
         if not isinstance(output, list) or not output or not isinstance(output[-1], dict):
             return []
         at = len(output) - 1
-        return grown((*path, at, "stderr"), output[at].get("stderr"), text)
+        return append_text((*path, at, "stderr"), output[at].get("stderr"), text)
 
-    def ask_again(self, attempts: Sequence[Attempt], manner: Manner) -> bytes:
-        """The body with each turn's items and a result for each of its calls; in a chain with the last results only, to
-        go on from the answer that the vendor has just stored."""
-        edits = [Edit(("tool_choice",), b'"none"')] if manner.text_only else self._loosen_choice()
-        if manner.model and self.model:
-            edits.append(Edit(("model",), dumps(manner.model)))
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
+        """The body with each turn's items and a result for each call appended. In a chain only the last results, to
+        continue the answer that the vendor has just stored. Raises CannotReplay."""
+        edits = [Edit(("tool_choice",), b'"none"')] if options.text_only else self._loosen_choice()
+        if options.model and self.model:
+            edits.append(Edit(("model",), dumps(options.model)))
         if self.chained:
             edits.append(Edit(("input",), raw_list(_results(attempts[-1]))))
             if "previous_response_id" in self._payload:
                 edits.append(Edit(("previous_response_id",), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
             return apply(self.body, edits)
-        new = b",".join(raw for one in attempts for raw in (*self._said(one, manner), *_results(one)))
+        new = b",".join(raw for one in attempts for raw in (*self._turn_items(one, options), *_results(one)))
         if not isinstance(self._payload.get("input"), list):
             return apply(self.body, [*edits, Edit(("input",), partial(_put_last, new))])
         edits.append(Edit(("input", END), new))
-        return apply(self.body, [*edits, *(without_reasoning(self._items) if manner.model else ())])
+        return apply(self.body, [*edits, *(without_reasoning(self._items) if options.model else ())])
 
-    def _said(self, attempt: Attempt, manner: Manner) -> Iterator[bytes]:
-        """The items of a turn as the model that is asked can take them; raises AskError for reasoning that nobody could
-        give back."""
-        is_foreign = attempt.model != manner.model
+    def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterator[bytes]:
+        """The items of a turn in a form that the asked model accepts. Raises CannotReplay for reasoning that cannot be
+        sent back."""
+        is_foreign = attempt.model != options.model
         for raw in raw_elements(attempt.turn, ("output",)):
             item = loads(raw)
             if not is_reasoning(item):
                 yield apply(raw, [Edit(("id",), None)]) if is_foreign else raw
             elif not is_foreign:
                 if not (self.stored or item.get("encrypted_content") or item.get("content")):
-                    raise AskError("reasoning")
+                    raise CannotReplay("reasoning")
                 yield raw
 
     def writer(self, *, usage: str) -> ResponsesWriter:
-        """A writer for the stream that answers this request."""
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
         return ResponsesWriter(structured=self.structured, summed=usage == "sum", trail=self.trail)
 
     def own_answer(self, text: str) -> bytes:
-        """A response that says this text."""
+        """A response with this text."""
         message = OwnMessage(own_id("", 0), text, refuses=self.structured).item()
-        self.trail.wrote(message)
+        self.trail.note_own(message)
         return dumps(self._response("resp_callfuse") | {"output": [message]})
 
     def _response(self, id_: str) -> Payload:
-        """A response of callfuse's own that says nothing."""
+        """An empty response of callfuse's own."""
         return {
             "id": id_,
             "object": "response",
@@ -275,10 +274,10 @@ class ResponsesRequest:
             "usage": None,
         }
 
-    def aside(self, text: str) -> OwnAnswer:
-        """A response that no model has made, whole or as events. In a chain it has the id of the response before it,
-        so that the next request goes on from there."""
-        response = self._response(self._aside_id())
+    def synthetic_reply(self, text: str) -> OwnAnswer:
+        """A response of callfuse's own, whole or as events. In a chain it repeats the id of the response before it, so
+        that the next request continues that one."""
+        response = self._response(self._synthetic_id())
         response["previous_response_id"] = self._payload.get("previous_response_id")
         if not self.stream:
             message = OwnMessage(own_id(response["id"], 0), text, refuses=self.structured).item()
@@ -287,28 +286,28 @@ class ResponsesRequest:
         begun = b""
         for number, kind in enumerate(("response.created", "response.in_progress")):
             event = {"type": kind, "sequence_number": number, "response": response | {"status": "in_progress"}}
-            writer.sent(event)
+            writer.note_sent(event)
             begun += sse.event(dumps(event), kind)
         return OwnAnswer(EVENT_STREAM, begun + writer.close({0: Block(text)}))
 
-    def _aside_id(self) -> str:
+    def _synthetic_id(self) -> str:
         return self._payload.get("previous_response_id") or OWN_RESPONSE + digest_of((self.body,)).hex()
 
-    def after_aside(self) -> tuple[bytes, ...]:
-        """What a next request opens with that goes on from such a response."""
-        return self.after(self._aside_id())
+    def after_synthetic_reply(self) -> tuple[bytes, ...]:
+        """The opening of a request that continues `synthetic_reply`."""
+        return self.after(self._synthetic_id())
 
-    def typed(self, at: int) -> Typed | None:
-        """What a person has typed in an item; an input may be one text."""
+    def typed_message(self, at: int) -> TypedMessage | None:
+        """What a person typed in an item (or in an input that is a text); None if it is not a person's."""
         item = self._items[at]
         if not _is_real_user(item):
             return None
         if not isinstance(self._payload.get("input"), list):
-            return typed((), item["content"], key="input")
-        return typed(("input", at), item.get("content"))
+            return read_typed((), item["content"], key="input")
+        return read_typed(("input", at), item.get("content"))
 
     def own_text(self, at: int) -> str | None:
-        """What callfuse says in an assistant's message, which may stand there by its id only."""
+        """callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
             return MARKER if str(item.get("id")).startswith(OWN_ID) else ""
@@ -318,8 +317,8 @@ class ResponsesRequest:
         refusals = [part.get("refusal") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         return own_text(refusals if any(refusals) else parts)
 
-    def from_aside(self) -> list[Edit]:
-        """The edit without which the vendor looks for a response of callfuse's own."""
+    def detach_from_synthetic_reply(self) -> list[Edit]:
+        """The edit that removes the id of a response of callfuse's own, which the vendor does not know."""
         own = str(self._payload.get("previous_response_id")).startswith(OWN_RESPONSE)
         return [Edit(("previous_response_id",), None)] if own else []
 
@@ -328,27 +327,27 @@ class ResponsesRequest:
         return self.writer(usage="last").thin_whole(body, withheld, blocks)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one. See `base.Request`."""
         return self.writer(usage=usage).splice_whole(first, second, foreign=foreign)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """What a next request opens with that goes on from an answer; a conversation keeps its own name."""
+        """The opening of a request that continues this answer; empty in a `conversation`, which keeps its name."""
         if not answer_id or not (self.chained or self.begins_chain) or self._payload.get("conversation"):
             return ()
         return b"previous_response_id", answer_id.encode()
 
     def recall(self, calls: Recall, turn: bytes) -> None:
-        """Know the calls whose results may come without them."""
+        """Supply calls, by id, whose results may come without them; `turn`: see `base.ChainedRequest`."""
         self._known = calls
         if self.chained:
             self._known_turn = turn
 
-    def resumed(self, known: Continuation) -> bytes:
-        """The body without what the vendor does not know, going on from where the vendor is."""
+    def resume(self, known: Continuation) -> bytes:
+        """The body adapted to what the vendor stored. See `stored.resume`."""
         return resume(self.body, self._payload, known)
 
-    def continuation(self, known: Continuation, answers: Sequence[Remembered]) -> Continuation:
-        """What later requests need: the items to be changed, the last answer, and results for its open calls."""
+    def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
+        """What later requests need: items to change, the answer to continue, and results for its withheld calls."""
         items = dict(known.items) | self.trail.items
         items = dict(list(items.items())[-MAX_ITEMS:])
         if not answers:
@@ -358,14 +357,14 @@ class ResponsesRequest:
         unanswered = tuple(dumps(result) for result in results if result is not None)
         return Continuation(items, last.id if last.id != answers[0].id else "", unanswered)
 
-    def mended(self, body: bytes, error: bytes) -> bytes | None:
-        """A refused body, put right where the error names a call without result or an item without its company."""
+    def repair(self, body: bytes, error: bytes) -> bytes | None:
+        """A refused body, repaired by the error's own words. See `stored.repair`."""
         return repair(body, error)
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice that names one tool becomes `auto`; `required` stays while another tool is open."""
+        """A choice of one tool becomes `auto`; `required` stays if there is another tool to call."""
         choice = self._payload.get("tool_choice")
-        few = sum(len(tools or ()) for tools in (self._payload.get("tools"), *_loaded(self._items))) < 2
+        few = sum(len(tools or ()) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
             narrow = len(choice.get("tools") or ()) < 2 and choice.get("mode") == "required"
             return [Edit(("tool_choice", "mode"), b'"auto"')] if narrow else []
@@ -375,7 +374,7 @@ class ResponsesRequest:
 
 
 def _place(payload: Payload) -> tuple[bytes, ...]:
-    """Where in the vendor's memory a request goes on; nothing where it goes on from nowhere."""
+    """The key and id of the stored response or conversation that a request continues; empty if it continues none."""
     conversation = payload.get("conversation")
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
@@ -391,24 +390,24 @@ def _results(attempt: Attempt) -> list[bytes]:
 
 
 def _put_last(items: bytes, text: bytes) -> bytes:
-    """An input that was a plain text, as a list with items behind it."""
+    """An input that is a plain text, as a list with items appended."""
     return raw_list((user_item(text), items))
 
 
 def _role_of(item: Any) -> str:
-    """Who speaks in an item, or gives tools to the model; nobody where it is neither."""
+    """The role of an item; empty if it has none."""
     if not isinstance(item, dict) or item.get("type", "message") not in _SPOKEN:
         return ""
     return str(item.get("role") or "")
 
 
 def _is_real_user(item: Any) -> bool:
-    """Whether a person has spoken here: not callfuse, and not a harness's reminder."""
+    """Whether an item is a message of a person: not callfuse's, and not a harness's reminder."""
     return _role_of(item) == "user" and not is_own_or_reminder(item.get("content"))
 
 
 def _tool_names(tools: Any) -> Iterator[Any]:
-    """The names in a list of tools, those of a namespace included; None for an entry that may bring any."""
+    """The names in a list of tools, including those of namespaces; None for an entry that may bring any tool."""
     for tool in entries(tools):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if kind in _NAMED:
@@ -419,6 +418,6 @@ def _tool_names(tools: Any) -> Iterator[Any]:
             yield None
 
 
-def _loaded(items: Sequence[Any]) -> Iterable[Any]:
-    """The lists of tools that stand in an input."""
+def _tool_lists(items: Sequence[Any]) -> Iterable[Any]:
+    """The lists of tools within an input."""
     return (item.get("tools") for item in items if isinstance(item, dict) and item.get("type") in _WITH_TOOLS)

@@ -1,9 +1,8 @@
-"""What the vendor has stored of a conversation, and how a request is changed that does not fit it.
+"""Adapts requests to what the vendor has stored of a conversation, after calls were withheld.
 
-The vendor stores responses and knows their items by id (`store` is on by default). What it has stored and what the
-client remembers differ once calls were withheld: callfuse's own messages are unknown to it, withheld calls wait for
-their results, a reasoning item is good only with the item that followed it, and an item with an id only with the
-reasoning before it.
+The vendor stores responses and their items by id (`store` is on by default). Once calls were withheld, its version and
+the client's differ: it does not know callfuse's own messages, withheld calls wait for results, a reasoning item is
+valid only with the item that followed it, and an item with an id only with the reasoning before it.
 """
 
 import re
@@ -11,14 +10,14 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskError, Continuation
+from callfuse.dialects.base import CannotReplay, Continuation
 from callfuse.dialects.openai_responses.items import CALLS, OWN_ID, is_reasoning, user_item
 from callfuse.model import MARKER
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
 
 LEFT_OUT: Final = b""
-"""In place of an item: it is left out of later requests."""
+"""Stands for an item that is left out of later requests."""
 UNKNOWN_RESULT: Final = f"{MARKER} This call was not run."
 
 _NO_OUTPUT: Final = re.compile(r"No tool output found for (?P<kind>(?:[a-z]+ )*call) (?P<id>[\w-]+)")
@@ -29,22 +28,22 @@ _NO_REASONING: Final = re.compile(r"Item '(?P<id>[\w-]+)' of type '\w+' was prov
 
 
 class Trail:
-    """The items of one exchange's answers that later requests must not carry as they are.
+    """Collects the items of one exchange that later requests must change.
 
-    `items` maps an id to what stands in the item's place: the item without its id, or LEFT_OUT. `stored`: whether the
-    vendor knows its items by their ids.
+    `items`: by id, what to send instead of the item: the item without its id, or LEFT_OUT. `stored`: the vendor stores
+    its items by id.
     """
 
     def __init__(self, *, stored: bool) -> None:
         self.items: dict[str, bytes] = {}
         self._stored = stored
 
-    def wrote(self, item: Payload) -> None:
-        """Note a message of callfuse's own: no vendor knows its id."""
+    def note_own(self, item: Payload) -> None:
+        """Note a message of callfuse's own, whose id the vendor does not know."""
         self.items[item["id"]] = _without_id(item)
 
-    def lost(self, items: Sequence[Payload], withheld: Collection[int]) -> None:
-        """Note the items of one answer in their order, and the indexes of those that the client has not been given."""
+    def note_withheld(self, items: Sequence[Payload], withheld: Collection[int]) -> None:
+        """Note the items of one answer, in order. `withheld`: indexes of those that the client does not get."""
         if not self._stored:
             return
         bare = False
@@ -65,22 +64,22 @@ def _without_id(item: Payload) -> bytes:
 
 
 def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
-    """Edits that take the reasoning out of an input, for another model; AskError where an item is a reference."""
+    """Edits that remove the reasoning from an input, for another model. Raises CannotReplay for an item reference."""
     parted = False
     for at, item in enumerate(items):
         if is_reasoning(item):
             parted = True
             yield Edit(("input", at), None)
         elif isinstance(item, dict) and item.get("type") == "item_reference":
-            raise AskError("item_reference")
+            raise CannotReplay("item_reference")
         elif parted and isinstance(item, dict) and "id" in item:
             yield Edit(("input", at, "id"), None)
 
 
 def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
-    """The body as the vendor can take it, with the fewest changes; the same bytes where it needs none.
+    """The body in a form that the vendor accepts, with the fewest changes; the same bytes if it needs none.
 
-    A chain goes on from the last answer that was stored, with a result for each call that the client was not given.
+    A chain continues the last stored answer, with a result for each call that the client did not get.
     """
     edits: list[Edit] = []
     if known.go_on and payload.get("previous_response_id"):
@@ -95,7 +94,7 @@ def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
 
 
 def _replace(at: int, item: Any, known: Continuation) -> list[Edit]:
-    """The edit that an item of the input needs, if it needs one."""
+    """The edit for an item of the input, if it needs one."""
     id_ = item.get("id") if isinstance(item, dict) else None
     if not isinstance(id_, str):
         return []
@@ -111,15 +110,15 @@ def _replace(at: int, item: Any, known: Continuation) -> list[Edit]:
 
 
 def _put_first(items: bytes, spoken: bytes) -> bytes:
-    """The text of an input (a list, a text, or empty where there is none) with items put first."""
+    """The JSON text of an input (a list, a text, or empty if there is none) with items put first."""
     if spoken.startswith(b"["):
         return b"[" + items + (b"," + spoken[1:] if spoken[1:-1].strip() else b"]")
     return b"[" + items + (b"," + user_item(spoken) if spoken else b"") + b"]"
 
 
 def repair(body: bytes, error: bytes) -> bytes | None:
-    """A body that the vendor refused with this error for what callfuse withheld, put right by the error's own words:
-    it names a call without result, or an item without its company. None for any other error."""
+    """A body that the vendor refused because of withheld calls, repaired by the error's own words: it names a call
+    without a result, or an item whose neighbour is missing. None for any other error."""
     try:
         payload, refusal = loads(body), loads(error)
     except NotJSON:

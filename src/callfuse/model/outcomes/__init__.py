@@ -1,12 +1,12 @@
-"""What came of a call: a digest of everything in its result, its kind, and a short text.
+"""Turn the result of a tool call into an `Outcome`: a digest for comparing results, a kind, and a short text.
 
-    parts (text, media, values) -> normalised -> digest
-                                -> what they say: error, nothing, still running, a cause outside
-                                -> the gist of an error
+    parts (text, media, values) -> normalise -> digest
+                                -> status: error, no data, still running, external cause
+                                -> digest of the error message
 
-A result that the client emptied by putting a placeholder in its place is unknown: it has no outcome.
+If the client has replaced the result with a placeholder, the outcome is unknown (None).
 """
 
-from callfuse.model.outcomes.outcome import SHORT_TEXT, Outcome, OutcomeKind, failed, outcome_of, same_outcome
+from callfuse.model.outcomes.outcome import SHORT_TEXT, Outcome, OutcomeKind, is_failure, outcome_of, same_outcome
 
-__all__ = ["SHORT_TEXT", "Outcome", "OutcomeKind", "failed", "outcome_of", "same_outcome"]
+__all__ = ["SHORT_TEXT", "Outcome", "OutcomeKind", "is_failure", "outcome_of", "same_outcome"]

@@ -1,7 +1,7 @@
-"""Errors: whose they are, and which, whatever the arguments.
+"""Classify errors: whether the cause is external, and whether two are the same error for different arguments.
 
-An error often repeats what was asked for: a file's name, a value in quotes, a number. Its gist is its message without
-those, so that the same complaint about other arguments is the same error.
+Messages often repeat the arguments: a file name, a quoted value, a number. `error_digest` leaves these out, so that
+the same complaint about other arguments has the same digest.
 """
 
 import re
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
-from callfuse.model.outcomes.normalise import normalised
-from callfuse.model.outcomes.reading import DEEPEST, edges, exit_code, opened, unframed
+from callfuse.model.outcomes.normalise import normalise
+from callfuse.model.outcomes.reading import MAX_DEPTH, edges, exit_code, parse_container, strip_frame
 
-_OUTSIDE: Final = (
+_EXTERNAL_CAUSES: Final = (
     "rate limit",
     "rate_limit",
     "too many requests",
@@ -32,7 +32,7 @@ _OUTSIDE: Final = (
     "requires approval",
     "doesn't want to proceed",
 )
-"""What servers say that are at their limit or down, and what stands in the place of a permission."""
+"""Phrases of servers at their limit or down, and of harnesses whose user has denied a permission."""
 _DENIED = re.compile(
     r"\A\W*permission denied|permission to \w+\b.{0,80}\bdenied"
     r"|(?:user|operator|human) (?:has )?(?:cancell?ed|declined|denied|disallowed|refused|rejected)\b"
@@ -41,8 +41,8 @@ _DENIED = re.compile(
 _STATUS = re.compile(
     r"(?:code|error|http|status)\w*\W{1,8}(?:40[13]|429|5\d\d)\b|(?:\A|: )(?:40[13]|429|50[0-4]|529) [a-z]"
 )
-_LONGEST: Final = 2000
-"""Characters of a message that are looked at."""
+_MAX_MESSAGE: Final = 2000
+"""Characters of a message that are digested."""
 _MESSAGE_KEYS: Final = (
     "error", "errors", "message", "detail", "details", "reason", "text", "content", "result", "output", "stderr",
     "error_message", "errorMessage",
@@ -56,40 +56,40 @@ _PUNCTUATION: Final = b".,:;!?()[]{}<>\"'`"
 
 
 def is_transient(text: str) -> bool:
-    """Whether an error's cause lies outside: a limit, a failing server, a permission that was denied."""
+    """Whether the cause of an error is external: a rate limit, a failing server, a denied permission."""
     seen = edges(text).lower()
-    return any(words in seen for words in _OUTSIDE) or bool(_DENIED.search(seen) or _STATUS.search(seen))
+    return any(words in seen for words in _EXTERNAL_CAUSES) or bool(_DENIED.search(seen) or _STATUS.search(seen))
 
 
-def gist(texts: Iterable[str]) -> bytes:
-    """A digest of what an error complains of, empty where it does not say."""
+def error_digest(texts: Iterable[str]) -> bytes:
+    """Digest an error message (8 bytes) without the parts that depend on arguments; empty if no words are left."""
     message = "\n".join(line for text in texts for line in _messages(text, 0)).strip()
     if exit_code(edges(message).lower()) is not None:
-        message = unframed(message)
+        message = strip_frame(message)
     if _TRACE in message:
-        message = message.rpartition("\n")[2]  # the trace says where, its last line what
-    words = _QUOTED.sub(b" ", normalised(message[:_LONGEST])).lower().split()
+        message = message.rpartition("\n")[2]  # the last line of a traceback is the error itself
+    words = _QUOTED.sub(b" ", normalise(message[:_MAX_MESSAGE])).lower().split()
     kept = [word for word in words if not _is_name(word)]
     return blake2b(b" ".join(kept), digest_size=8).digest() if any(map(_LETTER.search, kept)) else b""
 
 
 def _is_name(word: bytes) -> bool:
-    """Whether a word names a file, a place or a member of something."""
+    """Whether a word looks like a path, a file name or an attribute."""
     return b"/" in word or b"\\" in word or b"." in word.strip(_PUNCTUATION)
 
 
 def _messages(value: Any, depth: int) -> Iterator[str]:
-    """The texts of an error that say something, out of the objects they stand in."""
+    """Yield the message texts of an error, from JSON objects and lists too."""
     if isinstance(value, str):
-        inner = opened(value.strip()) if depth < DEEPEST else None
+        inner = parse_container(value.strip()) if depth < MAX_DEPTH else None
         if inner is None:
             yield value
         else:
             yield from _messages(inner, depth + 1)
-    elif isinstance(value, dict) and depth < DEEPEST:
-        told = [value[key] for key in _MESSAGE_KEYS if value.get(key)]
-        for item in told or value.values():
+    elif isinstance(value, dict) and depth < MAX_DEPTH:
+        found = [value[key] for key in _MESSAGE_KEYS if value.get(key)]
+        for item in found or value.values():
             yield from _messages(item, depth + 1)
-    elif isinstance(value, list) and depth < DEEPEST:
+    elif isinstance(value, list) and depth < MAX_DEPTH:
         for item in value:
             yield from _messages(item, depth + 1)

@@ -1,8 +1,8 @@
-"""Texts without what changes from one run to the next: ANSI codes, times, durations, ids and digits.
+"""Remove from a text what changes between runs of a tool: ANSI codes, times, durations, ids and digits.
 
-Every digit becomes `0` first, so that one scan over the places where a `0` stands finds what remains to be done: a text
-without digits costs a copy. An id may begin with letters, which lie behind the place where the scan finds it; they are
-taken off the end of the piece before it.
+Every digit becomes `0` first, so that one regular expression anchored at a `0` finds all the rest; a text without
+digits costs only a copy. An id may begin with letters before the `0` where it is found: they are stripped from the end
+of the piece before it.
 """
 
 import re
@@ -12,7 +12,7 @@ _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ANSI = re.compile(rb"(?:\x1b|\\u001[bB])(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)|[@-_])")
 _CHUNK_ID: Final = b"Chunk ID: "
-"""How Codex begins a command's output: a line with six hexadecimal digits, too few for the rule of ids."""
+"""Codex begins a command's output with a line of six hexadecimal digits, too few for the rule of ids."""
 
 _END = rb"(?![0A-Za-z])"
 _UNIT = (
@@ -37,14 +37,14 @@ _VOLATILE = re.compile(
 _NUMBER = re.compile(rb"0(?:\.?0)++")
 
 
-def normalised(text: str) -> bytes:
-    """The text in UTF-8, each number, id and duration a `0`, without ANSI codes. Time and space are linear."""
+def normalise(text: str) -> bytes:
+    """Return the text as UTF-8 with each number, id and duration as `0`, without ANSI codes. Linear time and space."""
     raw = text.encode("utf-8", "surrogatepass")
     if b"\x1b" in raw or b"\\u001" in raw:
         raw = _ANSI.sub(b"", raw)
     if raw.startswith(_CHUNK_ID):
         raw = raw.partition(b"\n")[2]
-    if b"\\" in raw:  # the letter of an escape is no part of the word behind it
+    if b"\\" in raw:  # else the `n` of `\n` would count as part of the next word
         raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
     zeros = raw.translate(_ZEROS)
     if b"0" not in zeros:

@@ -1,4 +1,4 @@
-"""The outcome of a call, and when two are the same."""
+"""Make the `Outcome` of a tool result, and compare outcomes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from callfuse.harness import is_placeholder, strip_additions
-from callfuse.model.outcomes.errors import gist, is_transient
-from callfuse.model.outcomes.normalise import normalised
+from callfuse.model.outcomes.errors import error_digest, is_transient
+from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import Media, Part, parts_of
-from callfuse.model.outcomes.reading import Reading, read_text, read_value, tells_error, together
+from callfuse.model.outcomes.reading import ResultStatus, combine, read_text, read_value, reports_error
 from callfuse.model.signature import signature_of
 from callfuse.wire.jsontext import dumps
 
 SHORT_TEXT: Final = 300
-"""Characters of a result that are kept to be shown."""
+"""Characters of a result that are kept for messages."""
 
-_READ: Final = 8
-"""Parts of a result that are asked what they say."""
+_MAX_PARTS_READ: Final = 8
+"""Parts of a result whose status is read; all of them count for the digest."""
 
 
 class OutcomeKind(StrEnum):
@@ -32,11 +32,12 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`digest` decides equality; `text` is the beginning of the result, for people and models.
+    """The outcome of one call. Outcomes are equal if their `digest` (16 bytes) is.
 
-    `pending`: the result says that the work still runs. `transient`: the error's cause lies outside (429, 5xx, a denied
-    permission), so that calling again is no sign of a loop. `error`: which error it is, whatever the arguments: equal
-    for equal errors, empty where the result is none or does not say which.
+    `text`: the first `SHORT_TEXT` characters of the result, for messages. `pending`: the result says that the work
+    still runs. `transient`: the cause of the error is external (429, 5xx, a denied permission), so that calling again
+    is no sign of a loop. `error`: the digest of the error message without arguments; empty if there is no error, or if
+    it has no message.
     """
 
     digest: bytes
@@ -48,32 +49,32 @@ class Outcome:
 
 
 def same_outcome(one: Outcome | None, other: Outcome | None) -> bool:
-    """Whether two outcomes are equal; an unknown one counts as equal."""
+    """Whether two outcomes are equal; an unknown one (None) equals any."""
     return one is None or other is None or one.digest == other.digest
 
 
 def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
-    """The outcome that a result of any shape shows: text, a list of parts, or an object; None if it is unknown.
+    """Read the outcome of a result: a text, a list of parts, or an object. None if it is unknown (a placeholder).
 
-    `is_error` is the client's own flag; where it has none, the result's own words decide.
+    `is_error` is the error flag of the client; if None, the words of the result decide.
     """
-    is_kept = isinstance(content, str) and len(content) <= _KEPT_LENGTH
-    return (_kept if is_kept else _outcome_of)(content, is_error)
+    is_short = isinstance(content, str) and len(content) <= _MAX_CACHED_LENGTH
+    return (_cached_outcome_of if is_short else _outcome_of)(content, is_error)
 
 
 def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
     parts = list(parts_of(content))
-    if _is_gone(parts):
+    if _is_removed(parts):
         return None
     digest = blake2b(digest_size=16)
     texts: list[str] = []
     for part in parts:
-        text, written = _written(part)
+        text, written = _encode_part(part)
         digest.update(written)
         if text:
             texts.append(text)
     shown = texts[0] if texts else ""
-    said = together(map(_read, parts[:_READ]))
+    said = combine(map(_read, parts[:_MAX_PARTS_READ]))
     if is_error or (is_error is None and said.error):
         kind = OutcomeKind.ERROR
     elif said.empty:
@@ -81,61 +82,61 @@ def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
     else:
         kind = OutcomeKind.OK
     digest.update(kind.encode())
-    failed = kind is OutcomeKind.ERROR
+    is_error_outcome = kind is OutcomeKind.ERROR
     return Outcome(
         digest.digest(),
         kind,
         shown[:SHORT_TEXT],
         pending=said.pending,
-        transient=failed and is_transient(shown),
-        error=gist(texts) if failed else b"",
+        transient=is_error_outcome and is_transient(shown),
+        error=error_digest(texts) if is_error_outcome else b"",
     )
 
 
-_kept = lru_cache(maxsize=1024)(_outcome_of)
-"""A history comes again with each request of its session, and the result of a loop with each of its rounds."""
-_KEPT_LENGTH: Final = 2048
+_cached_outcome_of = lru_cache(maxsize=1024)(_outcome_of)
+"""Each request repeats the results of its history, and a loop repeats one result in each round."""
+_MAX_CACHED_LENGTH: Final = 2048
 
 
-def failed(content: Any, is_error: bool | None = None) -> bool | None:
-    """Whether a result is an error, for a part of what its outcome costs; None if its outcome is unknown."""
-    is_kept = isinstance(content, str) and len(content) <= _KEPT_LENGTH
-    return (_failed_kept if is_kept else _failed)(content, is_error)
+def is_failure(content: Any, is_error: bool | None = None) -> bool | None:
+    """Whether a result is an error, as `outcome_of` would say, but cheaper; None if the outcome is unknown."""
+    is_short = isinstance(content, str) and len(content) <= _MAX_CACHED_LENGTH
+    return (_cached_is_failure if is_short else _is_failure)(content, is_error)
 
 
-def _failed(content: Any, is_error: bool | None) -> bool | None:
-    if type(content) is str:  # as most are
+def _is_failure(content: Any, is_error: bool | None) -> bool | None:
+    if type(content) is str:  # most results are: no list of parts is needed
         text = strip_additions(content)
         if text and is_placeholder(text):
             return None
-        return tells_error(text) if is_error is None else bool(is_error)
+        return reports_error(text) if is_error is None else bool(is_error)
     parts = list(parts_of(content))
-    if _is_gone(parts):
+    if _is_removed(parts):
         return None
-    return bool(is_error) if is_error is not None else any(map(tells_error, parts[:_READ]))
+    return bool(is_error) if is_error is not None else any(map(reports_error, parts[:_MAX_PARTS_READ]))
 
 
-_failed_kept = lru_cache(maxsize=1024)(_failed)
+_cached_is_failure = lru_cache(maxsize=1024)(_is_failure)
 
 
-def _is_gone(parts: Sequence[Part]) -> bool:
-    """Whether the client has put placeholders where a result was."""
+def _is_removed(parts: Sequence[Part]) -> bool:
+    """Whether the client has replaced the whole result with placeholders."""
     return bool(parts) and all(isinstance(part, str) and part and is_placeholder(part) for part in parts)
 
 
-def _written(part: Part) -> tuple[str, bytes]:
-    """A part as text, empty for media, and as what is digested; white space around a text does not count."""
+def _encode_part(part: Part) -> tuple[str, bytes]:
+    """Encode a part as text, empty for media, and as bytes for the digest, without white space around a text."""
     if isinstance(part, Media):
         return "", b"\x01%d\x01%b" % (len(part), part)
     try:
         text = part if isinstance(part, str) else "" if part is None else dumps(part).decode("utf-8", "replace")
     except RecursionError:
         return "", b"\x02%b" % signature_of("", part)
-    return text, normalised(text.strip()) + b"\x00"
+    return text, normalise(text.strip()) + b"\x00"
 
 
-def _read(part: Part) -> Reading:
-    """What a part says; media say nothing, and are something."""
+def _read(part: Part) -> ResultStatus:
+    """Read the status of a part; media have none, and are not empty."""
     if isinstance(part, str):
         return read_text(part)
-    return Reading() if isinstance(part, Media) else read_value(part)
+    return ResultStatus() if isinstance(part, Media) else read_value(part)

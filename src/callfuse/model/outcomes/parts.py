@@ -1,8 +1,8 @@
-"""The parts of a result's content: texts, values, and media as the bytes of their JSON.
+"""Split the content of a result into parts: texts, values, and media as the bytes of their JSON.
 
-Left out is what does not come from the tool: callfuse's own additions, the reminders that harnesses put behind a result
-(Claude Code folds them into the last one of a message, and they change from turn to turn), and a part's mark that tells
-a vendor to cache up to here, which clients move along.
+What does not come from the tool is left out: texts that callfuse has added, reminders that harnesses append (Claude
+Code appends them to the last result of a message, and they change from turn to turn), and `cache_control`, which
+clients move along with the conversation.
 """
 
 import re
@@ -16,13 +16,13 @@ _TEXT_TYPES: Final = ("text", "input_text", "output_text")
 _MEDIA = re.compile("image|audio|video|file|screenshot|media|inline_?data|blob", re.IGNORECASE)
 
 Media = bytes
-"""An image, a file or a screen, by its bytes, URL or id, as it stands."""
+"""The JSON of an image, a file or a screenshot, with its bytes, URL or id."""
 
 Part = str | Media | list[Any] | dict[str, Any] | float | None
 
 
 def parts_of(content: Any) -> Iterator[Part]:
-    """What a content of any shape consists of: a text, an object, or a list of parts."""
+    """Yield the parts of a content of any shape: a text, an object, or a list of parts."""
     if isinstance(content, list):
         for part in content:
             yield from _part(part)
@@ -35,23 +35,23 @@ def parts_of(content: Any) -> Iterator[Part]:
 
 
 def _part(part: Any) -> Iterator[Part]:
-    """One part of a list, nothing where none of it is the tool's."""
+    """Yield a part of a list, unless none of it comes from the tool."""
     text = _text(part)
     if text is None:
-        yield dumps(_without_caching(part)) if _is_media(part) else _without_caching(part)
+        yield dumps(_without_cache_control(part)) if _is_media(part) else _without_cache_control(part)
     elif (left := strip_additions(text)) or not text:
         yield left
 
 
 def _text(part: Any) -> str | None:
-    """The text of a part that is nothing else; an object that has a text among other things is more than that."""
+    """The text of a part that is only a text; None for others, such as objects with further keys."""
     if isinstance(part, dict) and (part.get("type") in _TEXT_TYPES or len(part) == 1):
         part = part.get("text")
     return part if isinstance(part, str) else None
 
 
 def _is_media(part: Any) -> bool:
-    """Whether a part is named for a medium, by its type or where it has none by its first key."""
+    """Whether the type of a part, or its first key if it has no type, names a medium."""
     if not isinstance(part, dict) or not part:
         return False
     kind = part.get("type") or next(iter(part))
@@ -61,5 +61,5 @@ def _is_media(part: Any) -> bool:
     return bool(_MEDIA.search(str(kind)))
 
 
-def _without_caching(part: Any) -> Any:
+def _without_cache_control(part: Any) -> Any:
     return {key: value for key, value in part.items() if key != "cache_control"} if isinstance(part, dict) else part

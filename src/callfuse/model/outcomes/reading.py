@@ -1,8 +1,7 @@
-"""What a result says of itself: an error, nothing at all, or that the work still runs.
+"""Read the status of a result from its words: error, no data, still running.
 
-Tools say it in a hundred ways, so the ways are tables: how errors begin, how emptiness is worded, which keys of an
-object say it. A text is looked at where it begins and where it ends; JSON in a text, and JSON in that, is read as the
-value that it is.
+Tools word it in many ways, so the rules are tables: beginnings of errors, wordings of emptiness, keys of objects. Only
+the beginning and the end of a text are searched. JSON inside a text is parsed and read as a value, also repeatedly.
 """
 
 import re
@@ -13,25 +12,25 @@ from callfuse.wire.jsontext import NotJSON, loads
 
 HEAD: Final = 400
 TAIL: Final = 300
-"""Characters of a text, at its beginning and its end, in which it may say how it went."""
+"""Characters at the beginning and the end of a text that are searched."""
 
-DEEPEST: Final = 12
-"""So many objects, lists and texts within each other are opened."""
+MAX_DEPTH: Final = 12
+"""Levels of objects, lists and JSON texts within each other that are read."""
 
-_SHORT: Final = 600
-"""Characters; what is longer is not empty, whatever its words."""
+_MAX_EMPTY_LENGTH: Final = 600
+"""Characters; a longer text is not empty, whatever its words."""
 
 
-class Reading(NamedTuple):
-    """What was found. `empty`: it brought nothing; `pending`: the work still runs."""
+class ResultStatus(NamedTuple):
+    """What a result says of itself. `empty`: it brought no data; `pending`: the work still runs."""
 
     error: bool = False
     empty: bool = False
     pending: bool = False
 
 
-_NOTHING: Final = Reading(empty=True)
-_SOMETHING: Final = Reading()
+_NOTHING: Final = ResultStatus(empty=True)
+_SOMETHING: Final = ResultStatus()
 
 _ERROR = re.compile(
     r"\W*+(?:"
@@ -71,9 +70,9 @@ _COMPLAINTS: Final = (
     ": is a directory",
     ": not a directory",
 )
-"""What a command says behind its name, and what it complains of: `cat: nowhere: No such file or directory`."""
-_EXITS: Final = ("exit code", "exit_code", "exit status", "exitcode", "exited with", "return code", "returncode")
-"""One of these stands where an exit code is told: asked first, as it costs less."""
+"""Complaints of commands, behind the command's name: `cat: nowhere: No such file or directory`."""
+_EXIT_PHRASES: Final = ("exit code", "exit_code", "exit status", "exitcode", "exited with", "return code", "returncode")
+"""A text with an exit code holds one of these; checked first, because the pattern costs more."""
 _EXITED = r"(?:\w+ ){0,5}?(?:exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode|return ?code)\W{1,4}(-?\d{1,10})"
 _EXIT_CODE = re.compile(rf"(?:^|\. )\W{{0,2}}{_EXITED}(?=\W*$|:|<|\))", re.MULTILINE)
 _FRAME = re.compile(
@@ -87,7 +86,7 @@ _FRAME = re.compile(
     r")$",
     re.IGNORECASE | re.MULTILINE,
 )
-"""The lines that a harness puts around what a command wrote."""
+"""The lines that harnesses put around the output of a command."""
 
 _THINGS = (
     r"(?:changes|content|data|documents?|entr(?:y|ies)|events?|files?|hits?|items?|lines?|logs?|match(?:es)?|messages?"
@@ -107,7 +106,7 @@ _NO_DATA = re.compile(
     r")?[\s\[\](){}<>\"'`*.,:!/-]{0,20}",
     re.IGNORECASE,
 )
-_STILL: Final = (
+_RUNNING_PHRASES: Final = (
     "still running",
     "still in progress",
     "still processing",
@@ -132,72 +131,72 @@ _RUNNING: Final = frozenset((
     "queued", "running", "starting", "still_running", "waiting",
 ))  # fmt: skip
 _MAYBE_RUNNING: Final = frozenset(("pending", "scheduled", "started", "submitted"))
-"""States of jobs, but of orders too: they count where the object is about its progress, or says little else."""
+"""States of jobs, but also of orders: they count if the object has a key of `_PROGRESS`, or few keys."""
 _PROGRESS: Final = frozenset(("elapsed", "eta", "job_id", "percent", "poll_after", "progress", "retry_after", "run_id"))
-_LITTLE: Final = 4
+_FEW_KEYS: Final = 4
 _EMPTY_STATES: Final = frozenset(("empty", "no_content", "no_data", "no_results", "not_found", "success_no_data"))
 _WRAPPERS: Final = frozenset(("content", "json", "metadata", "outcome", "output", "response", "result", "text"))
-"""What a key ends in under which a result stands that knows for itself how it went."""
+"""Last words of keys that wrap a whole result, whose own status counts."""
 _PAYLOAD: Final = _WRAPPERS | frozenset((
     "data", "documents", "entries", "files", "hits", "items", "list", "matches", "messages", "objects", "records",
     "results", "rows", "stdout", "values",
 ))  # fmt: skip
-"""What a key ends in under which a tool brings what it was asked for."""
-_ASIDE: Final = frozenset(("filters", "meta", "pagination", "params", "query", "request", "usage"))
+"""Last words of keys that hold the data a tool was asked for."""
+_SIDE_KEYS: Final = frozenset(("filters", "meta", "pagination", "params", "query", "request", "usage"))
 _COUNTS: Final = frozenset(("count", "num_results", "total", "total_count", "total_results"))
 
 
-def read_text(text: str, depth: int = 0) -> Reading:
-    """What a text says; a JSON text is read as its value."""
+def read_text(text: str, depth: int = 0) -> ResultStatus:
+    """Read the status of a text; a JSON text is read as its value."""
     text = text.strip()
     if not text:
         return _NOTHING
-    value = opened(text) if depth < DEEPEST else None
+    value = parse_container(text) if depth < MAX_DEPTH else None
     return _read_prose(text) if value is None else read_value(value, depth + 1)
 
 
-def read_value(value: Any, depth: int = 0) -> Reading:
-    """What a value says: an object by its keys, wrappers by what they hold."""
+def read_value(value: Any, depth: int = 0) -> ResultStatus:
+    """Read the status of a value: of an object by its keys, of a wrapper by what it holds."""
     if value is None:
         return _NOTHING
     if isinstance(value, str):
         return read_text(value, depth)
-    if depth < DEEPEST and isinstance(value, dict):
+    if depth < MAX_DEPTH and isinstance(value, dict):
         return _read_object(value, depth)
-    if depth < DEEPEST and isinstance(value, list) and len(value) <= 2:
-        return together(read_value(item, depth + 1) for item in value)
+    if depth < MAX_DEPTH and isinstance(value, list) and len(value) <= 2:
+        return combine(read_value(item, depth + 1) for item in value)
     return _SOMETHING
 
 
-def tells_error(value: Any, depth: int = 0) -> bool:
-    """What `read_text` and `read_value` say of errors, for a part of what they cost."""
+def reports_error(value: Any, depth: int = 0) -> bool:
+    """Whether `read_text` or `read_value` would find an error, but cheaper."""
     if isinstance(value, str):
         text = value.strip()
-        inner = opened(text) if depth < DEEPEST else None
+        inner = parse_container(text) if depth < MAX_DEPTH else None
         if inner is not None:
-            return tells_error(inner, depth + 1)
-        return bool(text) and _fails(text, exit_code(edges(text).lower()))
-    if depth < DEEPEST and isinstance(value, dict):
-        return _says_error(value) or any(
-            tells_error(item, depth + 1) for key, item in value.items() if _end_of(key) in _WRAPPERS
+            return reports_error(inner, depth + 1)
+        return bool(text) and _is_failure_text(text, exit_code(edges(text).lower()))
+    if depth < MAX_DEPTH and isinstance(value, dict):
+        return _has_error(value) or any(
+            reports_error(item, depth + 1) for key, item in value.items() if _last_word(key) in _WRAPPERS
         )
-    if depth < DEEPEST and isinstance(value, list) and len(value) <= 2:
-        return any(tells_error(item, depth + 1) for item in value)
+    if depth < MAX_DEPTH and isinstance(value, list) and len(value) <= 2:
+        return any(reports_error(item, depth + 1) for item in value)
     return False
 
 
-def together(readings: Iterable[Reading]) -> Reading:
-    """The parts of one result: an error if one is, empty if all are."""
+def combine(readings: Iterable[ResultStatus]) -> ResultStatus:
+    """Combine the parts of one result: an error or pending if one is, empty if all are."""
     found = list(readings)
-    return Reading(
+    return ResultStatus(
         error=any(one.error for one in found),
         empty=all(one.empty for one in found),
         pending=any(one.pending for one in found),
     )
 
 
-def opened(text: str) -> Any:
-    """The value of a text, without white space around it, that is a JSON object or list; None for other texts."""
+def parse_container(text: str) -> Any:
+    """Parse a stripped text that is a JSON object or list; None for other texts."""
     if text[:1] not in ("{", "[") or text[-1] not in "}]":
         return None
     try:
@@ -207,71 +206,71 @@ def opened(text: str) -> Any:
 
 
 def edges(text: str) -> str:
-    """The beginning and the end of a text."""
+    """The beginning and the end of a text, which are searched; a short text as it is."""
     return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
 
 
 def exit_code(seen: str) -> int | None:
-    """The exit code that the edges of a text, in lower case, tell; None where they tell none."""
-    if not ("exit" in seen or "return" in seen):  # one of these is in each of the words
+    """Find the exit code in the lower-case edges of a text; None if there is none."""
+    if not ("exit" in seen or "return" in seen):  # each of the phrases holds one of these
         return None
-    found = _EXIT_CODE.search(seen) if any(words in seen for words in _EXITS) else None
+    found = _EXIT_CODE.search(seen) if any(words in seen for words in _EXIT_PHRASES) else None
     return int(found[1]) if found else None
 
 
-def unframed(text: str) -> str:
-    """What a command wrote, without the lines that a harness puts around it."""
+def strip_frame(text: str) -> str:
+    """Remove the lines that harnesses put around the output of a command."""
     return _FRAME.sub("", text).strip()
 
 
-def _fails(text: str, code: int | None) -> bool:
-    """Whether a text tells of a failure: by its exit code, else by how it begins."""
+def _is_failure_text(text: str, code: int | None) -> bool:
+    """Whether a text reports a failure: by its exit code if it has one, else by its beginning."""
     if code is not None:
         return code != 0
-    body = unframed(text) if text[0] == "<" and len(text) <= _SHORT else text
-    return _ERROR.match(body, 0, HEAD) is not None or _complains(body[:HEAD])
+    body = strip_frame(text) if text[0] == "<" and len(text) <= _MAX_EMPTY_LENGTH else text
+    return _ERROR.match(body, 0, HEAD) is not None or _is_complaint(body[:HEAD])
 
 
-def _complains(text: str) -> bool:
-    """Whether a text begins with the complaint of a command."""
+def _is_complaint(text: str) -> bool:
+    """Whether a text begins with the complaint of a command: its name, a colon, one of `_COMPLAINTS`."""
     if (named := _COMPLAINER.match(text)) is None:
         return False
     line = text[named.end() :].partition("\n")[0].lower()
     return line.startswith("cannot ") or True in [words in line for words in _COMPLAINTS]
 
 
-def _read_prose(text: str) -> Reading:
+def _read_prose(text: str) -> ResultStatus:
     seen = edges(text).lower()
     code = exit_code(seen)
-    short = len(text) <= _SHORT
-    body = unframed(text) if short and (code is not None or text[0] == "<") else text
-    return Reading(
-        error=_fails(text, code),
+    short = len(text) <= _MAX_EMPTY_LENGTH
+    body = strip_frame(text) if short and (code is not None or text[0] == "<") else text
+    return ResultStatus(
+        error=_is_failure_text(text, code),
         empty=short and _NO_DATA.fullmatch(body) is not None,
-        pending=any(words in seen for words in _STILL),
+        pending=any(words in seen for words in _RUNNING_PHRASES),
     )
 
 
-def _read_object(value: dict[str, Any], depth: int) -> Reading:
-    ends = {key: _end_of(key) for key in value}
+def _read_object(value: dict[str, Any], depth: int) -> ResultStatus:
+    ends = {key: _last_word(key) for key in value}
     inside = {
         key: read_value(value[key], depth + 1)
         for key, end in ends.items()
         if end in _PAYLOAD and isinstance(value[key], str | dict | list | None)
     }
     wrapped = [reading for key, reading in inside.items() if ends[key] in _WRAPPERS]
-    return Reading(
-        error=_says_error(value) or any(one.error for one in wrapped),
+    return ResultStatus(
+        error=_has_error(value) or any(one.error for one in wrapped),
         empty=_is_empty(value, ends, inside),
-        pending=_says_pending(value) or any(one.pending for one in wrapped),
+        pending=_is_pending(value) or any(one.pending for one in wrapped),
     )
 
 
-def _end_of(key: str) -> str:
+def _last_word(key: str) -> str:
     return key.lower().rpartition("_")[2]
 
 
-def _says_error(value: dict[str, Any]) -> bool:
+def _has_error(value: dict[str, Any]) -> bool:
     if any(isinstance(said := value.get(key), str | dict | list | bool) and said for key in _ERROR_KEYS):
         return True
     if value.get("success") is False or value.get("ok") is False:
@@ -283,21 +282,21 @@ def _says_error(value: dict[str, Any]) -> bool:
     return any(_number(value, key) for key in _EXIT_KEYS) or any(400 <= _number(value, key) < 600 for key in _HTTP_KEYS)
 
 
-def _says_pending(value: dict[str, Any]) -> bool:
+def _is_pending(value: dict[str, Any]) -> bool:
     states = _words(value, "status", "state")
     if states & _RUNNING or any(value.get(key) is True for key in ("running", "is_running", "isRunning")):
         return True
-    if len(value) > _LITTLE and _PROGRESS.isdisjoint(value):
+    if len(value) > _FEW_KEYS and _PROGRESS.isdisjoint(value):
         return False
     unfinished = any(value.get(key) is False for key in ("completed", "done", "finished", "ready"))
     return unfinished or bool(states & _MAYBE_RUNNING)
 
 
-def _is_empty(value: dict[str, Any], ends: dict[str, str], inside: dict[str, Reading]) -> bool:
-    """Whether an object that should bring something brings nothing; what else it says does not matter."""
+def _is_empty(value: dict[str, Any], ends: dict[str, str], inside: dict[str, ResultStatus]) -> bool:
+    """Whether all data fields of an object are empty, and there is at least one; other fields do not matter."""
     if not value or value.get("found") is False or _words(value, "status") & _EMPTY_STATES:
         return True
-    missing = len(value) <= _LITTLE and any(value[key] == 0 for key in _COUNTS & value.keys())
+    missing = len(value) <= _FEW_KEYS and any(value[key] == 0 for key in _COUNTS & value.keys())
     for key, item in value.items():
         if key in inside:
             if not inside[key].empty:
@@ -305,17 +304,17 @@ def _is_empty(value: dict[str, Any], ends: dict[str, str], inside: dict[str, Rea
             missing = True
         elif item in (None, "", [], {}):
             missing |= len(value) == 1
-        elif isinstance(item, dict | list) and ends[key] not in _ASIDE:
+        elif isinstance(item, dict | list) and ends[key] not in _SIDE_KEYS:
             return False
     return missing
 
 
 def _words(value: dict[str, Any], *keys: str) -> set[str]:
-    """What an object says in words under these keys."""
+    """The texts under these keys, in lower case."""
     return {said.lower() for key in keys if isinstance(said := value.get(key), str)}
 
 
 def _number(value: dict[str, Any], key: str) -> int:
-    """What an object says as a whole number under this key, else 0."""
+    """The whole number under this key, else 0."""
     said = value.get(key)
     return said if isinstance(said, int) and not isinstance(said, bool) else 0

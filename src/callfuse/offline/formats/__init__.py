@@ -1,6 +1,6 @@
-"""One file for each format of recorded runs, and the table that finds the format of a record by its keys.
+"""Formats of recorded runs, one file each, and the table that finds the format of a record.
 
-A reader takes a record, parsed and as text, and yields runs, or conversations as one request shows them.
+A reader takes a record, parsed and as text, and yields runs, or conversations (the history in one request).
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
-"""LiteLLM's logs: the standard logging payload of its callbacks, and rows of its spend log.
+"""Reads LiteLLM's logs: the standard logging payload of its callbacks, and rows of its spend log.
 
-The request stands under `messages` (a list, or JSON text), or in newer spend logs as the body under
-`proxy_server_request`; the answer under `response`. A trace id is made anew for each request where the client names no
-session, and the spend log has it as `session_id`: so no id here tells which records are of one conversation.
+The request is under `messages` (a list, or JSON text), or in newer spend logs under `proxy_server_request` (the body);
+the answer is under `response`. If the client names no session, each request gets a new trace id, which the spend log
+stores as `session_id`; so no id here says which records belong to one conversation.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 
 def accepts(record: Any) -> bool:
-    """Whether it is such a payload, or the keyword arguments of a callback, which hold one."""
+    """Whether a record is such a payload, or the keyword arguments of a callback with one."""
     record = _payload(record)
     return isinstance(record, dict) and "call_type" in record and ("messages" in record or "response" in record)
 
@@ -34,7 +34,7 @@ def _payload(record: Any) -> Any:
 
 
 def _body(record: dict[str, Any]) -> dict[str, Any]:
-    """The request's body; BadRecord if the log does not hold it."""
+    """The request's body. BadRecord if the log does not have it."""
     sent = _value(record.get("proxy_server_request"))
     if isinstance(sent, dict):
         sent = sent.get("body", sent)
@@ -51,14 +51,14 @@ def _body(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tools(record: dict[str, Any]) -> dict[str, Any]:
-    """The `tools` of the request's body; empty if the log does not hold them."""
+    """The `tools` of the request's body; empty if the log does not have them."""
     parameters = _value(record.get("model_parameters"))
     tools = parameters.get("tools") if isinstance(parameters, dict) else None
     return {"tools": tools} if isinstance(tools, list) else {}
 
 
 def _value(field: Any) -> Any:
-    """The value of a field, which the log may hold as JSON text."""
+    """The value of a field, parsed if it is JSON text."""
     if isinstance(field, str):
         try:
             return loads(field)

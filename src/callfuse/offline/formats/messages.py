@@ -1,7 +1,7 @@
-"""Histories as the vendors' APIs take them: a bare list of messages, an object with one, or a whole request body.
+"""Reads histories in the vendors' own formats: a bare list of messages, an object with one, or a whole request body.
 
-A body may have `id`, `session_id`, `source`, `success` beside its own keys, and the whole answer under `response`; or
-all of it stands under `request`. The dialect that recognises it reads it.
+A body may have `id`, `session_id`, `source` and `success` beside its own keys, and the whole answer under `response`;
+or the body is under `request`. The dialect that recognises it reads it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ from callfuse.wire.jsontext import dumps
 
 
 def accepts(record: Any) -> bool:
-    """Whether it is a list of messages, or has one."""
+    """Whether a record is a list of messages, or has one."""
     if isinstance(record, list):
         return not record or is_message(record[0])
     return isinstance(record, dict) and has_history(_body_of(record))
 
 
 def read(record: Any, text: bytes) -> Iterator[Conversation]:
-    """The conversation."""
+    """Yield the conversation of a record. Raises BadRecord."""
     if isinstance(record, list):
         key = key_of(record)
         record, text = {key: record}, b'{"%b":%b}' % (key.encode(), text)
@@ -34,19 +34,19 @@ def read(record: Any, text: bytes) -> Iterator[Conversation]:
 
 
 def is_message(value: Any) -> bool:
-    """Whether this is a message or item of a history rather than a record with one."""
+    """Whether a value is a message (or item) of a history, not a record with a history."""
     if not isinstance(value, dict) or isinstance(value.get("calls"), list) or has_history(value):
         return False
     return recognise_request([value]) is not None
 
 
 def has_history(body: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether this is the body of a request, by which a dialect recognises it."""
+    """Whether a value is a request body that a dialect recognises."""
     return isinstance(body, dict) and recognise_request(body) is not None
 
 
 def request_of(body: dict[str, Any], text: bytes) -> Request:
-    """A body, whose text this is, as its dialect reads it; raises BadRecord."""
+    """The request in a body, read by its dialect. `text`: the body's JSON. Raises BadRecord."""
     found = recognise_request(body)
     if found is None:
         raise BadRecord("is no request of a known API")
@@ -58,19 +58,19 @@ def request_of(body: dict[str, Any], text: bytes) -> Request:
 
 
 def answer_of(answer: Any) -> tuple[ToolCall, ...]:
-    """The complete calls of the first choice of a whole answer; none where it is of no known shape."""
+    """The complete calls of the first choice of a whole answer; empty if no dialect knows it."""
     found = recognise_answer(answer)
     choices = found[0].read_whole(found[1]) if found else []
     return choices[0].complete() if choices else ()
 
 
 def _body_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The request's body: what stands under `request`, or the record itself."""
+    """The request's body: the value under `request`, or the record itself."""
     request = record.get("request")
     return request if has_history(request) else record
 
 
 def key_of(messages: Sequence[Any]) -> str:
-    """The key under which a bare list of messages would stand in a body."""
+    """The key that a bare list of messages would have in a body."""
     found = recognise_request(messages)
     return next((key for key, value in found[1].items() if value is messages), "messages") if found else "messages"

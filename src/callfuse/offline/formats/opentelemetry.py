@@ -1,4 +1,4 @@
-"""OpenTelemetry's GenAI spans and events: `gen_ai.input.messages` and `gen_ai.output.messages` of its conventions.
+"""Reads OpenTelemetry's GenAI spans and events: `gen_ai.input.messages` and `gen_ai.output.messages`.
 
 They come as OTLP JSON (a line of its file exporter: `resourceSpans` or `resourceLogs`, with typed values), or as a span
 with plain attributes. The conventions are in development; this reads the parts that their schema of messages names:
@@ -28,7 +28,7 @@ _SCALARS: Final = ("stringValue", "boolValue", "intValue", "doubleValue")
 
 
 def accepts(record: Any) -> bool:
-    """Whether it is an export of spans or logs, or a single span or log record with messages."""
+    """Whether a record is an export of spans or logs, or a single span or log record with messages."""
     if not isinstance(record, dict):
         return False
     if any(isinstance(record.get(outer), list) for outer, _, _ in _OTLP):
@@ -89,14 +89,14 @@ def _tools(attributes: Payload) -> list[Payload]:
 
 
 def _answer(attributes: Payload) -> tuple[ToolCall, ...]:
-    """The calls of the first choice; each message of the output is a choice."""
+    """The calls of the first choice. Each message of the output is a choice."""
     choices = _messages_at(attributes, OUTPUT)[:1]
     messages = [message for choice in choices for message in _as_chat(choice) if message["role"] == "assistant"]
     return answer_of({"choices": [{"message": message} for message in messages]})
 
 
 def _messages_at(attributes: Payload, key: str) -> list[Any]:
-    """The messages of an attribute, which a span may have as JSON text."""
+    """The messages of an attribute, parsed if they are JSON text. Raises BadRecord."""
     value = attributes.get(key) or []
     if isinstance(value, str):
         try:
@@ -139,7 +139,7 @@ def _as_chat(message: Any) -> Iterator[Payload]:
 
 
 def _plain(attributes: Any) -> Payload:
-    """Attributes as an object, which they are, or as which OTLP's list of keys and typed values is read."""
+    """Attributes as an object; OTLP has a list of keys and typed values instead."""
     if isinstance(attributes, dict):
         return attributes
     listed = attributes if isinstance(attributes, list) else ()
@@ -147,7 +147,7 @@ def _plain(attributes: Any) -> Payload:
 
 
 def _plain_value(value: Any) -> Any:
-    """The plain value of a typed value of OTLP."""
+    """The plain value of an OTLP typed value."""
     if not isinstance(value, dict):
         return None
     for key in _SCALARS:

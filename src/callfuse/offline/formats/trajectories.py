@@ -1,14 +1,14 @@
-"""callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
+"""Reads callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
 
-A record is one run. A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls of one
-number are one round), `user_turn` (the user message that it came of), `result`, `is_error`, `id`. A result may have
-been cut: then `result_norm_sha1`, a digest of all of it without times and digits, says which results are equal.
+A record is one run. A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls with the
+same number are one round), `user_turn` (the number of the user message before it), `result`, `is_error` and `id`. If
+results were cut, `result_norm_sha1`, a digest of the whole result without times and digits, says which ones are equal.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from callfuse.config.wording import shown
+from callfuse.config.wording import format_value
 from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.offline.runs import BadRecord, Run, kind_of, label_of
@@ -19,7 +19,7 @@ _TEXT: Final = (str, type(None))
 
 
 class RecordedCall(PastCall):
-    """A call whose result was cut when it was recorded; `digest` is that of all of it."""
+    """A call whose result was cut when it was recorded. `digest`: of the whole result."""
 
     __slots__ = ("_digest",)
 
@@ -29,7 +29,7 @@ class RecordedCall(PastCall):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What came back: as the cut text shows it, and equal where all of it was."""
+        """The outcome: classified by the cut text, compared by the digest of the whole result."""
         if self._outcome is None and (seen := super().outcome) is not None:
             digest = self._digest + (b"error" if seen.kind is OutcomeKind.ERROR else b"")
             self._outcome = Outcome(digest, seen.kind, seen.text, seen.pending, seen.transient, seen.error)
@@ -64,23 +64,23 @@ def _check(at: int, call: Any) -> None:
     if not isinstance(call, dict):
         raise BadRecord(f"calls[{at}] is {kind_of(call)}; use an object")
     if not isinstance(call.get("name"), str):
-        raise BadRecord(f"calls[{at}].name = {shown(call.get('name'))}: use a text")
+        raise BadRecord(f"calls[{at}].name = {format_value(call.get('name'))}: use a text")
     for key in ("turn", "user_turn"):
         value = call.get(key)
         if not isinstance(value, _NUMBER):
-            raise BadRecord(f"calls[{at}].{key} = {shown(value)}: use a whole number")
+            raise BadRecord(f"calls[{at}].{key} = {format_value(value)}: use a whole number")
     if not isinstance(call.get("is_error"), _FLAG):
-        raise BadRecord(f"calls[{at}].is_error = {shown(call['is_error'])}: use true, false or null")
+        raise BadRecord(f"calls[{at}].is_error = {format_value(call['is_error'])}: use true, false or null")
     if not isinstance(call.get("result_norm_sha1"), _TEXT):
-        raise BadRecord(f"calls[{at}].result_norm_sha1 = {shown(call['result_norm_sha1'])}: use a text")
+        raise BadRecord(f"calls[{at}].result_norm_sha1 = {format_value(call['result_norm_sha1'])}: use a text")
 
 
 def _call(call: dict[str, Any], number: int) -> PastCall:
-    """A call with its result; one without an id goes by its number in the run."""
+    """A call with its result. Without an id it is named by its number in the run."""
     id_ = str(call.get("id") or f"#{number}")
     made = ToolCall(id_, call["name"], call.get("arguments", ""))
     content = call.get("result")
-    # A false `is_error` is the recorder's opinion; a guard on the wire would go by the text.
+    # A false `is_error` is the recorder's opinion; the middleware would classify the text.
     failed = call.get("is_error") or None
     if digest := call.get("result_norm_sha1"):
         return RecordedCall(made, Result(content, failed), digest.encode())

@@ -11,7 +11,7 @@ from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import dumps
 from callfuse.wire.ndjson import NDJSON
 
-from .answer import JotReader, read_whole, turn, turn_of_whole
+from .answer import JotReader, model_turn, model_turn_of_whole, read_whole
 from .request import JotRequest
 
 
@@ -43,13 +43,13 @@ class Jot(EventDialect):
         """The assembly of one streamed answer."""
         return JotReader()
 
-    def turn(self, payloads: Sequence[Payload]) -> bytes:
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The assistant message of a streamed answer."""
-        return turn(payloads)
+        return model_turn(payloads)
 
-    def turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
-        return turn_of_whole(payload)
+        return model_turn_of_whole(payload)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the answer."""

@@ -44,7 +44,7 @@ class JotWriter(Writer):
         """Text may follow text."""
         return True
 
-    def sent(self, payload: Payload) -> None:
+    def note_sent(self, payload: Payload) -> None:
         """Note a line that has gone out."""
         self._has_text |= "text" in payload
 
@@ -58,7 +58,7 @@ class JotWriter(Writer):
             if "end" in payload and blocks:
                 out.append(self.close(blocks))
                 continue
-            self.sent(payload)
+            self.note_sent(payload)
             out.append(frame.raw)
         return b"".join(out)
 
@@ -66,7 +66,7 @@ class JotWriter(Writer):
         """The texts."""
         kept = [frame for frame in frames if not frame.entries and "end" not in (frame.payload or {})]
         for frame in kept:
-            self.sent(frame.payload or {})
+            self.note_sent(frame.payload or {})
         return b"".join(frame.raw for frame in kept)
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -109,13 +109,13 @@ def splice_whole(first: bytes, second: bytes) -> bytes:
     return dumps(answer | {"text": f"{loads(first)['text']}\n\n{answer['text']}".strip()})
 
 
-def turn(payloads: Sequence[Payload]) -> bytes:
+def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The message that the lines come to."""
     text = "".join(payload.get("text", "") for payload in payloads)
     return _message(text, [payload["call"] for payload in payloads if "call" in payload])
 
 
-def turn_of_whole(payload: Payload) -> bytes:
+def model_turn_of_whole(payload: Payload) -> bytes:
     """The message of a whole answer."""
     return _message(payload["text"], payload["calls"])
 

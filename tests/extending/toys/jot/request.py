@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from callfuse.dialects.base import AskError, Block, Reply
+from callfuse.dialects.base import Block, CannotReplay, Reply
 from callfuse.dialects.message_list import Path, ResultMessages
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -36,7 +36,7 @@ class JotRequest(ResultMessages):
         return ()
 
     def _forbid_calls(self) -> Iterable[Edit]:
-        raise AskError("tools")
+        raise CannotReplay("tools")
 
     def _loosen_choice(self) -> Iterable[Edit]:
         return ()
