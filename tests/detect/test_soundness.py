@@ -142,7 +142,10 @@ def test_a_pending_round_says_nothing_of_itself(
 ) -> None:
     """What came of its calls later, where a recording knows it, changes nothing."""
     pending = calls(drawn)
-    bare = [ToolCall(one.id, one.name, one.arguments, signature=one.signature) for one in pending]
+    bare = [
+        ToolCall(one.id, one.name, one.arguments, signature=one.signature, has_arguments=one.has_arguments)
+        for one in pending
+    ]
     known = Engine(made(texts, [None] * 24, outcomes), chosen).judge_round(pending)
     unknown = Engine(made(texts, [None] * 24, outcomes), chosen).judge_round(bare)
     assert [finding for _, finding in known] == [finding for _, finding in unknown]

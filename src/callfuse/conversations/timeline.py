@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 from callfuse.conversations.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
-from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline
+from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
@@ -241,7 +241,7 @@ def _merge(shown: _Shown, match: _Match) -> tuple[list[Round], list[KeptRound], 
         if at is None:
             rounds.append(round_)
             continue
-        for one in reversed(left[at + 1 :]):
+        for one in left[:at:-1]:
             kept.append(one)
             if not one.delivered:
                 rounds.append(one.past())
@@ -272,6 +272,8 @@ def _find(
     round with an equal call.
     """
     there = round_.position + shift
+    if kept and kept[-1].position == there and _is_same(round_, kept[-1]):  # as nearly always, walking backwards
+        return len(kept) - 1
     for at in range(len(kept) - 1, -1, -1):
         if kept[at].position == there and _is_same(round_, kept[at]):
             return at
@@ -295,14 +297,16 @@ def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
 
 def _is_same(round_: Round, kept: KeptRound) -> bool:
     """Whether a round of the request is this kept one: the same calls under the same ids, where there are ids."""
-    delivered = kept.delivered
-    if len(delivered) != len(round_.calls):
+    calls, delivered = round_.calls, kept.delivered
+    if len(delivered) != len(calls):
         return False
-    for mine, known in zip(round_.calls, delivered, strict=True):
-        call = mine.call
-        if call.name != known.name or not is_same_id(call.id, known.id) or mine.signature != known.signature:
-            return False
-    return True
+    if len(calls) == 1:
+        return _is_same_call(calls[0].call, delivered[0])
+    return all(_is_same_call(mine.call, known) for mine, known in zip(calls, delivered, strict=True))
+
+
+def _is_same_call(call: ToolCall, known: KeptCall) -> bool:
+    return call.name == known.name and is_same_id(call.id, known.id) and call.signature == known.signature
 
 
 def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRound, bool]:
@@ -313,7 +317,7 @@ def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRou
     for mine, known in zip(round_.calls, kept.delivered, strict=True):
         mine.step = known.step
         if known.outcome is not None:
-            mine.recall(known.outcome, certain=mine.id in unique)
+            mine.recall(known.outcome, certain=mine.call.id in unique)
         elif mine.outcome is not None:
             read = read or [*kept.calls]
             read[read.index(known)] = known._replace(outcome=mine.outcome)

@@ -44,7 +44,10 @@ def signature_of(
         if len(name) + len(arguments) <= _KEPT_LENGTH:
             return _kept(name, arguments)
         return _of_text(name, arguments)
-    return _digest(name, _value_text(arguments, exact))
+    text = _plain_text(arguments)
+    if len(name) + len(text) <= _KEPT_LENGTH and (known := _of_plain_kept(name, text)):
+        return known
+    return _digest(name, _value_text(arguments, text, exact))
 
 
 def _of_text(name: str, arguments: str) -> Signature:
@@ -97,15 +100,32 @@ def _exact_text(arguments: str) -> bytes:
     return _canonical(value, rounded=False)
 
 
-def _value_text(arguments: Any, exact: Callable[[], Any] | None) -> bytes:
-    """Canonical form of a parsed value, read again where the fast parser has rounded it."""
-    if isinstance(arguments, dict | list):
-        try:
-            text = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-        except orjson.JSONEncodeError:
-            text = _NULL
-        if _NULL not in text and not _DELICATE_BYTES.search(text):  # orjson writes NaN as null, too
-            return text
+def _plain_text(arguments: Any) -> bytes:
+    """An object or a list as orjson writes it; `null` for everything else."""
+    if not isinstance(arguments, dict | list):
+        return _NULL
+    try:
+        return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return _NULL
+
+
+def _is_canonical(text: bytes) -> bool:
+    """Whether what orjson has written is the canonical form, for all that it tells: it writes NaN as null, too."""
+    return _NULL not in text and not _DELICATE_BYTES.search(text)
+
+
+@lru_cache(maxsize=4096)
+def _of_plain_kept(name: str, text: bytes) -> Signature | None:
+    """The digest of what orjson has written; None where that may not be the canonical form."""
+    return _digest(name, text) if _is_canonical(text) else None
+
+
+def _value_text(arguments: Any, text: bytes, exact: Callable[[], Any] | None) -> bytes:
+    """Canonical form of a parsed value, `text` as orjson has written it, read again where the fast parser has rounded
+    it."""
+    if _is_canonical(text):
+        return text
     try:
         return _canonical(arguments, rounded=exact is not None)
     except _Rounded:
