@@ -31,10 +31,7 @@ MANY_ATTRIBUTES = {
 }
 LONG_FUNCTIONS: set[str] = set()
 COMPLEX: set[str] = set()
-COMPLEX_WITH_CONDITIONS = {
-    "guard.guard.Guard._act",
-    "guard.guard.Guard._follow",
-}
+COMPLEX_WITH_CONDITIONS: set[str] = set()
 UNDOCUMENTED = {
     "dialects.base.Dialect.name",
     "policy.ladder.Found.count",

@@ -83,6 +83,10 @@ class AnswerCalls:
         finished = self._ending.finished
         return bool(finished) and finished >= self._queue.choices and not self._ending.broke
 
+    def all(self) -> dict[OpenCall, ToolCall]:
+        """The calls of all choices, as `of` gives them, in the order of the choices."""
+        return {call: whole for choice in sorted(self.choices) for call, whole in self.of(choice).items()}
+
     def read(self, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
         """The events of a payload, and where the parts of calls stand in it."""
         return self._reader.read(payload), self._reader.entries

@@ -21,7 +21,7 @@ Theory of operation. The driver (an ASGI exchange, a test) calls:
 
 Each frame takes this path: `_read` (limits) -> `_take` -> `_splice` (only if it continues an earlier answer) ->
 `_follow`, which steps the holds (`hold.py`) and then sends or queues the frame. When all choices have finished and a
-call is condemned, the guard waits for the verdict; `_apply` then does one of three things:
+call is condemned, the guard waits for the verdict; `_act` then does one of three things:
 
 - release: no call is withheld, and the queue leaves unchanged;
 - ask: every call is withheld, and the rung asks. Text that was held leaves, calls and the finish do not. The next
@@ -38,7 +38,7 @@ from functools import partial
 from typing import TypeVar
 
 from callfuse.boundary import Boundary
-from callfuse.dialects.base import Block, CannotReplay, Dialect, Frame, OpenCall, Request, What, Writer
+from callfuse.dialects.base import Block, CannotReplay, Dialect, Entry, Event, Frame, OpenCall, Request, What, Writer
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.judge import Judge
@@ -340,23 +340,27 @@ class Guard:
             queue.bypass(raw)
         elif calls.over:
             queue.put(raw)
+        elif payload is not None:
+            self._process(raw, *calls.read(payload), codec.choices_of(payload))
         else:
-            if payload is not None:
-                events, entries = calls.read(payload)
-                choices = codec.choices_of(payload)
-            else:
-                events, entries, choices = calls.read_end() if codec.is_end(raw) else (), (), ()
-            for event in events:
-                calls.apply(event)
-                if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
-                    if not self._drops_answer:
-                        self.record.fail_open.append("error in the stream")
-                    self._fail_before_verdict(raw)
-                    return True
-            queue.put(raw, choices, entries)
-            if any(event.what is What.ENDED for event in events):
-                calls.end()
+            self._process(raw, calls.read_end() if codec.is_end(raw) else ())
         return True
+
+    def _process(
+        self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry] = (), choices: Sequence[int] = ()
+    ) -> None:
+        """Step the holds by the events of a frame, then send or queue it."""
+        queue = self._queue
+        for event in events:
+            self._calls.apply(event)
+            if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
+                if not self._drops_answer:
+                    self.record.fail_open.append("error in the stream")
+                self._fail_before_verdict(raw)
+                return
+        queue.put(raw, choices, entries)
+        if What.ENDED in [event.what for event in events]:
+            self._calls.end()
 
     def _pass_broken(self, raw: bytes) -> None:
         """A frame that cannot be parsed: it ends a hold, and waits like any other behind the end of the answer."""
@@ -380,10 +384,13 @@ class Guard:
         elif at_fault is not None and not queue.held and not self._codec.names_call(at_fault):
             queue.bypass(left)
         else:
-            names = {call.choice: call.name for call in queue.held} or {0: _NO_NAME}
             if at_fault:
                 self._kept.drop(at_fault)  # the client does not get it
-            queue.bypass(self._close(partial(_unjudged, names)))
+            queue.bypass(self._close(partial(_unjudged, self._held_names() or {0: _NO_NAME})))
+
+    def _held_names(self) -> dict[int, str]:
+        """The tool of a held call for each choice that has one."""
+        return {call.choice: call.name for call in self._queue.held}
 
     def _verdicts(self, choices: Iterable[int]) -> list[Verdict]:
         """The verdicts on choices, without those that would withhold a call that has left already."""
@@ -400,19 +407,16 @@ class Guard:
         queue = self._queue
         self._loop.stop_asking()
         if self._unjudged and self._judge.settings.fail_closed:
-            names = {call.choice: call.name for call in queue.held}
-            return Step(self._close(partial(_unjudged, names)))
-        calls = {
-            call: whole for choice in sorted(self._calls.choices) for call, whole in self._calls.of(choice).items()
-        }
+            return Step(self._close(partial(_unjudged, self._held_names())))
+        calls = self._calls.all()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
         lost = [choice for choice in sorted(queue.to_judge) if not self._calls.has_others(choice, withheld)]
         if lost:
             verdicts = self._loop.apply_hardest_rung(verdicts)
-        if lost and not self._may_lose(verdicts):
-            verdicts = [replace(verdict, rung=None) for verdict in verdicts]
-            withheld = set()
+            if not self._may_lose(verdicts):
+                verdicts = [replace(verdict, rung=None) for verdict in verdicts]
+                withheld = set()
         self._recorded = True
         self._keep(list(calls.values()), verdicts)
         if not withheld:
@@ -420,11 +424,21 @@ class Guard:
             return Step(queue.drain())
         if lost and all_ask(verdicts):
             return self._ask(verdicts, withheld)
+        return self._thin(calls, verdicts, withheld, lost)
+
+    def _thin(
+        self,
+        calls: Mapping[OpenCall, ToolCall],
+        verdicts: Sequence[Verdict],
+        withheld: set[OpenCall],
+        lost: Iterable[int],
+    ) -> Step:
+        """Send the queue without the withheld calls; in choices that have `lost` all of theirs, with a block's text."""
         self._loop.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
         where = {whole: call.choice for call, whole in calls.items()}
         blocks = {choice: self._loop.block(one for one in verdicts if where[one.call] == choice) for choice in lost}
         out = self._get_writer().thin(self._frames(), withheld, blocks)
-        queue.clear()
+        self._queue.clear()
         return Step(out)
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
