@@ -38,6 +38,7 @@ _OBJECTS: Final = ("extra_content", "provider_specific_fields")
 _WHOLE_ONLY: Final = ("audio", "thinking_blocks")
 """What is wanted back and cannot be put together from its pieces."""
 _WANTED: Final = frozenset({*_TEXTS, *_LISTS, *_OBJECTS, *_WHOLE_ONLY, DETAILS})
+"""Any other key is left out: Groq's `channel`, for one."""
 
 
 class ChatReader(Reader):
