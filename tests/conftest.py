@@ -3,9 +3,9 @@
 The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a property gets:
 
 `quick` takes 10 and reports the first failure as it was found (`make quick`), `dev` takes 20 (the default), `ci` the
-same 20 in every run (the default where `CI` is true), `thorough` 500 (`make fuzz`). A law runs once a dialect, and
-often once for streams and once for whole answers, so that it sees 140 to 280 of `dev`. A property that needs more
-states it as a multiple, with `tests.support.examples.more_examples`.
+same 20 in every run (the default where `CI` is true), `once` the same 40 and reports as `quick` does, `thorough` 500
+(`make fuzz`). A law runs once a dialect, and often once for streams and once for whole answers, so that it sees 140 to
+280 of `dev`. A property that needs more states it as a multiple, with `tests.support.examples.more_examples`.
 """
 
 import gc
@@ -23,6 +23,7 @@ settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=
 settings.register_profile(
     "quick", parent=settings.get_profile("dev"), max_examples=10, phases=(Phase.explicit, Phase.generate)
 )
+settings.register_profile("once", parent=settings.get_profile("quick"), max_examples=40, derandomize=True)
 settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=500)
 
 _DEFAULT = "ci" if os.environ.get("CI") == "true" else "dev"

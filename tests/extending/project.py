@@ -60,14 +60,15 @@ class Copy:
                 found[name.as_posix()] = [line for line in ndiff(*both) if line[0] in "+-"]
         return found
 
-    def run_tests(self, *arguments: str) -> str:
-        """Run tests of the copy on the package of the copy: what pytest prints of failures; empty where all pass."""
+    def run_tests(self, *arguments: str, profile: str = "quick") -> str:
+        """Run tests of the copy on the package of the copy, with a profile of hypothesis: what pytest prints of
+        failures; empty where all pass."""
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-x", *arguments],
             cwd=self._root,
             env={
                 **os.environ,
-                "HYPOTHESIS_PROFILE": "quick",
+                "HYPOTHESIS_PROFILE": profile,
                 "PYTHONPATH": f"{self._root / 'src'}{os.pathsep}{self._root}",
             },
             capture_output=True,
