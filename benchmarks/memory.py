@@ -37,6 +37,8 @@ STAYS_BYTES: Final = 64
 """For an exchange that is gone: less is the noise of dictionaries that grow."""
 OPENS_S: Final = 10.0
 SETTLES_S: Final = 0.1
+LONG_S: Final = 3600
+"""The longest hold, however slow the machine is."""
 HISTORY: Final = 99
 """Rounds of a history of 200 messages."""
 TOOLS: Final = 5
@@ -141,7 +143,7 @@ def used() -> int:
 async def beyond(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
     """What callfuse adds to the bare app, each stream; what of it stays; what clients got."""
     app = Waiting(load.chunks, load.rest)
-    guarded = CallFuseMiddleware(app, {})
+    guarded = CallFuseMiddleware(app, {"tool_call_loop": {"max_hold_s": LONG_S}})
     found = {}
     for name, around in (("bare", app), ("guarded", guarded)):
         for body in earlier if around is guarded else ():
