@@ -32,14 +32,7 @@ MANY_ATTRIBUTES = {
 LONG_FUNCTIONS: set[str] = set()
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS: set[str] = set()
-UNDOCUMENTED = {
-    "dialects.base.Dialect.name",
-    "policy.ladder.Found.count",
-    "policy.ladder.Found.hard",
-    "policy.ladder.Found.signature",
-    "policy.ladder.Found.threshold",
-    "policy.ladder.Found.tool",
-}
+UNDOCUMENTED: set[str] = set()
 MOST_CATCHES = 3
 """Broad excepts outside `callfuse.boundary`."""
 WITHOUT_REASON: set[str] = set()

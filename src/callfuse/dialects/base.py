@@ -409,7 +409,9 @@ class Dialect(Protocol):
     """One vendor format."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the format, as `docs/dialects.md` and logs have it."""
+        ...
 
     @property
     def backend(self) -> str:

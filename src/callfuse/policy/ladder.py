@@ -29,19 +29,29 @@ class Found(Protocol):
     """What the ladder asks of a finding, or of one that is only foreseen."""
 
     @property
-    def tool(self) -> str: ...
+    def tool(self) -> str:
+        """The name of the tool."""
+        ...
 
     @property
-    def signature(self) -> Signature: ...
+    def signature(self) -> Signature:
+        """What makes the call the same as another."""
+        ...
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Calls, rounds or laps so far, the pending one included."""
+        ...
 
     @property
-    def threshold(self) -> int: ...
+    def threshold(self) -> int:
+        """The count from which on it is a finding."""
+        ...
 
     @property
-    def hard(self) -> bool: ...
+    def hard(self) -> bool:
+        """Whether it takes the last rung at once."""
+        ...
 
 
 class Foreseen(Found, Protocol):
