@@ -235,8 +235,9 @@ def _merge(shown: _Shown, match: _Match) -> tuple[list[Round], list[KeptRound], 
     rounds: list[Round] = [*unknown]
     kept: list[KeptRound] = []
     read_any = bool(unknown)
+    known_first = {one.delivered[0].signature for one in left if one.delivered}
     for round_ in shown.rounds[match.first :]:
-        if at is None and left:
+        if at is None and left and round_.calls[0].signature in known_first:
             at = _find(round_, left, match.shift, shown.unique)
         if at is None:
             rounds.append(round_)

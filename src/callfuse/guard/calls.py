@@ -2,6 +2,7 @@
 ended."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What
 from callfuse.guard.hold import Input
@@ -83,10 +84,6 @@ class AnswerCalls:
         finished = self._ending.finished
         return bool(finished) and finished >= self._queue.choices and not self._ending.broke
 
-    def all(self) -> dict[OpenCall, ToolCall]:
-        """The calls of all choices, as `of` gives them, in the order of the choices."""
-        return {call: whole for choice in sorted(self.choices) for call, whole in self.of(choice).items()}
-
     def read(self, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
         """The events of a payload, and where the parts of calls stand in it."""
         return self._reader.read(payload), self._reader.entries
@@ -151,7 +148,8 @@ class AnswerCalls:
 
     def complete_calls(self) -> dict[OpenCall, ToolCall]:
         """The complete calls of all choices, in order of choice."""
-        return {call: complete for choice in sorted(self.choices) for call, complete in self.of(choice).items()}
+        calls = sorted(self._reader.calls, key=attrgetter("choice"))
+        return {call: self._complete(call) for call in calls if self._ending.is_evidence(call)}
 
     def has_others(self, choice: int, calls: set[OpenCall]) -> bool:
         """Whether a choice has calls other than these, complete or not."""

@@ -408,7 +408,7 @@ class Guard:
         self._loop.stop_asking()
         if self._unjudged and self._judge.settings.fail_closed:
             return Step(self._close(partial(_unjudged, self._held_names())))
-        calls = self._calls.all()
+        calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
         lost = [choice for choice in sorted(queue.to_judge) if not self._calls.has_others(choice, withheld)]

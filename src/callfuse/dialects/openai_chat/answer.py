@@ -44,7 +44,7 @@ _WANTED: Final = frozenset({*_TEXTS, *_LISTS, *_OBJECTS, *_WHOLE_ONLY, DETAILS})
 class ChatReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_id", "_by_key", "_cut", "_growing", "_trace", "calls", "entries")
+    __slots__ = ("_by_id", "_by_key", "_count", "_cut", "_growing", "_trace", "calls", "entries")
 
     def __init__(self, *, trace: bool = False) -> None:
         self._trace = trace
@@ -53,6 +53,7 @@ class ChatReader(Reader):
         self._by_key: dict[tuple[int, object], OpenCall] = {}
         self._growing: dict[int, OpenCall] = {}
         self._by_id: dict[tuple[int, str], OpenCall] = {}
+        self._count: dict[int, int] = {}
         self._cut: set[int] = set()
 
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -140,7 +141,8 @@ class ChatReader(Reader):
         if before and not before.closed and before.kind != CUSTOM and _is_complete(before.arguments):
             before.closed = True
             events.append(Event(What.CLOSED, choice, before))
-        place = sum(call.choice == choice for call in self.calls)
+        place = self._count.get(choice, 0)
+        self._count[choice] = place + 1
         call = self._by_id.get((choice, id_)) if id_ else None
         if call is None or call.index != _TO_COME:
             call = self._by_id[choice, id_] = OpenCall(choice, place, id_)
