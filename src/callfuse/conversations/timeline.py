@@ -229,38 +229,49 @@ def _merge(shown: _Shown, match: _Match) -> tuple[list[Round], list[KeptRound], 
     result was read that the ledger did not have."""
     if not match.kept:
         return [*shown.rounds], [], False
-    left = [*match.kept]
-    at = match.at
-    unknown = shown.rounds[: match.first]
-    rounds: list[Round] = [*unknown]
+    places = _places(shown, match)
+    rounds: list[Round] = [*shown.rounds[: match.first]]
     kept: list[KeptRound] = []
-    read_any = bool(unknown)
-    known_first = {one.delivered[0].signature for one in left if one.delivered}
-    for round_ in shown.rounds[match.first :]:
-        if at is None and left and round_.calls[0].signature in known_first:
-            at = _find(round_, left, match.shift, shown.unique)
+    read_any = match.first > 0
+    end = len(match.kept)
+    for round_, at in zip(shown.rounds[match.first :], places, strict=True):
         if at is None:
             rounds.append(round_)
             continue
-        for one in left[:at:-1]:
-            kept.append(one)
-            if not one.delivered:
-                rounds.append(one.past())
-        known, read = _complete(round_, left[at], shown.unique)
+        between = match.kept[at + 1 : end][::-1]
+        kept += between
+        rounds += [one.past() for one in between if not one.delivered]
+        known, read = _complete(round_, match.kept[at], shown.unique)
         read_any |= read
         kept.append(known)
         rounds.append(_with_withheld(round_, known))
-        del left[at:]
-        at = None
-    for one in reversed(left):
+        end = at
+    for one in match.kept[:end][::-1]:
         kept.append(one)
         if one.position - match.shift <= match.dropped_to or not one.delivered:
             rounds.append(one.past())
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]
     kept.reverse()
-    kept += [keep_round(one.calls, one.position, None, shown.turn) for one in reversed(unknown)]
+    kept += [keep_round(one.calls, one.position, None, shown.turn) for one in shown.rounds[: match.first][::-1]]
     return rounds, kept, read_any
+
+
+def _places(shown: _Shown, match: _Match) -> list[int | None]:
+    """Where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a round that
+    the ledger does not know."""
+    left = [*match.kept]
+    known_first = {one.delivered[0].signature for one in left if one.delivered}
+    places: list[int | None] = []
+    at = match.at
+    for round_ in shown.rounds[match.first :]:
+        if at is None and left and round_.calls[0].signature in known_first:
+            at = _find(round_, left, match.shift, shown.unique)
+        places.append(at)
+        if at is not None:
+            del left[at:]
+        at = None
+    return places
 
 
 def _find(
@@ -314,15 +325,20 @@ def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRou
     """Give a round of the request what the ledger knows of it: its time, steps and outcomes. Returns the kept round
     with the outcomes of results that have come since, and whether there were any."""
     round_.time = kept.time
-    read: list[KeptCall] | None = None
+    read_any = False
+    calls: list[KeptCall] = []
     for mine, known in zip(round_.calls, kept.delivered, strict=True):
         mine.step = known.step
         if known.outcome is not None:
             mine.recall(known.outcome, certain=mine.call.id in unique)
         elif mine.outcome is not None:
-            read = read or [*kept.calls]
-            read[read.index(known)] = known._replace(outcome=mine.outcome)
-    return (replace(kept, calls=tuple(read)), True) if read else (kept, False)
+            read_any = True
+            known = known._replace(outcome=mine.outcome)
+        calls.append(known)
+    if not read_any:
+        return kept, False
+    delivered = iter(calls)
+    return replace(kept, calls=tuple([one if one.withheld else next(delivered) for one in kept.calls])), True
 
 
 def _with_withheld(round_: Round, kept: KeptRound) -> Round:
