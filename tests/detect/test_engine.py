@@ -1,4 +1,4 @@
-"""The engine: what a whole round brings, which tools are suspect, and what a glance sees."""
+"""The engine: what a whole round brings, which tools are suspect, and what the pre-check sees."""
 
 from typing import Any
 

@@ -127,7 +127,7 @@ def test_arguments_of_a_megabyte(work: Counter[str]) -> None:
     assert work["likenesses"] <= 2 * len(rounds)
     work.clear()
     assert asked(rounds, [called("{}")], DEFAULTS) == 0
-    assert work["signatures"] <= 1  # the pending one's: a glance does for the others
+    assert work["signatures"] <= 1  # the pending one's: the pre-check does for the others
 
 
 @pytest.mark.parametrize("settings", [ALL, DEFAULTS], ids=["all", "defaults"])

@@ -48,7 +48,7 @@ def test_whatever_is_found_was_foreseen(
 @more_examples(5)
 @given(past=timelines(), chosen=settings(), drawn=pendings)
 def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, drawn: list[str]) -> None:
-    """With a count as high, in calls of the past that come again and in others; a glance that says healthy is right."""
+    """With a count as high, in recurring calls and in others; a pre-check that says healthy is right."""
     engine = Engine(past, chosen)
     for one in [*of_past(past), *calls(" ".join(drawn))]:
         for detector in DETECTORS if one.name else ():

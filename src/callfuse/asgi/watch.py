@@ -1,4 +1,4 @@
-"""Watches a healthy answer, of which no call can be withheld: every message passes at once, and is only read.
+"""Observes an answer in which no call can be held; its bytes pass unchanged.
 
 Its calls are assembled for the ledger, and for verdicts that leave the answer alone.
 """

@@ -11,7 +11,7 @@ from typing import Final
 
 from callfuse.conversations.ledger import CallKey, is_same_id
 from callfuse.conversations.timeline import Conversation
-from callfuse.detect import Engine, can_fire, may_tell
+from callfuse.detect import Engine, can_fire, hindsight_can_fire
 from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
@@ -95,7 +95,7 @@ def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
     observe."""
     settings, request = conversation.settings, conversation.request
     for rounds in _histories(conversation):
-        if not may_tell(rounds, settings):
+        if not hindsight_can_fire(rounds, settings):
             continue
         engine = Engine(_timeline(conversation, rounds), settings)
         for round_, finding in zip(engine.past.rounds, engine.hindsights(), strict=True):

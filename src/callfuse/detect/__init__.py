@@ -4,6 +4,6 @@
 findings out.
 """
 
-from callfuse.detect.engine import Engine, can_fire, may_tell
+from callfuse.detect.engine import Engine, can_fire, hindsight_can_fire
 
-__all__ = ["Engine", "can_fire", "may_tell"]
+__all__ = ["Engine", "can_fire", "hindsight_can_fire"]

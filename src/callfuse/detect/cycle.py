@@ -39,7 +39,7 @@ class Cycle(Detector):
         return timeline.returns(at, settings.reach)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls of the rounds that may be due, where the newest one has come before, and not it alone."""
+        """The calls of the rounds that could be expected, if the newest one has come before, and others with it."""
         rounds = timeline.rounds[: 1 + LONGEST_LAP]
         sets = [round_.signatures for round_ in rounds]
         if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:
@@ -47,15 +47,15 @@ class Cycle(Detector):
         return [one.call for one in distinct_calls(rounds[1:LONGEST_LAP])]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The laps that the pending round would complete, if it is just the round that is due."""
-        for due, evidence in timeline.memoized(_laps, settings):
-            if call.signature in due.signatures:
+        """The laps that the pending round would complete, if it is the expected round."""
+        for expected, evidence in timeline.memoized(_laps, settings):
+            if call.signature in expected.signatures:
                 return evidence
         return None
 
 
 def _laps(timeline: Timeline, settings: Settings) -> list[tuple[Round, Evidence]]:
-    """For each length the round that is due, and what it would complete; the shortest sequence first."""
+    """For each length of a lap, shortest first: the expected round, and the evidence that it would complete."""
     laps: list[tuple[Round, Evidence]] = []
     past = recent(timeline, settings)
     newest = [round_.signatures for round_ in past[: 1 + LONGEST_LAP]]
@@ -67,20 +67,20 @@ def _laps(timeline: Timeline, settings: Settings) -> list[tuple[Round, Evidence]
         if not before or before != newest[: len(before)] or len(set(newest[:length])) < 2:
             continue
         rounds = _rounds(timeline, settings, length)
-        due = rounds[length - 1]
-        if len(rounds) == 2 * length - 1 < len(past) and past[len(rounds)].signatures == due.signatures:
-            continue  # what is due brought something else each time: it may do so again
+        expected = rounds[length - 1]
+        if len(rounds) == 2 * length - 1 < len(past) and past[len(rounds)].signatures == expected.signatures:
+            continue  # the expected round had another outcome each time, and may again
         del rounds[_from_news(timeline, settings, len(rounds), length) :]
         if len(rounds) < 2 * length - 1:
             continue
-        lap = (*rounds[: length - 1][::-1], due)
+        lap = (*rounds[: length - 1][::-1], expected)
         evidence = Evidence(
             (1 + len(rounds)) // length,
             distinct_calls(rounds),
-            whole_round=due.signatures,
+            whole_round=expected.signatures,
             lap=tuple(map(_name_of_round, lap)),
         )
-        laps.append((due, evidence))
+        laps.append((expected, evidence))
     return laps
 
 

@@ -1,4 +1,4 @@
-"""The seam between the engine and a detector."""
+"""The interface between the engine and a detector."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ __all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hindsight", "Hit", "any
 
 
 NAMED: Final = 100
-"""Calls that a finding names: the newest of those that it rests on."""
+"""A finding names at most this many of its calls: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a pending call adds up to, however little it is.
+    """How far a pending call is on the way to a finding: count, and the calls that it rests on.
 
-    `count` is in the unit of the detector's limits and includes the pending call; `calls` are those it rests on, newest
-    first, without it. `confidence` is from 0 to 1. `whole_round`: only a round of exactly these signatures is meant.
-    `lap` names the tools of a sequence. `certain`: whatever the count, it is a finding, and a hard one.
+    `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
+    pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
+    `lap` names the tools of a sequence. `certain`: a hard finding whatever the count.
     """
 
     count: int
@@ -35,74 +35,77 @@ class Evidence:
 
 
 class Rule:
-    """What has a kind: a detector of pending calls, or one of results."""
+    """Base of the two sorts of detectors: `Detector` (pending calls) and `Hindsight` (results)."""
 
     kind: ClassVar[Kind]
     ends_on_news: ClassVar[bool] = False
-    """A new call in the same round shows progress and voids what was found."""
+    """A new call in the same round shows progress and voids the finding."""
 
 
 class Detector(Rule):
     """Finds one kind of loop in pending calls.
 
-    A subclass must give `kind` and `evidence`, and `limits` where its kind has none; what it leaves out is the safe
-    choice.
+    A subclass must define `kind` and `evidence`, and `limits` if its kind has no limit. The other defaults are safe:
+    they cost time, but miss nothing.
     """
 
     of_any_tool: ClassVar[bool] = False
-    """Evidence does not depend on whether the call has come before: what is found in one of `ANY_TOOL` is the most."""
+    """Evidence does not depend on the arguments; for `ANY_TOOL`, `evidence` returns the maximum over all tools."""
     spares_pollers: ClassVar[bool] = False
-    """A stretch with a poller in it has `poll_factor` times the limits."""
+    """The limits are `poll_factor` times as high if a call of the streak is a poller or has waited."""
     names_calls: ClassVar[bool] = False
-    """Names the very calls that repeat: where others hit as well, this one explains the finding better."""
+    """Its text is more specific: if several detectors hit equally hard, this one's finding is shown."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Soft and hard limit for this tool, in the detector's unit; 0 is off, and never.
+        """Soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one of 0 never.
 
-        By default the kind's own setting, and hard at twice that.
+        By default the soft limit is the kind's setting, and the hard one is twice that.
         """
         return twice(tool.settings.limit_of(self.kind.name))
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """Whether anything could be found right after the newest round but `at`, whatever is called then; False must be
-        sure.
+        """Cheap pre-check: whether any call at all could have a finding right after round `at` (0 is the newest).
 
-        The cheap pre-check that most requests end with: `at` is 0 there. `settings` are the loosest of any tool's.
+        False must be certain. Most requests end here, with `at` 0. `settings` are the loosest of any tool.
         """
         return True
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
         """The calls to judge in place of a pending one whose arguments are not known yet.
 
-        No pending call of a tool may have more evidence than the one of them of that tool that has most: a call streams
-        through unheld only where none of them would be found. None: any call may have; then each is held. `settings`
-        are not those of a tool, which may have other limits and pauses. Not asked of detectors `of_any_tool`.
+        For each tool, the strongest of these calls must bound the evidence of every possible call of the tool;
+        otherwise a looping call would stream through unheld. None: no such bound; every call is held, if findings of
+        this kind may be withheld. A tool's own limits and pauses may differ from `settings`. Not called for detectors
+        with `of_any_tool`.
         """
         return None
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """What a pending call adds up to, by the settings of its tool; None where it adds up to nothing."""
+        """The evidence against a pending call, under its tool's settings; None if there is none."""
         raise NotImplementedError
 
 
 class Hindsight(Rule):
-    """Finds one kind of loop in results, once they are known: what is found is told with the last of them.
+    """Finds one kind of loop in results, once they are known; the finding is reported with the last of them.
 
-    A subclass must give `kind`, with its limit, and `evidence`. Its calls have gone out, so it warns at most.
+    A subclass must define `kind`, with its limit, and `evidence`. The calls have been executed, so it warns at most.
     """
 
     def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
-        """Whether anything could be found in these rounds of one timeline, newest first; False must be sure."""
+        """Cheap pre-check: whether these rounds (newest first, one timeline) could have a finding.
+
+        False must be certain.
+        """
         return True
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """What is found of each round, as if it were the newest, the newest first; None for nothing."""
+        """For each round, newest first, as if it were the newest: the evidence that its results complete, or None."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a detector has found in a call: as much of a finding as is asked of one that is only foreseen."""
+    """One detector's hit on a call, before it becomes a `Finding`."""
 
     detector: Rule
     call: ToolCall
@@ -110,31 +113,31 @@ class Hit:
     threshold: int
     hard: bool
     any_count: bool = False
-    """How often the call may have come is not known: it may be found at any count, or not at all."""
+    """The count is unknown: the call could have a finding at any count, or none."""
 
     @property
     def kind(self) -> str:
-        """That of the detector, by its name."""
+        """The name of the detector's kind."""
         return self.detector.kind.name
 
     @property
     def tool(self) -> str:
-        """The call's."""
+        """The tool's bare name."""
         return self.call.name
 
     @property
     def signature(self) -> Signature:
-        """The call's."""
+        """The signature of the call."""
         return self.call.signature
 
     @property
     def count(self) -> int:
-        """The evidence's."""
+        """The count of the evidence."""
         return self.evidence.count
 
 
 def twice(soft: int) -> tuple[int, int]:
-    """A soft limit with its hard one."""
+    """A soft limit, and a hard limit of twice that."""
     return soft, 2 * soft
 
 

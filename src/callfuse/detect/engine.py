@@ -17,7 +17,7 @@ from callfuse.model.signature import Signature
 
 
 class Limits(NamedTuple):
-    """From which count a detector finds something in a tool, soft and hard, and the settings that hold for the tool."""
+    """A detector's soft and hard limits for one tool, and that tool's settings."""
 
     soft: int
     hard: int
@@ -40,20 +40,20 @@ class Engine:
 
     @property
     def can_fire(self) -> bool:
-        """Whether any call could be found to loop, whatever it is: the cheap pre-check. False is sure."""
+        """Cheap pre-check: whether any call at all could be a loop. False is certain."""
         return bool(self.awake)
 
     @property
     def awake(self) -> frozenset[Detector]:
-        """The detectors that may find something after these rounds; worked out once."""
+        """The detectors that could find something in the pending round; computed once."""
         if self._awake is None:
             self._awake = frozenset(_awake(self.past, self.settings, 0))
         return self._awake
 
     def suspects(self) -> Iterator[str]:
-        """Every tool of which a call could be found to loop, worked out only as far as the caller iterates.
+        """Yield the names of tools whose next call could be a loop, lazily.
 
-        `ANY_TOOL` is among them where it may be a tool that the timeline does not name.
+        `ANY_TOOL` stands for tools that the timeline does not name.
         """
         if not self.can_fire:
             return
@@ -64,7 +64,7 @@ class Engine:
             seen.add(name)
 
     def _names(self) -> Iterator[str]:
-        """The tools of the newest round, those of which a call may come again, and any."""
+        """Candidate tools: those of the newest round, those of recurring calls, and `ANY_TOOL`."""
         newest = self.past.newest
         for call in newest.calls if newest else ():
             yield call.full_name
@@ -73,20 +73,19 @@ class Engine:
         yield ANY_TOOL
 
     def could_fire(self, name: str) -> bool:
-        """Whether anything could be found in a call of this tool, whatever its arguments."""
+        """Whether a call of this tool could be a loop, whatever its arguments."""
         known = self._could_fire.get(name)
         if known is None:
             known = self._could_fire[name] = next(self.possible(name), None) is not None
         return known
 
     def possible(self, name: str) -> Iterator[Hit]:
-        """What could be found in a call of this tool, whatever its arguments; worked out as far as the caller
-        iterates."""
+        """Yield the hits that a call of this tool could get, whatever its arguments."""
         if not name:
             return
         for detector in self._limits(ANY_TOOL):
             if detector.of_any_tool:
-                continue  # asked below, of any call
+                continue  # judged below, once for any call
             recurring = self._recurring(detector)
             if recurring is None:
                 call = any_call(name)
@@ -100,8 +99,7 @@ class Engine:
             yield from self._hits(any_call(name), of_any)
 
     def _recurring(self, detector: Detector) -> dict[str, list[ToolCall]] | None:
-        """By their tools the calls that may come again in a loop of this kind, under bare names, too, where tools have
-        namespaces; None where that may be any."""
+        """The calls of `Detector.recurring`, by tool name (full and bare). None: any call may recur."""
         if detector in self._recurring_of:
             return self._recurring_of[detector]
         calls = detector.recurring(self.past, self.settings)
@@ -144,14 +142,15 @@ class Engine:
         return judged
 
     def hindsights(self) -> Iterator[Finding | None]:
-        """What only results show, once they are known, such as the same error again. For each round of `past` as if it
-        were the newest, the newest first."""
+        """For each round of `past`, newest first, as if it were the newest: the finding of the detectors that judge
+        results (`Hindsight`), or None."""
         found = [one.evidence(self.past, self.settings) for one in registry.HINDSIGHTS]
         for _, *of_round in zip(self.past.rounds, *found, strict=True):
-            told = zip(registry.HINDSIGHTS, of_round, strict=True)
-            yield next((self._told(one, evidence) for one, evidence in told if evidence is not None), None)
+            pairs = zip(registry.HINDSIGHTS, of_round, strict=True)
+            findings = (self._hindsight_finding(one, evidence) for one, evidence in pairs if evidence is not None)
+            yield next(findings, None)
 
-    def _told(self, hindsight: Hindsight, evidence: Evidence) -> Finding:
+    def _hindsight_finding(self, hindsight: Hindsight, evidence: Evidence) -> Finding:
         name, call = hindsight.kind.name, evidence.calls[0].call
         soft = self.settings.for_tool(call.full_name).settings.limit_of(name)
         return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
@@ -162,11 +161,11 @@ class Engine:
         return self._hardest([*self._hits(call, {detector: own} if own else {})])
 
     def _hits_of(self, call: ToolCall) -> list[Hit]:
-        """What any detector finds in a call."""
+        """The hits of all detectors on a call."""
         return [*self._hits(call, self._limits(call.full_name))] if call.name else []
 
     def _hits(self, call: ToolCall, limits: Mapping[Detector, Limits]) -> Iterator[Hit]:
-        """What detectors find in a call from these limits on. Nothing that came of it is looked at."""
+        """Yield the hits of these detectors, at these limits, on a pending call."""
         for detector, (soft, hard, settings) in limits.items():
             evidence = detector.evidence(self.past, call, settings)
             if evidence is None or (evidence.count < soft and not evidence.certain):
@@ -178,18 +177,20 @@ class Engine:
             yield Hit(detector, call, evidence, soft, evidence.certain or 0 < hard <= evidence.count)
 
     def _limits(self, name: str) -> Mapping[Detector, Limits]:
-        """The limits of the detectors that may find something in a tool."""
+        """The limits of the detectors that could find something in a call of this tool."""
         known = self._limits_of.get(name)
         if known is None:
             enabled, awake = _enabled(self.settings, name), self.awake
             known = self._limits_of[name] = {one: own for one, own in enabled.items() if one in awake}
         return known
 
-    def _waits(self, call: ToolCall, stretch: Sequence[PastCall]) -> bool:
-        """Whether a call waits for something by what it is, or one of the stretch before it has waited; stretches share
-        calls, and one that did not is asked only once."""
-        if not self._never_waited.issuperset(stretch):
-            new = [one for one in stretch if one not in self._never_waited] if self._never_waited else stretch
+    def _waits(self, call: ToolCall, streak: Sequence[PastCall]) -> bool:
+        """Whether a call is a poller, or a call of its streak has waited.
+
+        Calls that have not waited are remembered, because streaks share them.
+        """
+        if not self._never_waited.issuperset(streak):
+            new = [one for one in streak if one not in self._never_waited] if self._never_waited else streak
             if have_waited(new, self.settings):
                 return True
             self._never_waited.update(new)
@@ -200,10 +201,10 @@ class Engine:
         return known
 
     def _hardest(self, found: Sequence[Hit]) -> Finding | None:
-        """The hardest of one call's hits as a finding that names all kinds."""
+        """The hardest of one call's hits as a finding, which names the kinds of all hits."""
         if not found:
             return None
-        free = [one for one in found if not one.detector.kind.most] or found  # what is capped may do less
+        free = [one for one in found if not one.detector.kind.most] or found  # capped kinds take no harder rung
         hit = ([one for one in free if one.hard] or free)[0]
         kinds = tuple(dict.fromkeys([one.kind for one in found]))
         return self._finding(hit, kinds if len(kinds) > 1 else ())
@@ -228,34 +229,34 @@ class Engine:
             kinds=kinds,
         )
 
-    def _previous(self, call: ToolCall, stretch: Sequence[PastCall]) -> str:
-        """What the call brought last, or else what came last of all."""
-        for one in stretch:
+    def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> str:
+        """The text of the call's last outcome; else the newest outcome in the streak, or an empty text."""
+        for one in streak:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
         window = self.past.rounds_of_window(self.settings.reach)
         earlier = (round_.find(call.signature) for round_ in window)
-        for last in chain(earlier, stretch):
+        for last in chain(earlier, streak):
             if last and not last.withheld and last.outcome:
                 return last.outcome.text
         return ""
 
 
-def may_tell(rounds: Sequence[Round], settings: Settings) -> bool:
-    """Whether results could show a loop in these rounds of one timeline, newest first: the cheap pre-check of
-    `Engine.hindsights`. False is sure."""
+def hindsight_can_fire(rounds: Sequence[Round], settings: Settings) -> bool:
+    """Cheap pre-check of `Engine.hindsights`: whether results in these rounds (newest first, one timeline) could show
+    a loop. False is certain."""
     return any(one.may_fire(rounds, settings) for one in registry.HINDSIGHTS)
 
 
 def can_fire(timeline: Timeline, settings: Settings, at: int = 0) -> bool:
-    """Whether any call could be found to loop right after the newest round but `at`, whatever it is: the cheap
-    pre-check of `Engine.can_fire` for any place of a timeline. False is sure."""
+    """Cheap pre-check, like `Engine.can_fire`: whether any call at all could be a loop right after round `at` (0 is the
+    newest). False is certain."""
     in_force = settings.late if settings.no_repeats_after else settings
     return next(_awake(timeline, in_force, at), None) is not None
 
 
 def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
-    """The detectors that may find something right after the newest round but `at`."""
+    """Yield the detectors that could find something right after round `at` (0 is the newest)."""
     if at >= len(timeline.rounds):
         return
     loosest = settings.for_tool(ANY_TOOL).settings
@@ -278,6 +279,6 @@ def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
 
 
 def _in_force(timeline: Timeline, settings: Settings) -> Settings:
-    """What holds in a timeline of this length."""
+    """The settings for a timeline of this length."""
     is_late = settings.no_repeats_after and weight(timeline, settings) > settings.no_repeats_after
     return settings.late if is_late else settings

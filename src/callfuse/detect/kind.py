@@ -9,15 +9,15 @@ from typing import Final
 from callfuse.detect.settings import LONGEST_LAP
 
 _ROUNDS: Final = {"rounds": 1, "calls": 1}
-"""The most rounds that one of a unit takes; of any other unit it may be a lap."""
+"""Rounds per unit; any other unit (laps) can take up to `LONGEST_LAP`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoftLimit:
     """A key of the section `detectors`: the soft limit of a kind, from 2; 0 is off.
 
-    `default` is what `true` stands for, and what holds where nothing is set unless `on` is False. `about` is what the
-    documentation says of it. `in_records`: recorded runs hold what the detector looks at; else `tune` turns it off.
+    `default` is the value of `true`, and the default setting unless `on` is False (then 0). `about` is its text in the
+    documentation. `in_records`: recorded runs contain what the detector reads; if not, `tune` turns it off.
     """
 
     unit: str
@@ -28,7 +28,7 @@ class SoftLimit:
 
     @property
     def rounds_each(self) -> int:
-        """The most rounds that one of the unit takes."""
+        """The most rounds that one unit takes."""
         return _ROUNDS.get(self.unit, LONGEST_LAP)
 
 

@@ -1,6 +1,6 @@
 """`same_error`: rounds of one tool end in the same error, whatever the arguments, with nothing but failures in between.
 
-Judged when the last result is known; results that are not known are left out. What is found is told with that result.
+Judged when the last result is known; results that are not known are left out. The finding is reported with that result.
 Errors are the same if they complain of the same (`Outcome.error`), whatever names they repeat. But a guess at another
 name is news of a kind: where most errors name something that none before has named, it takes twice as many. To fail in
 another way in between is no way out: such a round does not count, and it ends nothing.
@@ -24,7 +24,7 @@ class SameError(Hindsight):
     kind = Kind(
         "same_error",
         seen="round {count} in which {tool} fails with the same error, with no success in between",
-        suggestion="Read the error and mend its cause first, or take another tool.",
+        suggestion="Fix the cause of the error first, or use another tool.",
         limit=SoftLimit(
             "rounds",
             4,
@@ -87,7 +87,7 @@ class _Same:
 
 
 def _streaks(timeline: Timeline, at: int, settings: Settings) -> list[Evidence | None]:
-    """What the failures of one tool up to the newest round but `at` add up to in each of their rounds, newest first."""
+    """For each of one tool's failed rounds from round `at` back (0 is the newest): the evidence, newest first."""
     tool = timeline.rounds[at].calls[0].full_name
     own = settings.for_tool(tool).settings
     if not _may_be(timeline, at, tool, own):

@@ -74,7 +74,7 @@ class Settings(Protocol):
 
     @property
     def reach(self) -> int:
-        """Rounds of which a call may come again in a loop."""
+        """How many rounds back a looping call may have occurred: the window, or the longest lap."""
 
     @property
     def highest_limit(self) -> int:

@@ -1,4 +1,4 @@
-"""Observes an answer of which no call needs to be held. The bytes pass unchanged whatever is found in them.
+"""Observes an answer in which no call can be held; its bytes pass unchanged.
 
 The observer assembles the calls for the ledger and gives the verdicts of rungs that leave the answer alone.
 """

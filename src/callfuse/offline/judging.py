@@ -7,7 +7,7 @@ it, and a verdict moves the ladder as on the wire. Times are unknown, so no paus
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from callfuse.detect import can_fire, may_tell
+from callfuse.detect import can_fire, hindsight_can_fire
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding, PastCall, Round, Timeline
 from callfuse.offline.runs import Run
@@ -44,7 +44,7 @@ def judge_run(run: Run, settings: LoopSettings) -> Iterator[Judged]:
     for turn, rounds in enumerate(run.turns):
         ignore_in_rounds(rounds, settings)
         whole = _timeline(run, rounds)
-        late = [*Judge(whole, settings).hindsights()][::-1] if may_tell(rounds, settings) else []
+        late = [*Judge(whole, settings).hindsights()][::-1] if hindsight_can_fire(rounds, settings) else []
         for at, round_ in enumerate(rounds):
             if can_fire(whole, settings, len(rounds) - at):
                 found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)

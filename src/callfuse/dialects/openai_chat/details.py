@@ -64,7 +64,7 @@ def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
 
 
 def add_detail(details: list[Payload], new: Any) -> None:
-    """Grow the detail of the same index and type, or begin one. Raises CannotReplay where it is none."""
+    """Grow the detail of the same index and type, or begin one. Raises CannotReplay if it is not an object."""
     if not isinstance(new, dict):
         raise CannotReplay(f"delta.{KEY}")
     last = details[-1] if details else None

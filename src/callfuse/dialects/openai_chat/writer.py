@@ -42,7 +42,7 @@ def _usage(*, summed: bool) -> Usage:
 
 
 class ChatWriter:
-    """Continues one client's stream; keeps what the client has been given, as far as that takes."""
+    """Continues one client's stream. Keeps what it needs to know of what was sent: identity, roles, text, usage."""
 
     def __init__(self, *, structured: bool, wants_usage: bool, summed: bool) -> None:
         self._structured = structured
@@ -137,7 +137,7 @@ class ChatWriter:
         return b"".join(pieces)
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Begin another answer, of which nothing has gone out."""
+        """Begin to splice another answer."""
         self._foreign = foreign
         self._break_due = set(self._texts)
         self._details_due = not self._details_sent
