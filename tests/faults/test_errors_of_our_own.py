@@ -47,7 +47,7 @@ PREPARING = (
     "asgi.prepare.KeptRequest.__init__",
     "asgi.evidence.read_conversation",
     "asgi.evidence.Judge.__init__",
-    "asgi.exchange.Evidence.__init__",
+    "asgi.exchange.ExchangeEvidence.__init__",
     "asgi.exchange.Keeper.__init__",
     "conversations.ledger.MemoryLedger.read",
     "guard.judge.Judge.any_finding",
@@ -60,7 +60,7 @@ BESIDE = (
     "asgi.keep.Keeper._keep",
     "asgi.keep.Keeper._report_verdict",
     "asgi.keep.log.finding",
-    "asgi.evidence.Evidence.after",
+    "asgi.evidence.ExchangeEvidence.after",
     "conversations.ledger.MemoryLedger.write",
     "observe.log.logger.log",
     "observe.log.logger.warning",
@@ -71,7 +71,7 @@ BESIDE = (
 """What happens beside the answer: it goes as it would."""
 WATCHING = (
     "asgi.exchange.Watch.__init__",
-    "asgi.evidence.Evidence.drop",
+    "asgi.evidence.ExchangeEvidence.drop",
     "asgi.evidence.KeptRequest.stream_format",
     "asgi.evidence.KeptRequest.get",
     "asgi.watch.shape_of",

@@ -51,7 +51,7 @@ def test_a_round_is_lost_as_a_whole(given: list[tuple[Rung | None, int]], rungs:
     """The hardest rung holds for all that is withheld; whether a model is asked is one thing for the whole of it."""
     made = steer_loop().apply_hardest_rung(verdicts(*given))
     assert [verdict.rung for verdict in made] == rungs
-    assert [verdict.place for verdict in made] == [place for _, place in given]
+    assert [verdict.step for verdict in made] == [place for _, place in given]
     assert all_ask(made) is all(rung in (STEER, FORCE_TEXT, ESCALATE) for rung in rungs)
 
 

@@ -1,4 +1,4 @@
-"""The ladder, rule by rule: from findings and the places of the past to rungs."""
+"""The ladder, rule by rule: from findings and the steps of the past to rungs."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from callfuse.detect.detector import Evidence, Hit
 from callfuse.detect.registry import KINDS
 from callfuse.detect.repeat import Repeat
 from callfuse.model import Finding, Timeline
-from callfuse.policy.ladder import Verdict, decide, usable, would_withhold
+from callfuse.policy.ladder import Verdict, decide, restrict_ladder, would_withhold
 from callfuse.policy.rungs import CAPS, cap
 from callfuse.policy.settings import MODES, Ladder, LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds
@@ -21,12 +21,12 @@ OBSERVE, WARN, STEER, FORCE_TEXT, ESCALATE, BLOCK = Rung
 LONG: Ladder = (WARN, STEER, STEER, BLOCK)
 
 
-def placed(texts: Sequence[str], places: Sequence[int]) -> Timeline:
-    """A timeline, each of whose rounds stands at a place on the ladder (0: nothing was found in it)."""
+def placed(texts: Sequence[str], steps: Sequence[int]) -> Timeline:
+    """A timeline, each of whose rounds stands at a step on the ladder (0: nothing was found in it)."""
     made = rounds(*texts)
-    for round_, place in zip(made, places, strict=True):
+    for round_, step in zip(made, steps, strict=True):
         for one in round_.calls:
-            one.step = place
+            one.step = step
     return Timeline(made[::-1])
 
 
@@ -35,56 +35,56 @@ def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
     return Finding("repeat", word[0], call(word).signature, count, 3, 300, hard)
 
 
-def place_of(past: Timeline, found: Finding, ladder: Ladder = LONG) -> int:
-    """The place of the verdict, which takes the rung at that place."""
+def step_of(past: Timeline, found: Finding, ladder: Ladder = LONG) -> int:
+    """The step of the verdict, which takes the rung at that step."""
     (verdict,) = decide(past, [(call(found.tool), found)], ladder)
-    assert verdict.rung is ladder[verdict.place - 1]
-    return verdict.place
+    assert verdict.rung is ladder[verdict.step - 1]
+    return verdict.step
 
 
 @pytest.mark.parametrize(
-    ("places", "expected"),
+    ("steps", "expected"),
     [([], 1), ([0, 0], 1), ([0, 0, 1], 2), ([0, 0, 1, 2], 3), ([0, 0, 1, 2, 3], 4), ([0, 0, 1, 2, 3, 4], 4)],
 )
-def test_the_nth_finding_takes_rung_n(places: list[int], expected: int) -> None:
+def test_the_nth_finding_takes_rung_n(steps: list[int], expected: int) -> None:
     """And the last rung repeats."""
-    assert place_of(placed(["a=x"] * len(places), places), finding()) == expected
+    assert step_of(placed(["a=x"] * len(steps), steps), finding()) == expected
 
 
 def test_a_hard_finding_takes_the_last_rung() -> None:
-    """At once, from any place."""
-    assert place_of(placed([], []), finding(hard=True)) == 4
-    assert place_of(placed(["a=x"], [1]), finding(hard=True)) == 4
+    """At once, from any step."""
+    assert step_of(placed([], []), finding(hard=True)) == 4
+    assert step_of(placed(["a=x"], [1]), finding(hard=True)) == 4
 
 
 def test_a_streak_is_of_findings_of_any_kind() -> None:
     """A finding in another call goes on where the last round stood."""
-    assert place_of(placed(["a=x", "a=x", "a=x"], [0, 0, 1]), finding("b")) == 2
+    assert step_of(placed(["a=x", "a=x", "a=x"], [0, 0, 1]), finding("b")) == 2
 
 
 def test_a_round_without_a_finding_ends_the_streak() -> None:
     """Another call then begins at the bottom."""
-    assert place_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("c")) == 1
+    assert step_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("c")) == 1
 
 
-def test_a_signature_keeps_its_place() -> None:
+def test_a_signature_keeps_its_step() -> None:
     """Its streak may end; the same call goes on where it stood."""
-    assert place_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("a")) == 3
-    assert place_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("a1")) == 1
+    assert step_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("a")) == 3
+    assert step_of(placed(["a=x", "a=x", "b=y"], [1, 2, 0]), finding("a1")) == 1
 
 
-def test_the_place_falls_back_when_the_outcome_changes() -> None:
-    """What was found under another outcome does not count, nor does a place before that."""
-    assert place_of(placed(["a=x", "b=y", "a=z", "b=y"], [2, 0, 0, 0]), finding("a")) == 1
-    assert place_of(placed(["a=x", "b=y", "a=x", "b=y"], [2, 0, 0, 0]), finding("a")) == 3
-    assert place_of(placed(["a=x", "b=y", "!a", "b=y"], [0, 0, 2, 0]), finding("a")) == 3
+def test_the_step_falls_back_when_the_outcome_changes() -> None:
+    """What was found under another outcome does not count, nor does a step before that."""
+    assert step_of(placed(["a=x", "b=y", "a=z", "b=y"], [2, 0, 0, 0]), finding("a")) == 1
+    assert step_of(placed(["a=x", "b=y", "a=x", "b=y"], [2, 0, 0, 0]), finding("a")) == 3
+    assert step_of(placed(["a=x", "b=y", "!a", "b=y"], [0, 0, 2, 0]), finding("a")) == 3
 
 
 def test_each_round_moves_at_most_one_rung_up() -> None:
     """Several findings of one round take the same step."""
     past = placed(["a=x b=y", "a=x b=y"], [0, 1])
     verdicts = decide(past, [(call("a"), finding("a")), (call("b"), finding("b"))], LONG)
-    assert [verdict.place for verdict in verdicts] == [2, 2]
+    assert [verdict.step for verdict in verdicts] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,16 @@ def test_what_an_exchange_forbids(ladder: Ladder, signed: Ladder, alone: Ladder)
     def rungs(found: Ladder) -> list[Rung]:
         return [found[min(at, len(found) - 1)] for at in range(6)]
 
-    assert usable(ladder, may_change=True, may_ask=True) == ladder
-    assert rungs(usable(ladder, may_change=False, may_ask=True)) == rungs(signed)
-    assert rungs(usable(ladder, may_change=False, may_ask=False)) == rungs(signed)
-    assert rungs(usable(ladder, may_change=True, may_ask=False)) == rungs(alone)
+    assert restrict_ladder(ladder, may_change=True, may_ask=True) == ladder
+    assert rungs(restrict_ladder(ladder, may_change=False, may_ask=True)) == rungs(signed)
+    assert rungs(restrict_ladder(ladder, may_change=False, may_ask=False)) == rungs(signed)
+    assert rungs(restrict_ladder(ladder, may_change=True, may_ask=False)) == rungs(alone)
 
 
 def test_a_forbidden_steer_moves_no_other_rung() -> None:
     """The second finding takes the second rung, though the first one could not be a steer."""
-    assert usable((STEER, WARN, BLOCK), may_change=True, may_ask=False) == (WARN, WARN, BLOCK)
-    assert usable((STEER, STEER, BLOCK), may_change=True, may_ask=False)[0] is BLOCK
+    assert restrict_ladder((STEER, WARN, BLOCK), may_change=True, may_ask=False) == (WARN, WARN, BLOCK)
+    assert restrict_ladder((STEER, STEER, BLOCK), may_change=True, may_ask=False)[0] is BLOCK
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_forbidden_steer_moves_no_other_rung() -> None:
 )
 def test_where_there_is_no_other_model(ladder: Ladder, left: Ladder) -> None:
     """Only escalating is not possible: it becomes the rung after it."""
-    assert usable(ladder, may_change=True, may_ask=True, may_escalate=False) == left
-    assert usable(ladder, may_change=True, may_ask=True) == ladder
+    assert restrict_ladder(ladder, may_change=True, may_ask=True, may_escalate=False) == left
+    assert restrict_ladder(ladder, may_change=True, may_ask=True) == ladder
 
 
 WITHHOLDING = (STEER, FORCE_TEXT, ESCALATE, BLOCK)
@@ -180,7 +180,7 @@ words = st.sampled_from(["a=x", "a=x", "a=y", "a", "!a", "b=y", "a=x b=y"])
 )
 def test_what_is_withheld_was_foreseen(past: list[tuple[str, int]], ladder: Ladder, pending: str) -> None:
     """Any verdict that withholds a call was among those for which its tool's calls are held."""
-    timeline = placed([text for text, _ in past], [place for _, place in past])
+    timeline = placed([text for text, _ in past], [step for _, step in past])
     engine = Engine(timeline, LoopSettings(max_repeats=2, max_repeats_changing=3))
     for verdict in decide(timeline, engine.judge_round(calls(pending)), ladder):
         if verdict.withholds:
@@ -195,7 +195,7 @@ def test_what_may_be_found_at_any_count_is_withheld_on_every_ladder_that_withhol
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cap_holds_at_every_place(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cap_holds_at_every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a ladder for findings of this kind; milder rungs stay."""
     monkeypatch.setitem(CAPS, kind, STEER)
     assert cap((OBSERVE, WARN, STEER, FORCE_TEXT, BLOCK), kind) == (OBSERVE, WARN, STEER, STEER, STEER)

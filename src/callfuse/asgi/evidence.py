@@ -1,8 +1,8 @@
 """Holds the request of one exchange: parsed while that is needed, else only the bytes of its body.
 
 Answers stream for seconds or minutes, thousands at a time, and a parsed history takes five to ten times the memory of
-its bytes. So there is one rule, in `Evidence.drop`: while a healthy answer streams, its exchange keeps the raw body and
-`LaneEvidence`, nothing parsed. If more is needed at the end of the answer, the body is parsed again.
+its bytes. So there is one rule, in `ExchangeEvidence.drop`: while a healthy answer streams, its exchange keeps the raw
+body and `LaneEvidence`, nothing parsed. If more is needed at the end of the answer, the body is parsed again.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class KeptRequest:
         return self.dialect.stream_format(content_type, self.get())
 
 
-class Evidence:
+class ExchangeEvidence:
     """The conversation of one exchange and its judge, each built on first use.
 
     `kept`: what the ledger needs of the conversation after the answer. `is_healthy`: no call of the answer can have a

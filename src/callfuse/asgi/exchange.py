@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import GuardedExchange
-from callfuse.asgi.evidence import Evidence
+from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.guarded import GuardedAnswer
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.prepare import Host, Prepared
@@ -38,7 +38,7 @@ class Exchange:
             self._repairs = remembers and not prepared.signed
             if prepared.signed and chain.chained:
                 host.unguarded("signed chain")
-        self._evidence = Evidence(
+        self._evidence = ExchangeEvidence(
             prepared.request,
             prepared.lane,
             prepared.state,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from callfuse.asgi.evidence import Evidence
+from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.conversations.identity import Lane, chain_lane
@@ -22,7 +22,7 @@ class Keeper:
 
     __slots__ = ("_evidence", "_host", "_prepared", "fail_open", "notes")
 
-    def __init__(self, host: Host, prepared: Prepared, evidence: Evidence) -> None:
+    def __init__(self, host: Host, prepared: Prepared, evidence: ExchangeEvidence) -> None:
         self.fail_open = FailOpen(host.counts, prepared.where.session)
         self.notes: list[tuple[ToolCall, str]] = []
         self._host = host

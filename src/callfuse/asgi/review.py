@@ -15,7 +15,7 @@ from callfuse.guard.judge import Judge
 from callfuse.model import ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
-from callfuse.policy.ladder import OnLoopError, Verdict, wanted, warned
+from callfuse.policy.ladder import OnLoopError, Verdict, rung_of_answer, would_have_warned
 
 
 class Where(NamedTuple):
@@ -43,6 +43,11 @@ class LoopEvent(Verdict):
     model: str = ""
     backend: str = ""
     dialect: str = ""
+
+    @property
+    def place(self) -> int:
+        """The step on the ladder, from 1."""
+        return self.step
 
 
 OnLoop = Callable[[LoopEvent], Any]
@@ -75,7 +80,7 @@ class Review:
             answer = await self._wait_for(on_loop(self._event(verdict)))
             if answer is None:
                 return verdict
-            rung = wanted(answer)
+            rung = rung_of_answer(answer)
             changed = replace(verdict, rung=None if rung is None else self._judge.allowed(rung))
             self._note_change(changed)
             return changed
@@ -93,12 +98,12 @@ class Review:
     def _note_change(self, verdict: Verdict) -> None:
         """Later requests add warnings by the ladder, so a callback's different decision is kept as a note."""
         ladder = self._judge.ladder(verdict.call.full_name, verdict.finding.kind)
-        if not verdict.withholds and verdict.warns != warned(verdict.finding, ladder):
+        if not verdict.withholds and verdict.warns != would_have_warned(verdict.finding, ladder):
             self.notes.append((verdict.call, self._judge.warning(verdict) if verdict.warns else ""))
 
     def _event(self, verdict: Verdict) -> LoopEvent:
         return LoopEvent(
-            verdict.call, verdict.finding, verdict.rung, verdict.place, verdict.first, **self._where._asdict()
+            verdict.call, verdict.finding, verdict.rung, verdict.step, verdict.first, **self._where._asdict()
         )
 
     def _report_failure(self, error: Exception) -> None:

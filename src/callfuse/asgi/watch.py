@@ -8,7 +8,7 @@ from typing import Final
 
 from callfuse.asgi.answer import BODY, START, Shape, is_success, shape_of
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.evidence import Evidence
+from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.types import Message, Send
 from callfuse.guard.observer import Observer
@@ -40,7 +40,13 @@ class Watch:
     )
 
     def __init__(
-        self, evidence: Evidence, settings: LoopSettings, keeper: Keeper, counts: Counts, body: RequestBody, send: Send
+        self,
+        evidence: ExchangeEvidence,
+        settings: LoopSettings,
+        keeper: Keeper,
+        counts: Counts,
+        body: RequestBody,
+        send: Send,
     ) -> None:
         self._evidence = evidence
         self._settings = settings

@@ -16,18 +16,18 @@ from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
-from callfuse.policy.ladder import warned
+from callfuse.policy.ladder import would_have_warned
 from callfuse.policy.rungs import cap
 
-LOOKED_BACK: Final = 1000
-"""Rounds before a call on which its warning can rest, so that a long history costs linear time. The longest streak that
-a default limit looks at has 60."""
+MAX_ROUNDS_BEFORE: Final = 1000
+"""At most this many rounds before a call count for its warning, so that a long history costs linear time. The longest
+streak of a default limit is 100 rounds."""
 
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request: texts with the calls whose results carry them."""
     notes = [*_warnings(conversation)] if conversation.settings.warns else []
-    if late := [*_in_hindsight(conversation)]:
+    if late := [*_hindsight_notes(conversation)]:
         warned_at = {note.position for note in notes}
         notes += [note for note in late if note.position not in warned_at]
     for (id_, signature, before), text in conversation.evidence.state.notes.items():
@@ -61,8 +61,7 @@ def _calls_alike(conversation: Conversation, id_: str, signature: Signature) -> 
 
 
 def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:
-    """The rounds of each timeline, newest first, without the withheld calls that only the ledger knows; of a chain what
-    is known."""
+    """The rounds of each timeline, newest first, as the request has them; for a chain, the merged timeline."""
     if conversation.chained:
         yield conversation.timeline.rounds
     else:
@@ -70,7 +69,7 @@ def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:
 
 
 def _timeline(conversation: Conversation, rounds: Sequence[Round]) -> Timeline:
-    """Rounds as a timeline, without the times that only the ledger knows; of a chain with them."""
+    """Rounds as a timeline, without the times, which only the ledger knows; for a chain, with them."""
     timed = rounds if conversation.chained else [Round(one.calls, one.position) for one in rounds]
     return Timeline(timed, declares=conversation.request.declares)
 
@@ -83,16 +82,15 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
         for at, round_ in enumerate(whole.rounds):
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1):
                 continue
-            before = Timeline(whole.rounds[at + 1 : at + 1 + LOOKED_BACK], declares=request.declares)
+            before = Timeline(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], declares=request.declares)
             calls = [one.call for one in round_.calls if not one.withheld]
             for call, finding in Engine(before, settings).judge_round(calls):
-                if warned(finding, cap(settings.for_tool(call.full_name).settings.ladder, finding.kind)):
+                if would_have_warned(finding, cap(settings.for_tool(call.full_name).settings.ladder, finding.kind)):
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
 
 
-def _in_hindsight(conversation: Conversation) -> Iterator[Note]:
-    """A note on the last result of each round whose results show a loop, whatever the ladder of its tool does but
-    observe."""
+def _hindsight_notes(conversation: Conversation) -> Iterator[Note]:
+    """A note on the last result of each round whose results show a loop, unless the tool's ladder only observes."""
     settings, request = conversation.settings, conversation.request
     for rounds in _histories(conversation):
         if not hindsight_can_fire(rounds, settings):

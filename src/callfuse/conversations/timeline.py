@@ -97,20 +97,20 @@ def read_conversation(
 ) -> Conversation:
     """The conversation of a request, as the ledger's `state` of its lane completes it. `named`: the client gave the
     session its id; `now` is in seconds."""
-    follower = request.chain
-    chained = follower is not None and follower.chained
-    if follower is not None and state.rounds:
+    chain = request.chain
+    chained = chain is not None and chain.chained
+    if chain is not None and state.rounds:
         calls = {call.id: call.call for round_ in state.rounds for call in round_.delivered}
-        follower.recall(calls, state.rounds[-1].turn)
+        chain.recall(calls, state.rounds[-1].turn)
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
-    shown = _shown(request, timelines[0], state, chained=chained, named=named)
-    match = _match(shown, state) if state.rounds else _NOTHING
-    merged, kept, is_new = _merge(shown, match)
-    if shown.rounds and not kept:
-        newest = shown.rounds[0]
-        kept = [keep_round(newest.calls, newest.position, None, shown.turn)]
+    view = _view_of(request, timelines[0], state, chained=chained, named=named)
+    match = _match(view, state) if state.rounds else _NOTHING
+    merged, kept, is_new = _merge(view, match)
+    if view.rounds and not kept:
+        newest = view.rounds[0]
+        kept = [keep_round(newest.calls, newest.position, None, view.turn)]
         is_new = kept[0].has_outcomes
     blocks = True in [round_.blocked for round_ in match.kept]
     return Conversation(
@@ -118,7 +118,7 @@ def read_conversation(
         settings,
         timelines,
         Timeline(merged, now, has_blocks=blocks, declares=request.declares),
-        LaneEvidence(state, tuple(kept), request.length, shown.turn, is_new=is_new),
+        LaneEvidence(state, tuple(kept), request.length, view.turn, is_new=is_new),
         chained,
         brings_results=match.at is None or match.first > 0 or not match.kept[match.at].has_outcomes,
     )
@@ -139,10 +139,13 @@ def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
 
 
 class _Match(NamedTuple):
-    """The kept rounds that belong to a history, oldest first. `at`: which of them is the request's newest round but
-    `first` (None: none is); newer ones are not known to the ledger. `shift`: how many messages the client has left out
-    before that. `dropped_to`: kept rounds that the request does not hold were dropped by the client where they would
-    stand in it up to here."""
+    """The kept rounds that belong to a request, oldest first.
+
+    `kept[at]` is the request's round number `first`, counted from the newest (`at` None: the request has none of them);
+    rounds newer than that are not in the ledger. `shift`: kept position minus request position of that round.
+    `dropped_to`: a kept round that the request lacks was dropped by the client, and counts, if its shifted position is
+    at most this.
+    """
 
     kept: Sequence[KeptRound] = ()
     at: int | None = None
@@ -153,13 +156,16 @@ class _Match(NamedTuple):
 
 _NOTHING: Final = _Match()
 MOST_UNKNOWN: Final = 16
-"""Rounds at the end of a history among which the newest is looked for that the ledger knows."""
+"""How many of the newest rounds are searched for one that the ledger knows."""
 
 
-class _Shown(NamedTuple):
-    """What a request shows of its timeline: its rounds, newest first; the ids that only one of their calls has (only
-    where the ledger has rounds); the number of messages; where its user message stands, and that one's digest.
-    `chained`: the vendor has the rest; `named`: the client gave the session its id."""
+class _RequestView(NamedTuple):
+    """The newest timeline as the request has it.
+
+    `rounds`: newest first. `unique`: ids that only one call has (empty if the ledger has no rounds). `length`: messages
+    in the request. `turn_at`, `turn`: position and digest of its last user message. `chained`: the vendor has the rest.
+    `named`: the client sent a session id.
+    """
 
     rounds: Sequence[Round]
     unique: Set[str]
@@ -170,51 +176,53 @@ class _Shown(NamedTuple):
     named: bool
 
 
-def _shown(request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool) -> _Shown:
-    """What a request shows of its newest timeline, whose rounds these are."""
+def _view_of(
+    request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool
+) -> _RequestView:
+    """Make the view of a request whose newest timeline has these rounds."""
     turn_at, turn = request.last_user_message(rounds[-1].position if rounds and not chained else None)
     unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
-    return _Shown(rounds, unique, request.length, turn_at, turn, chained, named)
+    return _RequestView(rounds, unique, request.length, turn_at, turn, chained, named)
 
 
-def _match(shown: _Shown, state: LaneState) -> _Match:
-    """Which of the kept rounds, of which there are some, belong to the timeline of a request that shows these."""
-    kept = [round_ for round_ in state.rounds if round_.turn == shown.turn]
-    if not shown.rounds:
-        return _NOTHING if shown.chained else _match_compacted(shown, kept, state)
-    anchor = _anchor(shown, kept)
-    if anchor is None and shown.length < state.length:  # a summary may have taken the place of the user message
-        kept = _of_last_turn(state, shown.turn)
-        at = _find(shown.rounds[0], kept, 0, shown.unique, only_known=True)
+def _match(view: _RequestView, state: LaneState) -> _Match:
+    """Match the ledger's rounds (at least one) with the rounds of a request."""
+    kept = [round_ for round_ in state.rounds if round_.turn == view.turn]
+    if not view.rounds:
+        return _NOTHING if view.chained else _match_compacted(view, kept, state)
+    anchor = _anchor(view, kept)
+    if anchor is None and view.length < state.length:  # a summary may have taken the place of the user message
+        kept = _of_last_turn(state, view.turn)
+        at = _find(view.rounds[0], kept, 0, view.unique, only_known=True)
         anchor = None if at is None else (0, at)
     if anchor is None:
         return _NOTHING
     first, at = anchor
-    shift = kept[at].position - shown.rounds[first].position
-    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < shown.length]
-    dropped_to = shown.length if shown.chained or shift else shown.turn_at
+    shift = kept[at].position - view.rounds[first].position
+    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < view.length]
+    dropped_to = view.length if view.chained or shift else view.turn_at
     return _Match([*kept[: at + 1], *later], at, first, shift, dropped_to)
 
 
-def _anchor(shown: _Shown, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
-    """The newest round that the ledger knows: its places among those shown and those kept.
+def _anchor(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
+    """The newest round that the ledger knows: its indexes in the request and among the kept rounds.
 
     Of an answer that could not be recorded (several choices, a limit) the ledger does not have the round.
     """
-    for first, round_ in enumerate(shown.rounds[:MOST_UNKNOWN]):
-        at = _find(round_, kept, 0, shown.unique, only_known=first > 0)
+    for first, round_ in enumerate(view.rounds[:MOST_UNKNOWN]):
+        at = _find(round_, kept, 0, view.unique, only_known=first > 0)
         if at is not None:
             return first, at
     return None
 
 
-def _match_compacted(shown: _Shown, kept: list[KeptRound], state: LaneState) -> _Match:
-    """What of the kept rounds belongs to a history without rounds."""
-    is_shorter = shown.length < state.length
-    if is_shorter and not kept and shown.named:
-        kept = _of_last_turn(state, shown.turn)
-    elif not is_shorter or shown.turn_at == shown.length - 1:
-        return _Match([one for one in kept if shown.turn_at < one.position < shown.length])
+def _match_compacted(view: _RequestView, kept: list[KeptRound], state: LaneState) -> _Match:
+    """Match the kept rounds with a request that has no rounds."""
+    is_shorter = view.length < state.length
+    if is_shorter and not kept and view.named:
+        kept = _of_last_turn(state, view.turn)
+    elif not is_shorter or view.turn_at == view.length - 1:
+        return _Match([one for one in kept if view.turn_at < one.position < view.length])
     return _Match(kept, dropped_to=state.length)
 
 
@@ -224,7 +232,7 @@ def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
     return [replace(one, turn=turn) for one in state.rounds if one.turn == last]
 
 
-def _merge(shown: _Shown, match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
+def _merge(shown: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
@@ -277,11 +285,12 @@ def _places(shown: _Shown, match: _Match) -> list[int | None]:
 def _find(
     round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str], *, only_known: bool = False
 ) -> int | None:
-    """Which of the kept rounds this is: the one at its very place, or else the newest that is the same.
+    """The index of the kept round that is this one: the one at the same position, else the newest equal one; None if
+    there is none.
 
-    Ids may be missing or repeat (`unique` are those that do not in this request), so that more than one can be the
-    same. One that stood further to the front, or any where `only_known`, is only taken by its ids: it may be another
-    round with an equal call.
+    Ids may be missing or repeat (`unique`: those that do not in this request), so several kept rounds can be equal. An
+    equal round at a position before this one, or with `only_known` at any other position, is accepted only if its ids
+    identify it: it may be another round with an equal call.
     """
     there = round_.position + shift
     if kept and kept[-1].position == there and _is_same(round_, kept[-1]):  # as nearly always, walking backwards

@@ -14,7 +14,7 @@ from callfuse.model import Finding, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ignored import apply_ignored_arguments
-from callfuse.policy.ladder import OnLoopError, Verdict, decide, usable, would_withhold
+from callfuse.policy.ladder import OnLoopError, Verdict, decide, restrict_ladder, would_withhold
 from callfuse.policy.rungs import Ladder, Rung, cap
 from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
@@ -150,7 +150,7 @@ class Judge:
         return self._usable(cap(self.settings.for_tool(tool).settings.ladder, kind))
 
     def _usable(self, ladder: Ladder) -> Ladder:
-        return usable(
+        return restrict_ladder(
             ladder,
             may_change=self._may_change,
             may_ask=self._may_ask,
@@ -165,15 +165,15 @@ class Judge:
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, after its own has failed; the last one is the block."""
         ladder = self.ladder(verdict.call.full_name, verdict.finding.kind)
-        for place in range(verdict.place + 1, len(ladder) + 1):
-            if ladder[place - 1].withholds:
-                return Verdict(verdict.call, verdict.finding, ladder[place - 1], place)
+        for step in range(verdict.step + 1, len(ladder) + 1):
+            if ladder[step - 1].withholds:
+                return Verdict(verdict.call, verdict.finding, ladder[step - 1], step)
         return self.to_block(verdict)
 
     def to_block(self, verdict: Verdict) -> Verdict:
         """The verdict with the rung `block`."""
         last = len(self.ladder(verdict.call.full_name, verdict.finding.kind))
-        return replace(verdict, rung=Rung.BLOCK, place=last)
+        return replace(verdict, rung=Rung.BLOCK, step=last)
 
     def block_text(self, verdict: Verdict) -> str:
         """The text that the client reads instead of the call."""

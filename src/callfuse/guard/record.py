@@ -72,4 +72,4 @@ def _past_call(call: ToolCall, verdicts: Mapping[ToolCall, Verdict]) -> PastCall
     delivery = Delivery.WITHHELD if verdict.withholds else Delivery.DELIVERED
     if verdict.blocks:
         delivery = Delivery.BLOCKED
-    return PastCall(call, delivery=delivery, step=verdict.place)
+    return PastCall(call, delivery=delivery, step=verdict.step)

@@ -144,7 +144,7 @@ class SteerLoop:
 
 def _height(verdicts: Iterable[Verdict]) -> tuple[int, int]:
     """The highest ladder step of the verdicts with the hardness of its rung, for comparison."""
-    return max((verdict.place, verdict.rung.hardness) for verdict in verdicts if verdict.rung)
+    return max((verdict.step, verdict.rung.hardness) for verdict in verdicts if verdict.rung)
 
 
 def all_ask(verdicts: Iterable[Verdict]) -> bool:

@@ -17,7 +17,7 @@ from callfuse.inprocess.history import History
 from callfuse.inprocess.values import arguments_text
 from callfuse.model import MARKER, PastCall, ToolCall
 from callfuse.observe import log
-from callfuse.policy.ladder import Verdict, wanted
+from callfuse.policy.ladder import Verdict, rung_of_answer
 from callfuse.policy.settings import LoopSettings, Rung
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class LoopDetector:
             return verdict
         with Boundary(keep_traceback=True) as boundary:  # if the callback raises, the policy's verdict stands
             answer = self._on_loop(found)
-            rung = verdict.rung if answer is None else wanted(answer)
+            rung = verdict.rung if answer is None else rung_of_answer(answer)
         if boundary.error is not None:
             log.callback_failure(boundary.error)
             return verdict
@@ -217,7 +217,7 @@ class LoopDetector:
         hindsight = self._judge(self._clock()).hindsight()
         if hindsight is None:
             return None
-        verdict, found = self._detection(replace(hindsight, call=last.call, place=1), late=True)
+        verdict, found = self._detection(replace(hindsight, call=last.call, step=1), late=True)
         self._has_message |= verdict.warns
         return found
 

@@ -1,4 +1,4 @@
-"""The words of the core as values: calls, outcomes, rounds, findings.
+"""The value types of the core: calls, outcomes, rounds, timelines, findings.
 
 Built by dialects (from requests and responses) and by the ledger; read by detectors and policy.
 """

@@ -229,7 +229,7 @@ class PastCall:
 
     @property
     def failed(self) -> bool | None:
-        """Whether an error came back, for a part of what the outcome costs; None where that is unknown."""
+        """Whether the result is an error; cheaper than `outcome`. None if unknown."""
         if self._outcome is not None:
             return self._outcome.kind is OutcomeKind.ERROR
         if self._failed is None and self.result is not None:

@@ -50,8 +50,8 @@ class Round:
 
     @property
     def brought(self) -> object:
-        """What it calls and what came of each call, to be compared with that of other rounds: equal to nothing else
-        where a call was withheld or its outcome is not known."""
+        """The calls and their outcomes as one comparable value. Equal to nothing else if a call was withheld or an
+        outcome is unknown."""
         if self._brought is None:
             if len(self.calls) == 1:
                 self._brought = self.calls[0].brought or object()
@@ -92,7 +92,7 @@ class Round:
 
 
 def _as_one(equal: Sequence[PastCall]) -> PastCall:
-    """Equal calls of one round as one; where they brought different outcomes, its own is all of them together."""
+    """Merge equal calls of one round; different outcomes are combined (`_all_of`)."""
     if len(equal) == 1:
         return equal[0]
     executed = [call for call in equal if not call.withheld]

@@ -82,7 +82,7 @@ class Timeline:
         return known
 
     def memoized(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
-        """What this function makes of the timeline under these settings, worked out once for what it is about."""
+        """`work_out(self, settings, *about)`, computed once per (function, settings, arguments)."""
         key = (work_out, id(settings), about)
         known = self._memo.get(key)
         if known is None:  # with the settings, so that their id stays theirs
@@ -102,7 +102,7 @@ class Timeline:
         return self._window[1]
 
     def news(self, index: int, size: int) -> frozenset[Signature]:
-        """The signatures with which the newest round but `index` was new: not among the `size` rounds before it."""
+        """Signatures of round `index` (0 is the newest) that are not in the window of `size` rounds before it."""
         if index >= len(self.rounds):
             return frozenset()
         known = self._news.get((index, size))
@@ -116,7 +116,7 @@ class Timeline:
         return known
 
     def returns(self, index: int, size: int) -> bool:
-        """Whether a call of the newest round but `index` is one of the window of `size` rounds before it.
+        """Whether a call of round `index` (0 is the newest) is also in the window of `size` rounds before it.
 
         Several detectors ask in turn: the last answer is kept.
         """

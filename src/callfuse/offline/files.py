@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 from callfuse.offline.formats import FORMATS, format_of
 from callfuse.offline.formats.messages import is_message
 from callfuse.offline.joining import LIMIT_BYTES, Joining, beginnings, run_of
-from callfuse.offline.runs import BadRecord, Conversation, Fault, Run, kind_of
+from callfuse.offline.runs import BadRecord, Fault, RecordedConversation, Run, kind_of
 from callfuse.wire import BOM
 from callfuse.wire.json_array import JSON_ARRAY
 from callfuse.wire.jsontext import NotJSON, dumps, loads
@@ -99,10 +99,10 @@ class Reading:
                 if isinstance(one, BadRecord):
                     yield Fault(name, piece.line, str(one))
                     continue
-                run = run_of(one) if isinstance(one, Conversation) else one
+                run = run_of(one) if isinstance(one, RecordedConversation) else one
                 run = replace(run, id=run.id or place, source=self._source or run.source or file)
                 self.records += 1
-                if isinstance(one, Conversation):
+                if isinstance(one, RecordedConversation):
                     # A verdict makes a record a run of its own, named or not.
                     session = one.label.session or (f"{place}/{self.records}" if run.success is not None else "")
                     yield from joining.take(run, beginnings(run, one.request, session), len(one.request.body))

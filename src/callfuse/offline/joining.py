@@ -18,7 +18,7 @@ from typing import Final
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, PastCall, Round
-from callfuse.offline.runs import Conversation, Run
+from callfuse.offline.runs import RecordedConversation, Run
 
 LIMIT_BYTES: Final = 64 * 2**20
 """Bytes of JSON of unfinished conversations."""
@@ -71,7 +71,7 @@ class Joining:
         return one.run
 
 
-def run_of(conversation: Conversation) -> Run:
+def run_of(conversation: RecordedConversation) -> Run:
     """Convert a conversation to a run."""
     label, request, answer = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]

@@ -76,7 +76,7 @@ class Label:
     success: bool | None = None
 
 
-class Conversation(NamedTuple):
+class RecordedConversation(NamedTuple):
     """A conversation, by one of its requests, and the calls of the answer if they are known."""
 
     label: Label

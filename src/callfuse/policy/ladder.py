@@ -1,7 +1,7 @@
 """From findings to rungs: the n-th finding of a streak takes rung n, the last repeats, a hard one takes the last.
 
-A streak is the run of consecutive rounds with a finding of any kind. A signature's place is kept for the timeline and
-falls back when its outcome changes. Places come from the ledger; where it has lost them, findings that must have gone
+A streak is the run of consecutive rounds with a finding of any kind. A signature keeps its step for the timeline, and
+falls back when its outcome changes. Steps come from the ledger; where it has lost them, findings that must have come
 before count for the rungs that let a call through, so that a restarted guard still gives the model its chance.
 """
 
@@ -22,7 +22,10 @@ _RUNGS: Final = tuple(map(str, Rung))
 
 
 class OnLoopError(ValueError):
-    """What a callback answers, or when, is no answer. The message is fit for a log: nothing of the call is in it."""
+    """The `on_loop` callback answered with something invalid, or too late.
+
+    The message has no content of the call, so it may be logged.
+    """
 
 
 class Found(Protocol):
@@ -64,7 +67,7 @@ class Foreseen(Found, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about a pending call: its finding, the rung (None lets it go), its place on the ladder then.
+    """What is to be done about a pending call: its finding, the rung (None lets it go), its step on the ladder, from 1.
 
     `first` says whether the streak takes this rung for the first time.
     """
@@ -72,7 +75,7 @@ class Verdict:
     call: ToolCall
     finding: Finding
     rung: Rung | None
-    place: int
+    step: int
     first: bool = True
 
     @property
@@ -101,7 +104,7 @@ class Verdict:
         return explain.suggestion(self.finding)
 
 
-def wanted(answer: object) -> Rung | None:
+def rung_of_answer(answer: object) -> Rung | None:
     """The rung that a callback's answer names; None for `allow`. Raises OnLoopError for any other."""
     if answer == ALLOW:
         return None
@@ -110,7 +113,7 @@ def wanted(answer: object) -> Rung | None:
     raise OnLoopError(f"its answer is {type(answer).__name__}; use None, {ALLOW!r} or a rung: {', '.join(_RUNGS)}")
 
 
-def usable(
+def restrict_ladder(
     ladder: Ladder, *, may_change: bool, may_ask: bool, may_escalate: bool = True, may_withhold: bool = True
 ) -> Ladder:
     """The ladder without what this exchange forbids.
@@ -133,55 +136,58 @@ def usable(
 
 def decide(timeline: Timeline, findings: Iterable[tuple[ToolCall, Finding]], ladder: Ladder) -> list[Verdict]:
     """A verdict for each finding of one round."""
-    streak = timeline.memoized(_streak, None)
+    streak = timeline.memoized(_streak_step, None)
     verdicts = []
     for call, finding in findings:
-        place = next_place(timeline, finding, ladder, streak)
-        verdicts.append(Verdict(call, finding, ladder[place - 1], place, first=place > streak))
+        step = next_step(timeline, finding, ladder, streak)
+        verdicts.append(Verdict(call, finding, ladder[step - 1], step, first=step > streak))
     return verdicts
 
 
 def would_withhold(timeline: Timeline, findings: Iterable[Foreseen], ladder: Ladder) -> bool:
     """Whether one of the findings, were it made now, would keep a call from the client."""
-    streak = timeline.memoized(_streak, None)
+    streak = timeline.memoized(_streak_step, None)
     return any(
         any(rung.withholds for rung in ladder)
         if finding.any_count
-        else ladder[next_place(timeline, finding, ladder, streak) - 1].withholds
+        else ladder[next_step(timeline, finding, ladder, streak) - 1].withholds
         for finding in findings
     )
 
 
-def next_place(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
-    """Where on the ladder (from 1) a finding stands whose streak has come to `streak`."""
+def next_step(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
+    """The step on the ladder, from 1, of a finding whose streak has reached the step `streak`."""
     if finding.hard:
         return len(ladder)
-    before = max(streak, _kept(timeline, finding), _implied(finding, ladder))
+    before = max(streak, _signature_step(timeline, finding), _implied_step(finding, ladder))
     return min(before + 1, len(ladder))
 
 
-def warned(finding: Finding, ladder: Ladder) -> bool:
-    """Whether the result of a call that went through carries a warning, by what the history alone shows: the ladder
-    has such a rung, and the finding stands at none that only observes. The ladder is that of its kind."""
-    place = len(ladder) if finding.hard else min(_implied(finding, ladder) + 1, len(ladder))
-    rung = ladder[place - 1]
+def would_have_warned(finding: Finding, ladder: Ladder) -> bool:
+    """Whether the history alone shows that this executed call got a warning.
+
+    True if the ladder has a rung that warns, and the finding's step does not only observe. `ladder` is the one for
+    findings of this kind (`cap`).
+    """
+    step = len(ladder) if finding.hard else min(_implied_step(finding, ladder) + 1, len(ladder))
+    rung = ladder[step - 1]
     return (rung.warns or rung.withholds) and any(one.warns for one in ladder)
 
 
-def _streak(timeline: Timeline, _: None) -> int:
-    """The highest place in the consecutive rounds with a finding up to now."""
-    place = 0
+def _streak_step(timeline: Timeline, _: None) -> int:
+    """The highest step in the consecutive rounds with a finding up to now."""
+    step = 0
     for round_ in timeline:
         here = max([call.step for call in round_.calls])
         if not here:
             break
-        place = max(place, here)
-    return place
+        step = max(step, here)
+    return step
 
 
-def _kept(timeline: Timeline, finding: Found) -> int:
-    """The signature's place, unless its outcome has changed since."""
-    place = 0
+def _signature_step(timeline: Timeline, finding: Found) -> int:
+    """The highest step of this signature since its outcome last changed."""
+    step = 0
     outcome: Outcome | None = None
     for round_ in timeline:
         mine = round_.find(finding.signature)
@@ -191,11 +197,12 @@ def _kept(timeline: Timeline, finding: Found) -> int:
             if not same_outcome(outcome, mine.outcome):
                 break
             outcome = mine.outcome or outcome
-        place = max(place, mine.step)
-    return place
+        step = max(step, mine.step)
+    return step
 
 
-def _implied(finding: Found, ladder: Ladder) -> int:
-    """How many findings the history itself shows, as far as their rungs let the call through."""
+def _implied_step(finding: Found, ladder: Ladder) -> int:
+    """Findings that must have come before, judging by the count: at most one for each leading rung that lets the call
+    through."""
     open_rungs = len(list(takewhile(lambda rung: not rung.withholds, ladder)))
     return min(finding.count - finding.threshold, open_rungs)

@@ -1,4 +1,4 @@
-"""The rungs of the ladder: one table, of which all else that concerns a rung is derived."""
+"""The rungs of the ladder. Everything else about a rung is derived from this table."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -78,12 +78,13 @@ class ForTool(NamedTuple):
     changes_state: bool
     ignore: frozenset[str]
     limits: dict[Any, Any]
-    """Those of the detectors; kept by the engine, which knows them."""
+    """Cache of the engine: `Limits` by detector."""
 
 
 @dataclass(slots=True)
-class WorkedOut:
-    """What follows from settings, kept: pydantic reaches its own private attributes ten times as slowly."""
+class Derived:
+    """Cache of what follows from the settings. A plain object, because pydantic private attributes are more than ten
+    times slower."""
 
     session: Overrides = NO_OVERRIDES
     tools: dict[str, ForTool] = field(default_factory=dict)
@@ -160,9 +161,9 @@ class LoopSettings(Strict):
     """A call that could not be judged is replaced by a block message instead of being let through."""
 
     @cached_property
-    def worked_out(self) -> "WorkedOut":
-        """What follows from these settings."""
-        return WorkedOut()
+    def derived(self) -> "Derived":
+        """The cache of what follows from these settings."""
+        return Derived()
 
     @model_validator(mode="after")
     def _names_another_model(self) -> Self:
@@ -183,17 +184,17 @@ class LoopSettings(Strict):
         return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's; the copy works out anew what holds for a tool."""
+        """As pydantic's. The copy keeps the session's values, but nothing else of the cache."""
         copy = super().model_copy(update=update, deep=deep)
-        for name in _WORKED_OUT:
+        for name in _DERIVED:
             vars(copy).pop(name, None)
-        copy.worked_out.session = self.worked_out.session
+        copy.derived.session = self.derived.session
         return copy
 
     @property
     def late(self) -> "LoopSettings":
         """What holds in a timeline that is long enough for `no_repeats_after`."""
-        known = self.worked_out
+        known = self.derived
         if known.late is None:
             known.late = self.model_copy(update={"max_repeats": min(self.max_repeats, 2), "no_repeats_after": 0})
         return known.late
@@ -202,11 +203,11 @@ class LoopSettings(Strict):
         """What holds for one exchange: `model` is backend and model as one text, as in `openai:gpt-4o`."""
         if not (self.models or session):
             return self
-        models = self.worked_out.models
+        models = self.derived.models
         known = None if session else models.get(model)
         if known is None:
             known = self.model_copy(update=merge_tiers(self, self.tiers(model, session)))
-            known.worked_out.session = session
+            known.derived.session = session
             if not session:
                 if len(models) >= NAMES_KEPT:
                     models.clear()
@@ -216,9 +217,9 @@ class LoopSettings(Strict):
     def for_tool(self, name: str) -> ForTool:
         """What holds for the tool of this name (with its namespace before a dot, where it has one).
 
-        For `ANY_TOOL` it is that under which most would be found of what some tool's own settings would find.
+        For `ANY_TOOL`: the loosest settings, under which anything that any tool's own settings would find is found.
         """
-        tools = self.worked_out.tools
+        tools = self.derived.tools
         known = tools.get(name)
         if known is None:
             if len(tools) >= NAMES_KEPT:
@@ -241,7 +242,7 @@ class LoopSettings(Strict):
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
             return ForTool(self._loosest(), poller=False, changes_state=False, ignore=frozenset(), limits={})
-        values = merge_tiers(self, self.tiers("", self.worked_out.session, name))
+        values = merge_tiers(self, self.tiers("", self.derived.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
         ignore = frozenset(values.pop("ignore", ()))
@@ -254,7 +255,7 @@ class LoopSettings(Strict):
         )
 
     def _only_for(self, tool: Mapping[str, Any]) -> "LoopSettings":
-        """As if what is set for a tool were for all."""
+        """These settings with one tool's own values applied to every tool."""
         values = merge_tiers(self, [Tier("", _of_tool(tool))])
         return self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL})
 
@@ -294,7 +295,7 @@ class LoopSettings(Strict):
 
     @cached_property
     def reach(self) -> int:
-        """The rounds of which a call may come again in a loop."""
+        """How many rounds back a looping call may have occurred: the window, or the longest lap."""
         return max(self.window, LONGEST_LAP)
 
     @property
@@ -335,10 +336,10 @@ class LoopSettings(Strict):
     @cached_property
     def _single_tools(self) -> list[Mapping[str, Any]]:
         """What is set for single tools."""
-        return [*map(explicit_values, self.per_tool.values()), *self.worked_out.session.tools.values()]
+        return [*map(explicit_values, self.per_tool.values()), *self.derived.session.tools.values()]
 
 
-_WORKED_OUT: Final = tuple(name for name, value in vars(LoopSettings).items() if isinstance(value, cached_property))
+_DERIVED: Final = tuple(name for name, value in vars(LoopSettings).items() if isinstance(value, cached_property))
 _OF_ANY_TOOL: Final = frozenset(
     {
         "enabled",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callfuse.offline.formats import litellm, messages, opentelemetry, trajectories
-from callfuse.offline.runs import BadRecord, Conversation, Run
+from callfuse.offline.runs import BadRecord, RecordedConversation, Run
 
 __all__ = ["FORMATS", "Format", "format_of"]
 
@@ -23,7 +23,7 @@ class Format:
 
     name: str
     accepts: Callable[[Any], bool]
-    read: Callable[[Any, bytes], Iterator[Run | Conversation | BadRecord]]
+    read: Callable[[Any, bytes], Iterator[Run | RecordedConversation | BadRecord]]
 
 
 FORMATS: tuple[Format, ...] = (

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from callfuse.dialects import recognise_answer, recognise_request
 from callfuse.dialects.base import Request
 from callfuse.model import ToolCall
-from callfuse.offline.runs import BadRecord, Conversation, label_of
+from callfuse.offline.runs import BadRecord, RecordedConversation, label_of
 from callfuse.wire.jsontext import dumps
 
 
@@ -21,7 +21,7 @@ def accepts(record: Any) -> bool:
     return isinstance(record, dict) and has_history(_body_of(record))
 
 
-def read(record: Any, text: bytes) -> Iterator[Conversation]:
+def read(record: Any, text: bytes) -> Iterator[RecordedConversation]:
     """Yield the conversation of a record. Raises BadRecord."""
     if isinstance(record, list):
         key = key_of(record)
@@ -30,7 +30,7 @@ def read(record: Any, text: bytes) -> Iterator[Conversation]:
     if body is not record:
         text = dumps(body)
     label = label_of({"model": body.get("model")} | record)
-    yield Conversation(label, request_of(body, text), answer_of(record.get("response")))
+    yield RecordedConversation(label, request_of(body, text), answer_of(record.get("response")))
 
 
 def is_message(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from callfuse.model import ToolCall
 from callfuse.offline.formats.messages import answer_of, request_of
-from callfuse.offline.runs import BadRecord, Conversation, Label, kind_of
+from callfuse.offline.runs import BadRecord, Label, RecordedConversation, kind_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
@@ -36,7 +36,7 @@ def accepts(record: Any) -> bool:
     return any(key in _plain(record.get("attributes")) for key in (INPUT, OUTPUT))
 
 
-def read(record: Any, text: bytes) -> Iterator[Conversation | BadRecord]:
+def read(record: Any, text: bytes) -> Iterator[RecordedConversation | BadRecord]:
     """Yield a conversation for each span, event and log record that has messages."""
     for service, holder in _holders(record):
         trace = holder.get("context")
@@ -68,7 +68,7 @@ def _service(holder: Payload) -> str:
     return str(_plain(resource.get("attributes")).get("service.name", "")) if isinstance(resource, dict) else ""
 
 
-def _conversation(attributes: Payload, service: str, trace_id: str) -> Conversation:
+def _conversation(attributes: Payload, service: str, trace_id: str) -> RecordedConversation:
     session = str(attributes.get("gen_ai.conversation.id") or "")
     model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
     label = Label(session or trace_id, session, service, str(model or ""))
@@ -76,7 +76,7 @@ def _conversation(attributes: Payload, service: str, trace_id: str) -> Conversat
     for message in _messages_at(attributes, INPUT):
         history += _as_chat(message)
     body = {"messages": history, "tools": _tools(attributes)}
-    return Conversation(label, request_of(body, dumps(body)), _answer(attributes))
+    return RecordedConversation(label, request_of(body, dumps(body)), _answer(attributes))
 
 
 def _tools(attributes: Payload) -> list[Payload]:
