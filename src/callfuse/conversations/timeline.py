@@ -232,24 +232,24 @@ def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
     return [replace(one, turn=turn) for one in state.rounds if one.turn == last]
 
 
-def _merge(shown: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
+def _merge(view: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
-        return [*shown.rounds], [], False
-    places = _places(shown, match)
-    rounds: list[Round] = [*shown.rounds[: match.first]]
+        return [*view.rounds], [], False
+    places = _places(view, match)
+    rounds: list[Round] = [*view.rounds[: match.first]]
     kept: list[KeptRound] = []
     read_any = match.first > 0
     end = len(match.kept)
-    for round_, at in zip(shown.rounds[match.first :], places, strict=True):
+    for round_, at in zip(view.rounds[match.first :], places, strict=True):
         if at is None:
             rounds.append(round_)
             continue
         between = match.kept[at + 1 : end][::-1]
         kept += between
         rounds += [one.past() for one in between if not one.delivered]
-        known, read = _complete(round_, match.kept[at], shown.unique)
+        known, read = _complete(round_, match.kept[at], view.unique)
         read_any |= read
         kept.append(known)
         rounds.append(_with_withheld(round_, known))
@@ -261,20 +261,20 @@ def _merge(shown: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRo
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]
     kept.reverse()
-    kept += [keep_round(one.calls, one.position, None, shown.turn) for one in shown.rounds[: match.first][::-1]]
+    kept += [keep_round(one.calls, one.position, None, view.turn) for one in view.rounds[: match.first][::-1]]
     return rounds, kept, read_any
 
 
-def _places(shown: _Shown, match: _Match) -> list[int | None]:
+def _places(view: _RequestView, match: _Match) -> list[int | None]:
     """Where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a round that
     the ledger does not know."""
     left = [*match.kept]
     known_first = {one.delivered[0].signature for one in left if one.delivered}
     places: list[int | None] = []
     at = match.at
-    for round_ in shown.rounds[match.first :]:
+    for round_ in view.rounds[match.first :]:
         if at is None and left and round_.calls[0].signature in known_first:
-            at = _find(round_, left, match.shift, shown.unique)
+            at = _find(round_, left, match.shift, view.unique)
         places.append(at)
         if at is not None:
             del left[at:]
