@@ -24,7 +24,7 @@ class SameError(Hindsight):
     kind = Kind(
         "same_error",
         seen="round {count} in which {tool} fails with the same error, with no success in between",
-        suggestion="Fix the cause of the error first, or use another tool.",
+        suggestion="Read the error and fix its cause first, or use another tool.",
         limit=SoftLimit(
             "rounds",
             4,
