@@ -8,6 +8,7 @@ because there is nothing to decide. When callfuse acts, a `Writer` takes over: i
 and rewrites further frames, of this answer or the next one, as the continuation of that stream.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -17,7 +18,7 @@ from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.typed import OwnAnswer, TypedMessage
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
-from callfuse.wire.jsontext import Edit
+from callfuse.wire.jsontext import Edit, Path
 
 _NO_PIECES: Final[Any] = ()
 _NOTHING: Final[Payload] = {}
@@ -107,14 +108,18 @@ class Event(NamedTuple):
 class Entry(NamedTuple):
     """The place of a part of a call in a payload."""
 
-    path: tuple[str | int, ...]
+    path: Path
     call: OpenCall
 
 
-class Reader(Protocol):
+NO_EVENTS: Final[Sequence[Event]] = ()
+"""The events of a payload that opens, closes and ends nothing, as most payloads do."""
+
+
+class Reader(ABC):
     """Assembles the calls of one answer. Each dialect has its own subclass."""
 
-    __slots__ = ()
+    __slots__ = ("calls", "entries")
 
     calls: list[OpenCall]
     """All calls for the client to execute so far, in order of opening."""
@@ -122,9 +127,13 @@ class Reader(Protocol):
     """The parts of calls in the payload read last; empty if the dialect's writer finds them by an index of their
     own."""
 
+    def __init__(self) -> None:
+        self.calls = []
+        self.entries = []
+
+    @abstractmethod
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events of a payload; usually none."""
-        ...
 
     def end(self) -> Sequence[Event]:
         """The events of a frame without payload that ends the answer (`Dialect.is_end`)."""

@@ -150,12 +150,11 @@ class WholeCall(OpenCall):
 class WholeReader(Reader):
     """Reads a whole body: all events that a stream's reader would give, at once."""
 
-    __slots__ = ("_read_whole", "calls", "entries")
+    __slots__ = ("_read_whole",)
 
     def __init__(self, read_whole: ReadWhole) -> None:
+        super().__init__()
         self._read_whole = read_whole
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """Each call opens and closes (not one that may be incomplete or has no name), each choice finishes, and the

@@ -5,9 +5,7 @@ from typing import Any
 
 from callfuse.dialects.base import CannotReplay
 from callfuse.wire import Payload, sse
-from callfuse.wire.jsontext import Edit, apply, dumps, loads, span, spans
-
-Path = tuple[str | int, ...]
+from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads, span, spans
 
 
 def edit_event(frame: bytes, edits: Sequence[Edit]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from callfuse.harness import OWN_KEY, is_automatic
 from callfuse.model import PastCall, PlainResult, ToolCall
-from callfuse.wire.jsontext import END, Edit, dumps
+from callfuse.wire.jsontext import END, Edit, Path, dumps
 
 
 def texts(content: Any) -> list[bytes]:
@@ -83,7 +83,7 @@ def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
         yield places.pop() if places else None
 
 
-def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[Any], bool]) -> Iterator[Edit]:
+def without_parts(message: Any, path: Path, is_gone: Callable[[Any], bool]) -> Iterator[Edit]:
     """The edits that remove parts of a message's content; a message of a history (`path` is not empty) with nothing
     else is removed."""
     content = message.get("content") if isinstance(message, dict) else None
@@ -95,7 +95,7 @@ def without_parts(message: Any, path: tuple[str | int, ...], is_gone: Callable[[
         yield from (Edit((*path, "content", at), None) for at in gone)
 
 
-def append_text(path: tuple[str | int, ...], content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
+def append_text(path: Path, content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
     """The edit that appends a text to a result's content: to its last text, as a new part, or as a key of an object.
     Empty if the content allows none of these. `text_part`: the type of text parts; None: they have no type."""
     if isinstance(content, list):

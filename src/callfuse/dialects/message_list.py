@@ -15,9 +15,8 @@ from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
 
-Path = tuple[str | int, ...]
 Key = Any
 """What a result names its call by: the call's id, or a key that the dialect's `_match` knows."""
 KeyedResult = tuple[Key, PlainResult]

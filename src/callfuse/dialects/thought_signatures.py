@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from callfuse.dialects.base import Frame, OpenCall
+from callfuse.wire.jsontext import Path
 
 STAND_IN: Final = "skip_thought_signature_validator"
 _NEEDS_NONE: Final = re.compile(r"gemini-[12](?![0-9])|gemma")
 """Models that accept a history without signatures, and might refuse the stand-in."""
-
-Path = tuple[str | int, ...]
 
 
 def are_demanded(model: str, *, in_use: bool) -> bool:

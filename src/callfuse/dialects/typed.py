@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from callfuse.harness import MARKER, is_automatic, is_tool_report
-
-Path = tuple[str | int, ...]
+from callfuse.wire.jsontext import Path
 
 JSON: Final = b"application/json"
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"

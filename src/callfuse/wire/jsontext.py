@@ -10,13 +10,13 @@ elsewhere stay.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-Path = Sequence[str | int]
+Path = tuple[str | int, ...]
 _Tree = dict[str | int, Any]
 _Patch = tuple[int, int, bytes]
 
@@ -81,7 +81,7 @@ class Edit(NamedTuple):
     (`END`); a function then gets empty text. All other steps must exist. No edit may lie inside another.
     """
 
-    path: tuple[str | int, ...]
+    path: Path
     raw: bytes | Callable[[bytes], bytes] | None
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
@@ -28,7 +28,6 @@ OWN_REASONS: Final = frozenset({"tool_use", "end_turn", None})
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks with signatures that are valid for one model only."""
 _BLOCK_EVENTS: Final = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
-_QUIET: Final[Sequence[Event]] = ()
 
 
 def is_client_call(block: Any) -> bool:
@@ -49,11 +48,10 @@ def names_of(block: Payload) -> tuple[str, str]:
 class MessagesReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_index", "_has_reason", "calls", "entries")
+    __slots__ = ("_by_index", "_has_reason")
 
     def __init__(self) -> None:
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
+        super().__init__()
         self._by_index: dict[int, OpenCall] = {}
         self._has_reason = False
 
@@ -66,7 +64,7 @@ class MessagesReader(Reader):
                 call = self._by_index.get(payload.get("index", 0))
                 if call is not None:
                     call.pieces.append(delta.get("partial_json") or "")
-            return _QUIET
+            return NO_EVENTS
         if kind == "content_block_start":
             return self._start(payload)
         if kind == "content_block_stop":
@@ -77,14 +75,14 @@ class MessagesReader(Reader):
             return self._stop()
         if kind == "message_start":
             self._by_index.clear()
-            return (Event(What.BROKE),) if self.calls else _QUIET
-        return (Event(What.BROKE),) if kind == "error" else _QUIET
+            return (Event(What.BROKE),) if self.calls else NO_EVENTS
+        return (Event(What.BROKE),) if kind == "error" else NO_EVENTS
 
     def _close(self, payload: Payload) -> Sequence[Event]:
         """The event for the end of a block, if it is a call."""
         call = self._by_index.pop(payload.get("index", 0), None)
         if call is None:
-            return _QUIET
+            return NO_EVENTS
         call.closed = True
         return (Event(What.CLOSED, 0, call),)
 
@@ -93,7 +91,7 @@ class MessagesReader(Reader):
         self._has_reason |= bool(reason)
         if reason in CUTTING:
             return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
-        return (Event(What.FINISHED),) if reason else _QUIET
+        return (Event(What.FINISHED),) if reason else NO_EVENTS
 
     def _stop(self) -> Sequence[Event]:
         """The events for the end of the message. Some vendors send no stop reason: then it is complete if its calls
@@ -106,7 +104,7 @@ class MessagesReader(Reader):
         """The event for the start of a block, if it is a call for the client."""
         block: Payload = payload.get("content_block") or {}
         if not is_client_call(block):
-            return _QUIET
+            return NO_EVENTS
         index = payload.get("index", 0)
         call = OpenCall(0, index, *names_of(block))
         if block.get("input"):

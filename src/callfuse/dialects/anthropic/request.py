@@ -15,10 +15,10 @@ from callfuse.dialects.anthropic.answer import (
 from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import without_parts
-from callfuse.dialects.message_list import KeyedResult, Path, ResultBlocks
+from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, ExactAt, dumps
+from callfuse.wire.jsontext import Edit, ExactAt, Path, dumps
 
 _CLEARING: Final = "clear_thinking"
 """Prefix of the context edits that the vendor accepts only if thinking is on."""

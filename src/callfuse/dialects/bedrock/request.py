@@ -7,10 +7,10 @@ from callfuse.dialects.base import Block, CannotReplay, Reply, Writer
 from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_message, reasons, splice_whole, thin_whole
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import without_parts
-from callfuse.dialects.message_list import KeyedResult, Path, ResultBlocks
+from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, Path, dumps
 
 
 class UnreadStreamError(TypeError):

@@ -8,7 +8,7 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, message_at, prepend_to_string, raw_elements, raw_list, remove_elements
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.usage import Counts, Usage
@@ -25,17 +25,15 @@ THINKING: Final = "thinking"
 _CALL_EVENTS: Final = frozenset({"tool-call-start", "tool-call-delta", "tool-call-end"})
 _CONTENT_EVENTS: Final = frozenset({"content-start", "content-delta", "content-end"})
 _CITATION_EVENTS: Final = frozenset({"citation-start", "citation-end"})
-_QUIET: Final[Sequence[Event]] = ()
 
 
 class CohereReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_index", "calls", "entries")
+    __slots__ = ("_by_index",)
 
     def __init__(self) -> None:
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
+        super().__init__()
         self._by_index: dict[int, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -45,18 +43,18 @@ class CohereReader(Reader):
             call = self._by_index.get(payload.get("index", 0))
             if call is not None:
                 call.pieces.append(function_of(payload).get("arguments") or "")
-            return _QUIET
+            return NO_EVENTS
         if kind == "tool-call-start":
             return (Event(What.OPENED, 0, self._open(payload)),)
         if kind == "tool-call-end":
             call = self._by_index.pop(payload.get("index", 0), None)
             if call is None:
-                return _QUIET
+                return NO_EVENTS
             call.closed = True
             return (Event(What.CLOSED, 0, call),)
         if kind == "message-end":
             return self._end(delta_of(payload).get("finish_reason"))
-        return _QUIET
+        return NO_EVENTS
 
     def _open(self, payload: Payload) -> OpenCall:
         index = payload.get("index", 0)

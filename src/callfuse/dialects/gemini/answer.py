@@ -13,13 +13,23 @@ which the vendor also ends its streams.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import (
+    NO_EVENTS,
+    Block,
+    CannotReplay,
+    Entry,
+    Event,
+    Frame,
+    OpenCall,
+    Reader,
+    What,
+    WholeChoice,
+)
 from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
 from callfuse.dialects.gemini.channel import Channel, encode
 from callfuse.dialects.gemini.parts import (
     FUNCTION_CALL,
     SIGNATURE,
-    Path,
     UnknownPieceError,
     arguments_of,
     is_answer_text,
@@ -31,7 +41,7 @@ from callfuse.dialects.gemini.parts import (
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
 
 STOPS: Final = frozenset({"STOP", 1})
 """Finish reasons of a complete answer, by name, or by number if the client asked for numbers."""
@@ -44,7 +54,6 @@ _NEEDS_NO_CHUNK: Final = frozenset({"content", "index", "finishReason", "finishM
 _TEXT_KEYS: Final = frozenset({"text", "thought"})
 _GROWING_KEYS: Final = frozenset({"partialArgs", "willContinue"})
 _EMPTY_PART: Final = b'{"text":""}'
-_QUIET: Final[Sequence[Event]] = ()
 
 
 def _number(candidate: Payload) -> int:
@@ -62,12 +71,11 @@ def _path(place: int) -> Path:
 class GeminiReader(Reader):
     """Assembles the calls of one answer. OPENED and CLOSED events, and entries, only with `trace`."""
 
-    __slots__ = ("_growing", "_last", "_trace", "calls", "entries")
+    __slots__ = ("_growing", "_last", "_trace")
 
     def __init__(self, *, trace: bool = False) -> None:
+        super().__init__()
         self._trace = trace
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
         self._last: dict[int, OpenCall] = {}
         self._growing: dict[int, tuple[OpenCall, list[Payload]]] = {}
 
@@ -77,7 +85,7 @@ class GeminiReader(Reader):
             self.entries = []
         candidates = payload.get("candidates")
         if not candidates:
-            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+            return (Event(What.BROKE),) if payload.get("error") else NO_EVENTS
         events: list[Event] = []
         for place, candidate in enumerate(candidates):
             content = candidate.get("content")
@@ -89,7 +97,7 @@ class GeminiReader(Reader):
                             self.entries.append(Entry((*_path(place), at), call))
             if reason := candidate.get("finishReason"):
                 self._finish(events, _number(candidate), reason)
-        return events or _QUIET
+        return events or NO_EVENTS
 
     def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
         """Read a part with a call or a piece of one; returns the call that it belongs to."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, Path, dumps
 
 FUNCTION_CALL: Final = "functionCall"
 FUNCTION_RESPONSE: Final = "functionResponse"
@@ -26,8 +26,6 @@ _ESCAPE: Final = re.compile(r"\\(.)")
 _MAX_INDEX: Final = 100_000
 """Limit of array indexes in paths: a small piece with a large index would make callfuse build an array of that size."""
 _VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue")
-
-Path = tuple[str | int, ...]
 
 
 @cache

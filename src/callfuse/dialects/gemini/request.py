@@ -19,7 +19,7 @@ from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage,
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads, loads_exact
+from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads, loads_exact
 
 _TARGET: Final = re.compile(r"([^/:?]*):(generateContent|streamGenerateContent)(?:\?|\Z)")
 _FORCED: Final = frozenset({"ANY", 2})
@@ -193,7 +193,7 @@ class GeminiRequest:
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the responses of these calls, under a key of callfuse's own."""
-        found: dict[tuple[str | int, ...], str] = {}
+        found: dict[Path, str] = {}
         answers = {answer[0]: answer for answer in self._answers() if answer} if notes else {}
         for note in notes:
             _, calls, responses = answers.get(note.position, (0, [], []))

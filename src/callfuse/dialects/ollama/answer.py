@@ -13,7 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import (
+    NO_EVENTS,
+    Block,
+    CannotReplay,
+    Entry,
+    Event,
+    Frame,
+    OpenCall,
+    Reader,
+    What,
+    WholeChoice,
+)
 from callfuse.dialects.edits import (
     append_to_string,
     break_before,
@@ -43,19 +54,17 @@ OWN_REASONS: Final = frozenset({"stop", "tool_calls"})
 NO_TIME: Final = "1970-01-01T00:00:00Z"
 """The time in lines that are not from a model; clients require one."""
 _LISTS: Final = ("tool_calls", "images")
-_QUIET: Final[Sequence[Event]] = ()
 _DONE: Final = (Event(What.FINISHED), Event(What.ENDED))
 
 
 class OllamaReader(Reader):
     """Assembles the calls of one streamed answer; each opens and closes with its line."""
 
-    __slots__ = ("_trace", "calls", "entries")
+    __slots__ = ("_trace",)
 
     def __init__(self, *, trace: bool = False) -> None:
+        super().__init__()
         self._trace = trace
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one line; OPENED and CLOSED only with `trace`."""
@@ -66,7 +75,7 @@ class OllamaReader(Reader):
         if not parts:
             if payload.get("done"):
                 return _DONE
-            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+            return (Event(What.BROKE),) if payload.get("error") else NO_EVENTS
         events: list[Event] = []
         calls = self.calls
         for at, part in enumerate(parts):

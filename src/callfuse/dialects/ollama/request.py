@@ -8,11 +8,11 @@ from typing import Any
 
 from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import entries, name_of
-from callfuse.dialects.message_list import Key, KeyedResult, Path, ResultMessages
+from callfuse.dialects.message_list import Key, KeyedResult, ResultMessages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of, splice_whole, thin_whole
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, Path, dumps
 
 
 class OllamaRequest(ResultMessages):

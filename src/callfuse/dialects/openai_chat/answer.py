@@ -13,7 +13,7 @@ that nobody is known to want is left out.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import message_at
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import add_detail, call_ids
@@ -27,7 +27,6 @@ CUTTING: Final = frozenset({"length", "content_filter"})
 CUSTOM: Final = "custom"
 """The kind of calls whose input is a text and no JSON."""
 
-_QUIET: Final[Sequence[Event]] = ()
 _TO_COME: Final = -1
 """The index of a call that has not begun."""
 _OWN_KEYS: Final = frozenset({"index", "id", "type", "function", "custom"})
@@ -44,12 +43,11 @@ _WANTED: Final = frozenset({*_TEXTS, *_LISTS, *_OBJECTS, *_WHOLE_ONLY, DETAILS})
 class ChatReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_id", "_by_key", "_count", "_cut", "_growing", "_trace", "calls", "entries")
+    __slots__ = ("_by_id", "_by_key", "_count", "_cut", "_growing", "_trace")
 
     def __init__(self, *, trace: bool = False) -> None:
+        super().__init__()
         self._trace = trace
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
         self._by_key: dict[tuple[int, object], OpenCall] = {}
         self._growing: dict[int, OpenCall] = {}
         self._by_id: dict[tuple[int, str], OpenCall] = {}
@@ -62,14 +60,14 @@ class ChatReader(Reader):
             self.entries = []
         choices = payload.get("choices")
         if not choices:
-            return (Event(What.BROKE),) if payload.get("error") else _QUIET
+            return (Event(What.BROKE),) if payload.get("error") else NO_EVENTS
         events: list[Event] = []
         for place, choice in enumerate(choices):
             if delta := choice.get("delta"):
                 self._read_delta(events, choice.get("index") or 0, place, delta)
             if reason := choice.get("finish_reason"):
                 self._finish(events, choice.get("index") or 0, reason)
-        return events or _QUIET
+        return events or NO_EVENTS
 
     def _read_delta(self, events: list[Event], choice: int, place: int, delta: Payload) -> None:
         """Read the delta of a choice, which stands at `place` of the choices."""

@@ -11,7 +11,7 @@ from callfuse.dialects.base import CannotReplay
 from callfuse.dialects.edits import remove_elements
 from callfuse.dialects.thought_signatures import STAND_IN
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, Path, dumps
 
 KEY: Final = "reasoning_details"
 MARK: Final = b"reasoning.encrypted"
@@ -19,8 +19,6 @@ MARK: Final = b"reasoning.encrypted"
 
 _GROWING: Final = frozenset({"text", "summary", "data"})
 """Strings of a detail that come in pieces."""
-
-Path = tuple[str | int, ...]
 
 
 def call_id_of(detail: Any) -> str:

@@ -7,12 +7,12 @@ from typing import Any, Final
 from callfuse.dialects.base import Block, Reply, Writer
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import is_own_or_reminder
-from callfuse.dialects.message_list import KeyedResult, Path, ResultMessages
+from callfuse.dialects.message_list import KeyedResult, ResultMessages
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.openai_chat.writer import ChatWriter, splice_whole, thin_whole, without_reasoning
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, Path, dumps
 
 _NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 _MOST_CHOICES: Final = 128

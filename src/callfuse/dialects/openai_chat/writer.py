@@ -22,7 +22,7 @@ from callfuse.dialects.openai_chat.details import call_ids, without_details, wit
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
-from callfuse.wire.jsontext import Edit, apply, dumps, loads
+from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 DONE: Final = b"[DONE]"
@@ -32,8 +32,6 @@ REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thin
 """Keys of a message that hold reasoning, which no other model takes back."""
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
 """Types of content parts that do."""
-
-Path = tuple[str | int, ...]
 
 
 def _usage(*, summed: bool) -> Usage:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.base import Block, CannotReplay, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -54,17 +54,15 @@ _INPUTS: Final = frozenset({
     "program_output",
 })  # fmt: skip
 """Types of items that the vendor accepts as input."""
-_QUIET: Final[Sequence[Event]] = ()
 
 
 class ResponsesReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_open", "calls", "entries")
+    __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
+        super().__init__()
         self._open: dict[Any, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -75,12 +73,12 @@ class ResponsesReader(Reader):
                 call.pieces.append(payload.get("delta") or "")
         elif kind in _TELLING:
             return self._read_telling(kind, payload)
-        return _QUIET
+        return NO_EVENTS
 
     def _read_telling(self, kind: str, payload: Payload) -> Sequence[Event]:
         index = payload.get("output_index")
         if kind == "response.output_item.added":
-            return (self._open_call(index, item),) if is_client_call(item := payload.get("item")) else _QUIET
+            return (self._open_call(index, item),) if is_client_call(item := payload.get("item")) else NO_EVENTS
         if kind == "response.output_item.done":
             return self._finish_item(index, payload.get("item"))
         if kind == "response.completed":
@@ -92,7 +90,7 @@ class ResponsesReader(Reader):
             return (Event(What.BROKE),)
         if (text := payload.get(_TEXTS.get(kind, ""))) and (call := self._open.get(index)) is not None:
             call.pieces = [text]
-        return _QUIET
+        return NO_EVENTS
 
     def _open_call(self, index: Any, item: Payload) -> Event:
         place = index if isinstance(index, int) else UNSTREAMED
@@ -105,7 +103,7 @@ class ResponsesReader(Reader):
     def _finish_item(self, index: Any, item: Any) -> Sequence[Event]:
         """The events for the end of an item, which may be the first event of it. One that was cut off stays open."""
         if not is_client_call(item):
-            return _QUIET
+            return NO_EVENTS
         events = [] if index in self._open else [self._open_call(index, item)]
         call = self._open[index]
         call.id = call_id(item) or call.id

@@ -13,10 +13,6 @@ from callfuse.wire.jsontext import dumps, loads
 class JotReader(Reader):
     """Each call opens and closes with its line."""
 
-    def __init__(self) -> None:
-        self.calls: list[OpenCall] = []
-        self.entries: list[Entry] = []
-
     def read(self, payload: Payload) -> Sequence[Event]:
         """What one line says."""
         self.entries = []

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from callfuse.dialects.base import Block, CannotReplay, Reply
-from callfuse.dialects.message_list import Path, ResultMessages
+from callfuse.dialects.message_list import ResultMessages
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, dumps
+from callfuse.wire.jsontext import Edit, Path, dumps
 
 from .answer import JotWriter, calls_of, splice_whole, thin_whole
 
