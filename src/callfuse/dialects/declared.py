@@ -5,6 +5,7 @@ naming them (an MCP server, a toolset, an unknown kind).
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -21,6 +22,20 @@ def is_declared(name: str, listed: Iterable[Any]) -> bool:
             return True
         before.append(one)
     return not before or any(map(_SEARCH.search, before))
+
+
+class RequestWithTools(ABC):
+    """A request that may list tools; base of the requests of all dialects."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _tool_names(self) -> Iterable[Any]:
+        """The names of the tools; None for an entry that may bring tools without naming them."""
+
+    def declares(self, name: str) -> bool:
+        """Whether there may be a tool of this name."""
+        return is_declared(name, self._tool_names())
 
 
 def entries(listed: Any) -> Iterable[Any]:

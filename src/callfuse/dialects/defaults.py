@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from callfuse.dialects.base import Request
 from callfuse.wire import EVENTS, Format, Payload, sse
+from callfuse.wire.jsontext import dumps
 
 
 class EventDialect:
@@ -32,3 +33,12 @@ class EventDialect:
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
         """False: no server-side tool waits for its result."""
         return False
+
+
+class OpenAIDialect(EventDialect):
+    """A dialect of one of OpenAI's own APIs."""
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """OpenAI's error envelope."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})

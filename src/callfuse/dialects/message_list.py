@@ -5,12 +5,12 @@ implements how a message names its calls and results, and what its vendor calls 
 own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, Note, Reply, Writer
-from callfuse.dialects.declared import is_declared
+from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
@@ -30,7 +30,7 @@ class ResultPlace(NamedTuple):
     content: Any
 
 
-class MessageList(ABC):
+class MessageList(RequestWithTools):
     """A request with `messages`: the parsed body and its bytes."""
 
     __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
@@ -82,10 +82,6 @@ class MessageList(ABC):
     def _is_real_user(self, position: int, message: Payload) -> bool:
         """Whether a person wrote a user message: not callfuse, a harness or a tool."""
         return not is_own_or_reminder(message.get("content"))
-
-    @abstractmethod
-    def _tool_names(self) -> Iterable[Any]:
-        """The names of the tools; None for an entry that may bring tools without naming them."""
 
     # Asking again: implemented by dialects.
 
@@ -184,10 +180,6 @@ class MessageList(ABC):
         """The calls with their results, matched by the dialect's keys."""
         names, ids = self._match(calls, [key for key, _ in results])
         return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)
-
-    def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name."""
-        return is_declared(name, self._tool_names())
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to the results of these calls."""

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from callfuse.testing.script import Answer, Call, Usage
-from callfuse.testing.turn import Turn, dumps, objects, texts
+from callfuse.testing.turn import Turn, dumps, last_tool_round, objects
 
 ROLES = ("system", "user", "assistant", "tool")
 TEXTS = ("content", "thinking", "tool_name", "tool_call_id")
@@ -33,14 +33,7 @@ class Ollama:
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
         """The calls and results at the end of the conversation; both empty if it ends otherwise."""
-        messages = objects(body.get("messages"))
-        end = len(messages)
-        while end and messages[end - 1].get("role") == "tool":
-            end -= 1
-        results = tuple(texts(message.get("content")) for message in messages[end:])
-        if not results or not end:
-            return (), results
-        return tuple(_calls(messages[end - 1])), results
+        return last_tool_round(body, _calls)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """Always 1."""

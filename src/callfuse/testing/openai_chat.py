@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from callfuse.testing.script import Answer, Call, Usage
-from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, texts
+from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, last_tool_round, objects, openai_error
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -31,14 +31,7 @@ class OpenAIChat:
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
         """The calls and results at the end of the conversation; both empty if it ends otherwise."""
-        messages = objects(body.get("messages"))
-        end = len(messages)
-        while end and messages[end - 1].get("role") == "tool":
-            end -= 1
-        results = tuple(texts(message.get("content")) for message in messages[end:])
-        if not results or not end:
-            return (), results
-        return tuple(_calls(messages[end - 1])), results
+        return last_tool_round(body, _calls)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """The request's `n`."""
@@ -74,8 +67,7 @@ class OpenAIChat:
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """OpenAI's error envelope."""
-        kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
-        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        return openai_error(status, message)
 
     def error_frame(self, message: str) -> bytes:
         """An error object in place of a chunk."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from callfuse.testing.script import Answer, Call, Usage
-from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, read_signature, signature_for, texts
+from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, openai_error, read_signature, signature_for, texts
 
 CALLS = {
     "function_call": "function_call_output",
@@ -75,8 +75,7 @@ class OpenAIResponses:
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """OpenAI's error envelope."""
-        kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
-        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        return openai_error(status, message)
 
     def error_frame(self, message: str) -> bytes:
         """An `error` event."""

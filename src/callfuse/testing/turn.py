@@ -6,7 +6,7 @@ text, so that pure functions can check a history without the answers. Other sign
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
@@ -102,6 +102,26 @@ def texts(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in objects(content) if isinstance(part.get("text"), str))
+
+
+def last_tool_round(
+    body: Mapping[str, Any], calls_of: Callable[[Mapping[str, Any]], Iterable[Call]]
+) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+    """`VendorDialect.last_round` where results are `tool` messages; `calls_of` reads the calls of a message."""
+    messages = objects(body.get("messages"))
+    end = len(messages)
+    while end and messages[end - 1].get("role") == "tool":
+        end -= 1
+    results = tuple(texts(message.get("content")) for message in messages[end:])
+    if not results or not end:
+        return (), results
+    return tuple(calls_of(messages[end - 1])), results
+
+
+def openai_error(status: int, message: str) -> dict[str, Any]:
+    """OpenAI's error envelope."""
+    kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
 def dumps(value: Any) -> bytes:

@@ -6,7 +6,7 @@ import orjson
 
 from callfuse.wire import sse
 from callfuse.wire.format import Framer, Payload
-from callfuse.wire.jsontext import NotJSON, loads
+from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 
 class Events:
@@ -48,10 +48,15 @@ class Events:
         return sse.with_data(frame, text)
 
 
+def typed_event(payload: Payload) -> bytes:
+    """Write a payload as an event that is named by the payload's `type`."""
+    return sse.event(dumps(payload), str(payload["type"]))
+
+
 def _payload_of_any(frame: bytes) -> Any:
     """Parse any event, slowly: several lines of data, any line ends, JSON that orjson refuses."""
     data = sse.data(frame)
-    return loads(data) if data and not data.startswith(b"[DONE]") else None
+    return loads(data) if data and not data.startswith(sse.DONE) else None
 
 
 EVENTS: Final = Events()

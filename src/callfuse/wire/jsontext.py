@@ -67,7 +67,12 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return dumps_ascii(value)
+
+
+def dumps_ascii(value: Any) -> bytes:
+    """Write compact ASCII JSON, for clients that end lines at other characters, too (google-genai at U+2028)."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 END: Final = -1

@@ -11,6 +11,8 @@ from typing import Final
 _BLANK_LINE: Final = re.compile(rb"\r\n(?>\r\n|\n|\r)|\r\r|\n[\r\n]")
 _LINE: Final = re.compile(rb"([^\r\n]*)(?>\r\n|\n|\r|\Z)")
 BOM: Final = b"\xef\xbb\xbf"
+DONE: Final = b"[DONE]"
+"""The data of the event that ends a stream of OpenAI's kind."""
 _LF: Final = 0x0A
 _CR: Final = 0x0D
 
@@ -104,6 +106,11 @@ def is_comment(frame: bytes) -> bool:
     """Whether a frame holds comments and nothing else."""
     lines = [line for line in _lines(frame) if line]
     return bool(lines) and all(line.startswith(b":") for line in lines)
+
+
+def is_done(frame: bytes) -> bool:
+    """Whether an event is the one that ends a stream: its data are `DONE`."""
+    return (data(frame) or b"").strip() == DONE
 
 
 def event(payload: bytes, name: str = "") -> bytes:

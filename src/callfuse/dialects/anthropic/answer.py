@@ -18,7 +18,8 @@ from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame,
 from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
-from callfuse.wire import Payload, sse
+from callfuse.wire import Payload
+from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps, loads, loads_exact
 
 CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
@@ -248,12 +249,14 @@ class MessagesWriter:
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The blocks' texts, the stop reason with the usage of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
-        return b"".join((*pieces, self._delta(), event({"type": "message_stop"})))
+        return b"".join((*pieces, self._delta(), typed_event({"type": "message_stop"})))
 
     def _delta(self) -> bytes:
         """A `message_delta` with the stop reason and the usage of all answers."""
         delta = {"stop_reason": "end_turn", "stop_sequence": None}
-        return event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()})
+        return typed_event(
+            {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()}
+        )
 
     def _text(self, text: str) -> bytes:
         """The events of a text block of callfuse's own."""
@@ -261,7 +264,7 @@ class MessagesWriter:
         self._next += 1
         return b"".join(
             map(
-                event,
+                typed_event,
                 (
                     {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
                     {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}},
@@ -269,11 +272,6 @@ class MessagesWriter:
                 ),
             )
         )
-
-
-def event(payload: Payload) -> bytes:
-    """A payload as a server-sent event of its type."""
-    return sse.event(dumps(payload), str(payload["type"]))
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

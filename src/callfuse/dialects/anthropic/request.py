@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from callfuse.dialects.anthropic.answer import (
     MessagesWriter,
-    event,
     is_direct,
     splice_whole,
     thin_whole,
@@ -18,6 +17,7 @@ from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
+from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, ExactAt, Path, dumps
 
 _CLEARING: Final = "clear_thinking"
@@ -130,7 +130,7 @@ class MessagesRequest(ResultBlocks):
         }
 
     def _own_stream(self, text: str) -> bytes:
-        begun = event({"type": "message_start", "message": self._own_head()})
+        begun = typed_event({"type": "message_start", "message": self._own_head()})
         return begun + self.writer(usage="last").close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

@@ -13,13 +13,13 @@ from callfuse.dialects.edits import edit_event, message_at, prepend_to_string, r
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload, sse
+from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 CUTTING: Final = frozenset({"MAX_TOKENS", "ERROR", "TIMEOUT"})
 """Finish reasons after which the last call may be incomplete."""
 OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
 """Finish reasons that a block replaces; `MAX_TOKENS` and the like stay."""
-DONE: Final = b"[DONE]"
 THINKING: Final = "thinking"
 """The type of a content block that is the model's reasoning."""
 _CALL_EVENTS: Final = frozenset({"tool-call-start", "tool-call-delta", "tool-call-end"})
@@ -194,7 +194,7 @@ class CohereWriter:
         kept: list[Frame] = []
         for frame in frames:
             if frame.payload is None:
-                kept += [] if is_done(frame.raw) else [frame]
+                kept += [] if sse.is_done(frame.raw) else [frame]
             elif frame.payload.get("type") == "message-end":
                 self._usage.see(delta_of(frame.payload).get("usage"))
             else:
@@ -262,7 +262,7 @@ class CohereWriter:
         finish = next((finish_of(block) for block in blocks.values()), "COMPLETE")
         usage = self._usage.total()
         delta = {"finish_reason": finish} | ({"usage": usage} if usage else {})
-        return b"".join((*pieces, event({"type": "message-end", "delta": delta}), sse.event(DONE)))
+        return b"".join((*pieces, typed_event({"type": "message-end", "delta": delta}), sse.event(sse.DONE)))
 
     def _text(self, text: str) -> bytes:
         """The events of a content block of callfuse's own."""
@@ -271,21 +271,13 @@ class CohereWriter:
         start = {"type": "text", "text": ""}
         return b"".join(
             (
-                event({"type": "content-start", "index": index, "delta": {"message": {"content": start}}}),
-                event({"type": "content-delta", "index": index, "delta": {"message": {"content": {"text": text}}}}),
-                event({"type": "content-end", "index": index}),
+                typed_event({"type": "content-start", "index": index, "delta": {"message": {"content": start}}}),
+                typed_event(
+                    {"type": "content-delta", "index": index, "delta": {"message": {"content": {"text": text}}}}
+                ),
+                typed_event({"type": "content-end", "index": index}),
             )
         )
-
-
-def is_done(frame: bytes) -> bool:
-    """Whether a frame is the terminal one."""
-    return (sse.data(frame) or b"").strip() == DONE
-
-
-def event(payload: Payload) -> bytes:
-    """A payload as a server-sent event of its type."""
-    return sse.event(dumps(payload), str(payload["type"]))
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from callfuse.dialects.base import Block
-from callfuse.dialects.cohere.answer import CohereWriter, event, splice_whole, thin_whole
+from callfuse.dialects.cohere.answer import CohereWriter, splice_whole, thin_whole
 from callfuse.dialects.openai_chat.request import ChatRequest
+from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, dumps
 
 _NONE: Final = {"input_tokens": 0, "output_tokens": 0}
@@ -28,7 +29,7 @@ class CohereRequest(ChatRequest):
 
     def _own_stream(self, text: str) -> bytes:
         start = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
-        begun = event({"id": "callfuse", "type": "message-start", "delta": {"message": start}})
+        begun = typed_event({"id": "callfuse", "type": "message-start", "delta": {"message": start}})
         writer = self.writer(usage="last")
         writer.note_sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
         return begun + writer.close({0: Block(text)})

@@ -26,7 +26,7 @@ from callfuse.dialects.base import (
     WholeChoice,
 )
 from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
-from callfuse.dialects.gemini.channel import Channel, encode
+from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import (
     FUNCTION_CALL,
     SIGNATURE,
@@ -41,7 +41,7 @@ from callfuse.dialects.gemini.parts import (
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
+from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, dumps_ascii, loads
 
 STOPS: Final = frozenset({"STOP", 1})
 """Finish reasons of a complete answer, by name, or by number if the client asked for numbers."""
@@ -322,7 +322,7 @@ class GeminiWriter:
         """The edits, by a frame's `id()`, that give delivered calls the stand-in for a withheld call's signature."""
         model = str(self._head.get("modelVersion") or self._model)
         found = stand_ins(frames, withheld, lambda call: SIGNATURE in call.extra, model)
-        return {at: [Edit((*path, SIGNATURE), encode(STAND_IN)) for path in paths] for at, paths in found.items()}
+        return {at: [Edit((*path, SIGNATURE), dumps_ascii(STAND_IN)) for path in paths] for at, paths in found.items()}
 
     def _thin(self, frame: Frame, withheld: set[OpenCall], blocks: dict[int, Block]) -> tuple[list[Edit], bool]:
         """The edits that remove withheld calls from a frame and insert blocks at the end of their choices; inserted
@@ -353,7 +353,7 @@ class GeminiWriter:
         """The edits that insert a block into the candidate that ends its choice."""
         if any(map(is_answer_text, _parts(candidate))):
             self._texts.add(choice)
-        part = encode({"text": self._own_text(choice, block.text)})
+        part = dumps_ascii({"text": self._own_text(choice, block.text)})
         if isinstance((candidate.get("content") or {}).get("parts"), list):
             for at in gone:
                 yield Edit((*_path(place), at), None)
@@ -361,7 +361,7 @@ class GeminiWriter:
         else:
             yield Edit(("candidates", place, "content"), b'{"parts":[' + part + b'],"role":"model"}')
         if candidate.get("finishReason") in STOPS and block.finish:
-            yield Edit(("candidates", place, "finishReason"), encode(_ERROR_REASON))
+            yield Edit(("candidates", place, "finishReason"), dumps_ascii(_ERROR_REASON))
         if "finishMessage" in candidate:
             yield Edit(("candidates", place, "finishMessage"), None)
 
@@ -410,10 +410,10 @@ class GeminiWriter:
         """The edits that turn a payload of the next answer into one of this stream; and whether it has nothing left to
         say."""
         edits = [
-            Edit((name,), encode(value)) for name, value in self._head.items() if payload.get(name, value) != value
+            Edit((name,), dumps_ascii(value)) for name, value in self._head.items() if payload.get(name, value) != value
         ]
         if total := self._usage.see(payload.get("usageMetadata")):
-            edits.append(Edit(("usageMetadata",), encode(total)))
+            edits.append(Edit(("usageMetadata",), dumps_ascii(total)))
         candidates = payload.get("candidates") or ()
         hollow = self._foreign and bool(candidates)
         for place, candidate in enumerate(candidates):

@@ -1,18 +1,12 @@
 """Writes the chunks of a Gemini stream: as server-sent events, or as the elements of one JSON array."""
 
-import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, with_separator
-from callfuse.wire.jsontext import Edit, apply
+from callfuse.wire.jsontext import Edit, apply, dumps_ascii
 
 _BLANK_LINES: Final = (b"\r\n\r\n", b"\n\n", b"\r\r")
-
-
-def encode(value: Any) -> bytes:
-    """ASCII JSON, without any character that a client may take for a line end (google-genai splits at U+2028)."""
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 class Channel:
@@ -37,10 +31,10 @@ class Channel:
     def chunk(self, payload: Payload) -> bytes:
         """A chunk of callfuse's own."""
         if not self._is_array:
-            return b"data: " + encode(payload) + b"\r\n\r\n"
+            return b"data: " + dumps_ascii(payload) + b"\r\n\r\n"
         lead = b",\r\n" if self._has_element else b"["
         self._has_element = True
-        return lead + encode(payload)
+        return lead + dumps_ascii(payload)
 
     def edit(self, frame: bytes, edits: Sequence[Edit], *, spliced: bool = False) -> bytes:
         """A chunk with these edits. `spliced`: it is of the next answer, and may leave after chunks that wait."""

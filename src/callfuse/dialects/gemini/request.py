@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Note
-from callfuse.dialects.declared import entries, is_declared, name_of
+from callfuse.dialects.declared import RequestWithTools, entries, name_of
 from callfuse.dialects.gemini.answer import GeminiWriter
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
@@ -39,7 +39,7 @@ _Response = tuple[int, int, Payload]
 may have hundreds."""
 
 
-class GeminiRequest:
+class GeminiRequest(RequestWithTools):
     """One request: parsed body, its bytes, and what the path says."""
 
     __slots__ = (
@@ -172,10 +172,6 @@ class GeminiRequest:
             if type(function) is dict:
                 found.append((at, place, function))
         return found
-
-    def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name."""
-        return is_declared(name, self._tool_names())
 
     def _tool_names(self) -> Iterator[Any]:
         """The names of the functions; None if there may be others, e.g. in cached content."""

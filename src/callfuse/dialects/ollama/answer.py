@@ -8,7 +8,6 @@ Content and thinking of a next answer begin after a blank line if there was some
 ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 and the like.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -37,7 +36,7 @@ from callfuse.dialects.edits import (
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, ExactAt, apply, dumps, loads
+from callfuse.wire.jsontext import Edit, ExactAt, apply, dumps, dumps_ascii, loads
 from callfuse.wire.ndjson import NDJSON
 
 COUNTS: Final = (
@@ -121,11 +120,6 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(calls_of(payload.get("message"))))]
 
 
-def encode_line(value: Any) -> bytes:
-    """ASCII JSON, without any character that a client may take for a line end."""
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
 def _counts_of(payload: Payload) -> Counts:
     """The counts in the last line of an answer."""
     return {key: payload[key] for key in COUNTS if key in payload}
@@ -175,11 +169,11 @@ class OllamaWriter:
             block = blocks.get(0) if payload.get("done") else None
             if block is not None:
                 if (payload.get("message") or {}).get("content"):
-                    edits.append(Edit(("message", "content"), append_to_string(block.text, encode_line)))
+                    edits.append(Edit(("message", "content"), append_to_string(block.text, dumps_ascii)))
                 else:
                     pieces.append(self._text(block.text))
                 if payload.get("done_reason", "stop") in OWN_REASONS:
-                    edits.append(Edit(("done_reason",), encode_line(block.finish or "stop")))
+                    edits.append(Edit(("done_reason",), dumps_ascii(block.finish or "stop")))
             if not (edits and _is_empty(payload, edits)):
                 self.note_sent(payload)
                 pieces.append(_edit_line(frame.raw, edits))
@@ -213,7 +207,7 @@ class OllamaWriter:
             return frame
         edits: list[Edit] = []
         if payload.get("model") != self._head.get("model") and "model" in self._head and "model" in payload:
-            edits.append(Edit(("model",), encode_line(self._head["model"])))
+            edits.append(Edit(("model",), dumps_ascii(self._head["model"])))
         message = payload.get("message") or {}
         if self._foreign and "thinking" in message:
             edits.append(Edit(("message", "thinking"), None))
@@ -222,7 +216,7 @@ class OllamaWriter:
         edits += self._break_edits(message)
         if payload.get("done"):
             total = self._usage.see(_counts_of(payload))
-            edits += [Edit((key,), encode_line(value)) for key, value in total.items() if payload.get(key) != value]
+            edits += [Edit((key,), dumps_ascii(value)) for key, value in total.items() if payload.get(key) != value]
         return _edit_line(frame, edits)
 
     def _break_edits(self, message: Payload) -> Iterator[Edit]:
@@ -246,7 +240,7 @@ class OllamaWriter:
         return self._line({"message": {"role": "assistant", "content": content}, "done": False})
 
     def _line(self, rest: Payload) -> bytes:
-        return encode_line({"model": "", "created_at": NO_TIME} | self._head | rest) + b"\n"
+        return dumps_ascii({"model": "", "created_at": NO_TIME} | self._head | rest) + b"\n"
 
 
 def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:

@@ -4,18 +4,16 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import WholeChoice
-from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.defaults import OpenAIDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_chat.details import MARK as DETAIL_MARK
 from callfuse.dialects.openai_chat.request import ChatRequest
-from callfuse.dialects.openai_chat.writer import ChatWriter
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
-from callfuse.wire import Payload
-from callfuse.wire.jsontext import dumps
+from callfuse.wire import Payload, sse
 
 
-class OpenAIChat(EventDialect):
+class OpenAIChat(OpenAIDialect):
     """The dialect `openai-chat`."""
 
     name: Final = "openai-chat"
@@ -33,7 +31,7 @@ class OpenAIChat(EventDialect):
 
     def is_end(self, frame: bytes) -> bool:
         """Whether the frame is `[DONE]`."""
-        return ChatWriter.is_done(frame)
+        return sse.is_done(frame)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """The indexes of its choices."""
@@ -54,11 +52,6 @@ class OpenAIChat(EventDialect):
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of each choice."""
         return read_whole(payload)
-
-    def error_body(self, status: int, message: str) -> bytes:
-        """OpenAI's error envelope."""
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
 
     def recognise(self, value: Any) -> Recorded | None:
         """By messages that no other dialect has recognised, or by `choices`. It is asked last."""

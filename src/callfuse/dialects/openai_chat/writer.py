@@ -25,7 +25,6 @@ from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
-DONE: Final = b"[DONE]"
 OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop", "", None})
 """Finish reasons that a block replaces, as it does one that lacks; `length`, `content_filter` and the like stay."""
 REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
@@ -118,7 +117,7 @@ class ChatWriter:
         pieces: list[bytes] = []
         for frame in frames:
             if frame.payload is None:
-                if not self.is_done(frame.raw):
+                if not sse.is_done(frame.raw):
                     pieces.append(frame.raw)
                 continue
             self._usage.see(frame.payload.get("usage"))
@@ -160,12 +159,7 @@ class ChatWriter:
         usage = self._usage.total()
         if usage and self._wants_usage:
             pieces.append(sse.event(dumps(self._head | {"choices": [], "usage": usage})))
-        return b"".join((*pieces, sse.event(DONE)))
-
-    @staticmethod
-    def is_done(frame: bytes) -> bool:
-        """Whether the frame is the terminal one."""
-        return (sse.data(frame) or b"").strip() == DONE
+        return b"".join((*pieces, sse.event(sse.DONE)))
 
     def _splice_edits(self, path: Path, choice: Payload) -> list[Edit]:
         """The edits that make a delta of the next answer fit into this stream."""

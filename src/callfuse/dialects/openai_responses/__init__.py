@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
-from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.defaults import OpenAIDialect
 from callfuse.dialects.openai_responses.answer import ResponsesReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import dumps
 
 _ITEMS: Final = frozenset({*CALLS, *RESULTS, "reasoning", "item_reference", "compaction"})
 """Types of items by which a recorded history is recognised."""
 
 
-class OpenAIResponses(EventDialect):
+class OpenAIResponses(OpenAIDialect):
     """The dialect `openai-responses`."""
 
     name: Final = "openai-responses"
@@ -68,11 +67,6 @@ class OpenAIResponses(EventDialect):
         if isinstance(response, dict):
             return str(response.get("id") or "")
         return str(payload.get("id") or "") if payload.get("object") == "response" else ""
-
-    def error_body(self, status: int, message: str) -> bytes:
-        """OpenAI's error envelope."""
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
 
     def recognise(self, value: Any) -> Recorded | None:
         """A request by `input` and the types of its items (a text only beside a `model`); an answer by a list `output`.

@@ -30,6 +30,7 @@ from callfuse.dialects.openai_responses.items import (
 from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
+from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
@@ -434,7 +435,7 @@ class ResponsesWriter:
         """An event of callfuse's own."""
         payload = event | {"sequence_number": self._number}
         self.note_sent(payload)
-        return sse.event(dumps(payload), str(event["type"]))
+        return typed_event(payload)
 
     def _edit(self, raw: bytes, payload: Payload, edits: list[Edit]) -> bytes:
         """An event with these edits and its sequence number in the client's stream."""

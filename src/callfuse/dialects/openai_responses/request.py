@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Note, StoredAnswer
-from callfuse.dialects.declared import entries, is_declared, name_of
+from callfuse.dialects.declared import RequestWithTools, entries, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
 from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
 from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
@@ -30,7 +30,8 @@ from callfuse.dialects.openai_responses.items import (
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import MARKER, Round, ToolCall
-from callfuse.wire import Payload, sse
+from callfuse.wire import Payload
+from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 MAX_ITEMS: Final = 512
@@ -56,7 +57,7 @@ Recall = Mapping[str, Callable[[], ToolCall]]
 """Calls by id, each made on demand."""
 
 
-class ResponsesRequest:
+class ResponsesRequest(RequestWithTools):
     """One request: parsed body and its bytes. Also its own `ChainedRequest`."""
 
     __slots__ = (
@@ -186,7 +187,7 @@ class ResponsesRequest:
         named by their item type."""
         if name in CALLS or self.chained or self._payload.get("prompt"):
             return True
-        return is_declared(name, self._tool_names())
+        return super().declares(name)
 
     def _tool_names(self) -> Iterator[Any]:
         for tools in (self._payload.get("tools"), *_tool_lists(self._items)):
@@ -287,7 +288,7 @@ class ResponsesRequest:
         for number, kind in enumerate(("response.created", "response.in_progress")):
             event = {"type": kind, "sequence_number": number, "response": response | {"status": "in_progress"}}
             writer.note_sent(event)
-            begun += sse.event(dumps(event), kind)
+            begun += typed_event(event)
         return OwnAnswer(EVENT_STREAM, begun + writer.close({0: Block(text)}))
 
     def _synthetic_id(self) -> str:
