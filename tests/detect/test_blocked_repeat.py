@@ -2,10 +2,10 @@
 
 import pytest
 
-from callfuse.detect import Engine
 from callfuse.detect.blocked_repeat import BlockedRepeat
 from callfuse.model import Finding
 from callfuse.policy.settings import LoopSettings
+from tests.detect import timelines
 from tests.detect.timelines import call, timeline
 
 BLOCKED = ("a=x", "a=x", "!!a")
@@ -13,7 +13,7 @@ BLOCKED = ("a=x", "a=x", "!!a")
 
 def found(*texts: str, max_repeats: int = 3) -> Finding | None:
     """What is found in a pending `a`."""
-    return Engine(timeline(*texts), LoopSettings(max_repeats=max_repeats)).found(BlockedRepeat(), call("a"))
+    return timelines.found(BlockedRepeat(), timeline(*texts), LoopSettings(max_repeats=max_repeats), call("a"))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_blocked_call_comes_back(rounds: tuple[str, ...], refused: bool) -> No
 def test_other_calls_are_free() -> None:
     """Blocking one call says nothing of others, of the same tool or not."""
     for pending in ("a1", "b"):
-        assert Engine(timeline(*BLOCKED), LoopSettings()).found(BlockedRepeat(), call(pending)) is None
+        assert timelines.found(BlockedRepeat(), timeline(*BLOCKED), LoopSettings(), call(pending)) is None
 
 
 def test_it_is_hard_and_does_not_end_on_news() -> None:

@@ -10,7 +10,7 @@ from callfuse.detect.detector import ANY_TOOL
 from callfuse.detect.repeat import Repeat
 from callfuse.model import NOWHERE, Delivery, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings, Rung
-from tests.detect.timelines import call, calls, past, rounds, timeline
+from tests.detect.timelines import call, calls, found, past, rounds, timeline
 
 LOOP = ("b=y", "a=x", "a=x")
 BLOCKED = (*LOOP, "!!a")
@@ -116,7 +116,7 @@ def test_any_tool_may_be_suspect() -> None:
     of_tool = LoopSettings.model_validate({"per_tool": {"a": {"max_calls": 1, "mode": "block"}}})
     engine = Engine(timeline("a=x"), of_tool)
     assert ANY_TOOL in engine.suspects()
-    assert engine.found(ToolBudget(), call("a5")) is not None
+    assert found(ToolBudget(), timeline("a=x"), of_tool, call("a5")) is not None
     assert not engine.could_fire("b")
 
 
@@ -160,8 +160,8 @@ def test_a_namespace_is_part_of_the_tool() -> None:
 
     before = Timeline([Round((PastCall(named("one"), Result("x")),), at) for at in (2, 1)])
     engine = Engine(before, LoopSettings())
-    assert engine.found(Repeat(), named("one")) is not None
-    assert engine.found(Repeat(), named("two")) is None
+    assert found(Repeat(), before, LoopSettings(), named("one")) is not None
+    assert found(Repeat(), before, LoopSettings(), named("two")) is None
     assert sorted(engine.suspects()) == ["a", "one.a"]
     assert [*engine.possible("a")] == [*engine.possible("one.a")] != []
     assert not engine.could_fire("two.a")

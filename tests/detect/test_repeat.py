@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from callfuse.detect import Engine
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.model import Finding
 from callfuse.policy.settings import LoopSettings
+from tests.detect import timelines
 from tests.detect.timelines import call, timeline
 
 
 def found(*texts: str, pending: str = "a", **more: Any) -> Finding | None:
     """What `repeat` finds in the pending call."""
     times, now = more.pop("times", ()), more.pop("now", 0.0)
-    return Engine(timeline(*texts, times=times, now=now), LoopSettings(**more)).found(Repeat(), call(pending))
+    return timelines.found(Repeat(), timeline(*texts, times=times, now=now), LoopSettings(**more), call(pending))
 
 
 def changing(*texts: str, **more: Any) -> Finding | None:
     """What `repeat_changing` finds in a pending `a`."""
-    return Engine(timeline(*texts), LoopSettings(**more)).found(RepeatChanging(), call("a"))
+    return timelines.found(RepeatChanging(), timeline(*texts), LoopSettings(**more), call("a"))
 
 
 def count(finding: Finding | None) -> int:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from callfuse.detect import Engine
 from callfuse.detect.similar import MOST, Similar
 from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
-from tests.detect.timelines import Rule, past
+from tests.detect.timelines import Rule, found, past
 
 RULE = Rule(Similar(), similarity_threshold=0.5)
 
@@ -61,7 +60,7 @@ def test_outcomes_that_are_nearly_equal() -> None:
     long = [f"{letter * 400}" for letter in "xxy"]
     calls = [PastCall(ToolCall(text, "a", "{}"), Result(text)) for text in long]
     past = Timeline([Round((calls[2],), 2), Round((calls[0],), 1)])
-    assert Engine(past, LoopSettings(similarity_threshold=0.1)).found(Similar(), calls[0].call) is None
+    assert found(Similar(), past, LoopSettings(similarity_threshold=0.1), calls[0].call) is None
 
 
 def test_each_is_compared_with_the_next() -> None:
@@ -105,6 +104,6 @@ def test_what_is_equal_goes_on_as_what_is_alike() -> None:
     spaced = ToolCall("1", "a", '{"n":111}', namespace="s")
     bare = ToolCall("2", "a", "", signature=spaced.signature, has_arguments=False)
     before = Timeline([Round((PastCall(one, outcome=outcome),), 1) for one in (spaced, bare, bare)])
-    finding = Engine(before, LoopSettings(max_repeats=2, similarity_threshold=0.5)).found(Similar(), spaced)
+    finding = found(Similar(), before, LoopSettings(max_repeats=2, similarity_threshold=0.5), spaced)
     assert finding is not None
     assert finding.count == 2

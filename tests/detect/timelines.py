@@ -12,6 +12,7 @@ from itertools import count
 
 from callfuse.detect import Engine
 from callfuse.detect.detector import Detector
+from callfuse.detect.registry import DETECTORS
 from callfuse.model import Delivery, Finding, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
@@ -79,6 +80,24 @@ def timeline(
     return Timeline(made[::-1], now, has_blocks=has_blocks, declares=declares)
 
 
+class _OneKind(Engine):
+    """An engine whose only detector is one of this type, whatever its pre-check says."""
+
+    def __init__(self, past: Timeline, settings: LoopSettings, detector: Detector) -> None:
+        super().__init__(past, settings)
+        self._detectors = frozenset(one for one in DETECTORS if type(one) is type(detector))
+
+    @property
+    def awake(self) -> frozenset[Detector]:
+        """The detector."""
+        return self._detectors
+
+
+def found(detector: Detector, past: Timeline, settings: LoopSettings, pending: ToolCall) -> Finding | None:
+    """What one detector finds in a pending call, as if it came alone."""
+    return _OneKind(past, settings, detector).judge(pending)
+
+
 class Rule:
     """What one detector finds, under some settings."""
 
@@ -97,7 +116,7 @@ class Rule:
     ) -> Finding | None:
         """What it finds in a pending call after these rounds."""
         past = timeline(*texts, times=times, now=now, tools=tools)
-        return Engine(past, LoopSettings.model_validate(self.settings | settings)).found(self.detector, call(pending))
+        return found(self.detector, past, LoopSettings.model_validate(self.settings | settings), call(pending))
 
     def count(self, *texts: str, **more: object) -> int:
         """The count of what it finds; 0 where nothing is found."""

@@ -56,3 +56,18 @@ def test_a_call_knows_whether_it_failed(result: Result | None, said: bool | None
         assert call.result is result
     assert (call.outcome is None) is (said is None)
     assert call.failed is said
+
+
+@pytest.mark.parametrize(
+    "result", [None, Result("[Old tool result content cleared]"), Result("fine"), Result("Error: x")]
+)
+@pytest.mark.parametrize("text", ["fine", "Error: no such key"])
+def test_what_the_ledger_recalls_counts_where_the_result_says_nothing(result: Result | None, text: str) -> None:
+    """As it does for the outcome."""
+    recalled = outcome_of(text, None)
+    assert recalled is not None
+    call = PastCall(ToolCall("id", "search", "{}"), result)
+    call.recall(recalled, certain=False)
+    said = call.failed
+    assert call.outcome is not None
+    assert said is (call.outcome.kind is OutcomeKind.ERROR)

@@ -37,7 +37,7 @@ def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
 
 def step_of(past: Timeline, found: Finding, ladder: Ladder = LONG) -> int:
     """The step of the verdict, which takes the rung at that step."""
-    (verdict,) = decide(past, [(call(found.tool), found)], ladder)
+    verdict = decide(past, call(found.tool), found, ladder)
     assert verdict.rung is ladder[verdict.step - 1]
     return verdict.step
 
@@ -83,7 +83,7 @@ def test_the_step_falls_back_when_the_outcome_changes() -> None:
 def test_each_round_moves_at_most_one_rung_up() -> None:
     """Several findings of one round take the same step."""
     past = placed(["a=x b=y", "a=x b=y"], [0, 1])
-    verdicts = decide(past, [(call("a"), finding("a")), (call("b"), finding("b"))], LONG)
+    verdicts = [decide(past, call(tool), finding(tool), LONG) for tool in "ab"]
     assert [verdict.step for verdict in verdicts] == [2, 2]
 
 
@@ -100,17 +100,17 @@ def test_each_round_moves_at_most_one_rung_up() -> None:
 )
 def test_a_restarted_guard_knows_what_the_history_shows(ladder: Ladder, count: int, rung: Rung) -> None:
     """Rungs that let the call through have been taken; the chance is still to come."""
-    (verdict,) = decide(placed(["a=x"] * (count - 1), [0] * (count - 1)), [(call("a"), finding(count=count))], ladder)
+    verdict = decide(placed(["a=x"] * (count - 1), [0] * (count - 1)), call("a"), finding(count=count), ladder)
     assert verdict.rung is rung
 
 
 def test_a_rung_is_first_once_a_streak() -> None:
     """Repeating the last rung is no news; coming back after other calls is."""
-    found = [(call("a"), finding())]
-    assert decide(placed(["a=x"] * 2, [0, 0]), found, (BLOCK,))[0].first
-    assert not decide(placed(["a=x"] * 3, [0, 0, 1]), found, (BLOCK,))[0].first
-    assert decide(placed(["a=x"] * 3, [0, 0, 1]), found, (STEER, BLOCK))[0].first
-    assert decide(placed(["a=x", "a=x", "b=y"], [0, 1, 0]), found, (BLOCK,))[0].first
+    found = (call("a"), finding())
+    assert decide(placed(["a=x"] * 2, [0, 0]), *found, (BLOCK,)).first
+    assert not decide(placed(["a=x"] * 3, [0, 0, 1]), *found, (BLOCK,)).first
+    assert decide(placed(["a=x"] * 3, [0, 0, 1]), *found, (STEER, BLOCK)).first
+    assert decide(placed(["a=x", "a=x", "b=y"], [0, 1, 0]), *found, (BLOCK,)).first
 
 
 @pytest.mark.parametrize(
@@ -182,16 +182,16 @@ def test_what_is_withheld_was_foreseen(past: list[tuple[str, int]], ladder: Ladd
     """Any verdict that withholds a call was among those for which its tool's calls are held."""
     timeline = placed([text for text, _ in past], [step for _, step in past])
     engine = Engine(timeline, LoopSettings(max_repeats=2, max_repeats_changing=3))
-    for verdict in decide(timeline, engine.judge_round(calls(pending)), ladder):
-        if verdict.withholds:
-            assert would_withhold(timeline, engine.possible(verdict.call.name), ladder)
+    for one, finding_ in engine.judge_round(calls(pending)):
+        if decide(timeline, one, finding_, ladder).withholds:
+            assert any(would_withhold(timeline, hit, ladder) for hit in engine.possible(one.name))
 
 
 def test_what_may_be_found_at_any_count_is_withheld_on_every_ladder_that_withholds() -> None:
     """A hard finding would take the last rung, but it may come as the first one."""
     found = Hit(Repeat(), call("a"), Evidence(1, certain=True), 1, hard=True, any_count=True)
-    assert would_withhold(placed([], []), [found], (STEER, WARN))
-    assert not would_withhold(placed([], []), [found], (OBSERVE, WARN))
+    assert would_withhold(placed([], []), found, (STEER, WARN))
+    assert not would_withhold(placed([], []), found, (OBSERVE, WARN))
 
 
 @pytest.mark.parametrize("kind", KINDS)

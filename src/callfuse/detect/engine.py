@@ -155,11 +155,6 @@ class Engine:
         soft = self.settings.for_tool(call.full_name).settings.limit_of(name)
         return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
 
-    def found(self, detector: Detector, call: ToolCall) -> Finding | None:
-        """What one detector finds in a pending call, as if it came alone."""
-        own = _limits_of(detector, self.settings.for_tool(call.full_name))
-        return self._hardest([*self._hits(call, {detector: own} if own else {})])
-
     def _hits_of(self, call: ToolCall) -> list[Hit]:
         """The hits of all detectors on a call."""
         return [*self._hits(call, self._limits(call.full_name))] if call.name else []

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.detect.streak import recent
+from callfuse.detect.streak import newest_calls, recent
 from callfuse.model import PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
@@ -44,8 +44,7 @@ class RepeatChanging(Detector):
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the newest round."""
-        newest = timeline.newest
-        return [one.call for one in newest.distinct] if newest else ()
+        return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The same calls before this one, whatever came of them."""

@@ -13,7 +13,7 @@ from callfuse.detect.kind import Kind
 from callfuse.detect.repeat import equal_calls
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.similarity import alike, outcomes_alike
-from callfuse.detect.streak import recent
+from callfuse.detect.streak import newest_calls, recent
 from callfuse.model import PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
 
@@ -39,8 +39,7 @@ class Similar(Detector):
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the newest round: nothing is more like a call than itself."""
-        newest = timeline.newest
-        return [one.call for one in newest.distinct] if newest else ()
+        return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""

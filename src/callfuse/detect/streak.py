@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from callfuse.detect.settings import Settings
-from callfuse.model import PastCall, Round, Timeline
-from callfuse.model.outcomes import OutcomeKind
+from callfuse.model import PastCall, Round, Timeline, ToolCall
 
 COUNTED = 250
 """Rounds of a streak are counted this far, or as far as a limit reaches: a higher count says nothing more."""
@@ -22,6 +21,12 @@ def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], boo
         if not all(own is not None and own(call) for call in changes):
             return rounds[:index]
     return rounds
+
+
+def newest_calls(timeline: Timeline) -> list[ToolCall]:
+    """The distinct calls of the newest round; empty if there is no round."""
+    newest = timeline.newest
+    return [one.call for one in newest.distinct] if newest else []
 
 
 def _unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
@@ -51,9 +56,4 @@ def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:
 def changes_of(round_: Round, settings: Settings) -> list[PastCall]:
     """The calls of tools declared state-changing that were not in vain, as far as is known."""
     calls = [call for call in round_.calls if settings.for_tool(call.full_name).changes_state and not call.withheld]
-    return [call for call in calls if not _failed(call)]
-
-
-def _failed(call: PastCall) -> bool:
-    outcome = call.outcome
-    return outcome is not None and outcome.kind is OutcomeKind.ERROR
+    return [call for call in calls if not call.failed]

@@ -91,7 +91,7 @@ class Judge:
 
     def _would_withhold(self, name: str) -> bool:
         return any(
-            would_withhold(self.timeline, [hit], self.ladder(name, hit.kind)) for hit in self._engine.possible(name)
+            would_withhold(self.timeline, hit, self.ladder(name, hit.kind)) for hit in self._engine.possible(name)
         )
 
     def finding(self, call: ToolCall, *, news: bool) -> Finding | None:
@@ -106,9 +106,7 @@ class Judge:
         """The verdicts for a complete round, in order of its calls; calls without a finding have none."""
         found = self._engine.judge_round(calls, self._refused)
         return [
-            verdict
-            for call, finding in found
-            for verdict in decide(self.timeline, [(call, finding)], self.ladder(call.full_name, finding.kind))
+            decide(self.timeline, call, finding, self.ladder(call.full_name, finding.kind)) for call, finding in found
         ]
 
     def hindsight(self) -> Verdict | None:

@@ -234,6 +234,8 @@ class PastCall:
             return self._outcome.kind is OutcomeKind.ERROR
         if self._failed is None and self.result is not None:
             self._failed = is_failure(*self.result)
+        if self._failed is None and self._recalled is not None:  # as `outcome` falls back
+            return self._recalled.kind is OutcomeKind.ERROR
         return self._failed
 
     def recall(self, outcome: Outcome, *, certain: bool) -> None:

@@ -5,7 +5,6 @@ falls back when its outcome changes. Steps come from the ledger; where it has lo
 before count for the rungs that let a call through, so that a restarted guard still gives the model its chance.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Protocol
@@ -134,25 +133,19 @@ def restrict_ladder(
     return tuple(reversed(rungs))
 
 
-def decide(timeline: Timeline, findings: Iterable[tuple[ToolCall, Finding]], ladder: Ladder) -> list[Verdict]:
-    """A verdict for each finding of one round."""
+def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: Ladder) -> Verdict:
+    """The verdict for the finding of a call of the pending round."""
     streak = timeline.memoized(_streak_step, None)
-    verdicts = []
-    for call, finding in findings:
-        step = next_step(timeline, finding, ladder, streak)
-        verdicts.append(Verdict(call, finding, ladder[step - 1], step, first=step > streak))
-    return verdicts
+    step = next_step(timeline, finding, ladder, streak)
+    return Verdict(call, finding, ladder[step - 1], step, first=step > streak)
 
 
-def would_withhold(timeline: Timeline, findings: Iterable[Foreseen], ladder: Ladder) -> bool:
-    """Whether one of the findings, were it made now, would keep a call from the client."""
+def would_withhold(timeline: Timeline, finding: Foreseen, ladder: Ladder) -> bool:
+    """Whether the finding, were it made now, would keep a call from the client."""
+    if finding.any_count:
+        return any(rung.withholds for rung in ladder)
     streak = timeline.memoized(_streak_step, None)
-    return any(
-        any(rung.withholds for rung in ladder)
-        if finding.any_count
-        else ladder[next_step(timeline, finding, ladder, streak) - 1].withholds
-        for finding in findings
-    )
+    return ladder[next_step(timeline, finding, ladder, streak) - 1].withholds
 
 
 def next_step(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
