@@ -2,7 +2,7 @@
 
 import pytest
 
-from callfuse.harness import MARKER, is_automatic, is_placeholder, is_tool_report, split_typed, strip_additions
+from callfuse.harness import MARKER, is_automatic, is_placeholder, is_tool_report, strip_additions, typed_start
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,28 @@ def test_reports_of_tools() -> None:
     assert not is_tool_report("What is [list_files] Result: for?")
 
 
-def test_elements_in_what_is_typed() -> None:
-    """Each piece says whose it is; an element that does not end reaches to the end."""
-    text = "Look: <ide_selection>!/status</ide_selection> there <bash-stdout>!/off"
-    pieces = [*split_typed(text)]
-    assert "".join(piece for piece, _ in pieces) == text
-    assert [piece for piece, is_typed in pieces if is_typed and piece] == ["Look: ", " there "]
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("", ""),
+        ("Look: <a>x</a> y", "Look: <a>x</a> y"),
+        ("<a>x</a>\nLook", "\nLook"),
+        (" <a b='c'>x</a>\n<d>y</d >\nLook", "\nLook"),
+        ("<a>x</a> y </a> z", " z"),
+        ("<a>x</a", ""),
+        ("<3 you", "<3 you"),
+    ],
+)
+def test_where_typing_begins(text: str, typed: str) -> None:
+    """Behind the elements that a text begins with, up to the last closing tag."""
+    start = typed_start(text)
+    assert start is None if text.startswith("<a") and not typed else start == len(text) - len(typed)
+
+
+def test_an_open_element_has_no_end() -> None:
+    """It is not known where it was to end."""
+    assert typed_start("<a>x</a>\n<b>\nLook") is None
+    assert typed_start("<a>\n<b></b>\nLook") is None
 
 
 def test_a_results_own_text() -> None:

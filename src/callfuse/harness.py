@@ -6,7 +6,6 @@ places.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 MARKER: Final = "[callfuse]"
@@ -37,16 +36,8 @@ _RETRY_OF_MINI: Final = re.compile(r"Tool call error:\s*<error>\s*No tool calls 
 _AUTOMATIC: Final = (MARKER, *_REMINDERS.values(), *_RETRIES)
 _REPORT: Final = re.compile(r"\[[\w-]+(?: for .*)?\] Result:")
 """Cline and Roo, whose models call tools in plain text, report a result as a user text that begins so."""
-_ELEMENTS: Final = (
-    # Claude Code, by itself and in an editor.
-    r"system-reminder|local-command-\w+|bash-\w+|ide_\w+|task-notification|user-prompt-submit-hook"
-    # Cline and those that descend from it.
-    r"|environment_details|(?:file|folder|url)_content|workspace_diagnostics|terminal_output|git_\w+"
-    # Codex.
-    r"|environment_context|user_instructions|INSTRUCTIONS|subagent_notification"
-)
-_ELEMENT: Final = re.compile(rf"(<({_ELEMENTS})\b.*?(?:</\2>|\Z))", re.DOTALL)
-"""A tagged element that a harness puts into a text of the user; up to the end if it is not closed."""
+_TAG: Final = re.compile(r"<(/?)([A-Za-z_][\w:.-]*+)")
+"""The beginning of a tag around an element that a harness puts into a text of the user, whatever its name."""
 
 
 def is_automatic(text: str) -> bool:
@@ -60,14 +51,25 @@ def is_tool_report(text: str) -> bool:
     return _REPORT.match(text) is not None
 
 
-def split_typed(text: str) -> Iterator[tuple[str, bool]]:
-    """Split a text of a user message; yields each piece, and False if it is an element of a harness, else True."""
-    at = 0
-    for match in _ELEMENT.finditer(text):
-        yield text[at : match.start()], True
-        yield match[0], False
-        at = match.end()
-    yield text[at:], True
+def typed_start(text: str) -> int | None:
+    """Where the words of a person begin in a text of a user message: behind the elements that it begins with.
+
+    Elements are left at the last closing tag, because a file or a page in one of them may close it itself. None if one
+    of them is not closed: then nobody knows where it ends.
+    """
+    if not text.lstrip().startswith("<"):
+        return 0
+    opened: set[str] = set()
+    last: re.Match[str] | None = None
+    for tag in _TAG.finditer(text):
+        if tag[1]:
+            opened.discard(tag[2])
+            last = tag
+        else:
+            opened.add(tag[2])
+    if opened:
+        return None
+    return text.find(">", last.end()) + 1 or None if last else 0
 
 
 # Results.

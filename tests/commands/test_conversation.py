@@ -72,15 +72,19 @@ TASK, DONE = user("Find it."), model("Found.")
         ([user(SET), user(REMINDER), model(OWN), TASK], [user(REMINDER), TASK]),
         ([user(SET), DONE, TASK], [user("(command)"), DONE, TASK]),
         ([user(text(SET), text(SET)), DONE, TASK], [user(text("(command)")), DONE, TASK]),
-        ([user(f"{SET} Find it."), model("[callfuse] This call loops."), TASK],
+        ([user(f"{SET}\nFind it."), model("[callfuse] This call loops."), TASK],
          [user("Find it."), model("[callfuse] This call loops."), TASK]),
-        ([user(f"{SET} Find it."), model(REFUSAL), TASK], [user("Find it."), TASK]),
+        ([user(f"{SET}\nFind it."), model(REFUSAL), TASK], [user("Find it."), TASK]),
         ([user(REMINDER, text(SET)), model(OWN), TASK], [user(REMINDER), TASK]),
         ([user(IMAGE, text(SET))], [user(IMAGE)]),
-        ([user(text("Find"), text(f"it. {SET}"), text(SET))], [user(text("Find"), text("it."))]),
+        ([user(text(SET), text(f"{SET}\nFind"), text(SET))], [user(text("Find"), text(SET))]),
+        ([user(text("<context>\nx\n</context>"), text(f"{SET}\nFind it."))],
+         [user(text("<context>\nx\n</context>"), text("Find it."))]),
+        ([user(f"<context>\nx\n</context>\n{SET}\nFind it.")], [user("<context>\nx\n</context>\nFind it.")]),
     ],
     ids=["pair", "parts", "pairs", "later", "not answered", "reminded", "answered by a model",
-         "parts answered by a model", "block", "refused", "reminder", "image", "texts"],
+         "parts answered by a model", "block", "refused", "reminder", "image", "texts",
+         "context", "context in the text"],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["openai-chat", "anthropic", "openai-responses", "cohere-v2"])
 def test_what_is_left(name: str, before: list[Any], after: list[Any]) -> None:
@@ -97,7 +101,9 @@ def test_what_is_left(name: str, before: list[Any], after: list[Any]) -> None:
         ([user(SET)], ["set"], True),
         ([user(REMINDER, text(SET))], ["set"], True),
         ([user(f"{SET}\n{REMINDER['text']}")], ["set"], True),
-        ([user(f"{SET} Find it.")], ["set"], False),
+        ([user(f"{SET}\nFind it.")], ["set"], False),
+        ([user(f"{SET} Find it.")], [], False),
+        ([user(f"Find it.\n{SET}")], [], False),
         ([user(IMAGE, text(SET))], ["set"], False),
         ([user(SET), TASK], [], False),
         ([TASK, DONE, user(SET)], ["set"], True),
@@ -110,6 +116,8 @@ def test_what_is_left(name: str, before: list[Any], after: list[Any]) -> None:
         "reminder",
         "reminder in the text",
         "text",
+        "text in its line",
+        "text before it",
         "image",
         "older",
         "last",
@@ -123,13 +131,90 @@ def test_what_is_run(messages: list[Any], commands: list[str], only: bool) -> No
     assert ran(messages) == (commands, only)
 
 
-def test_beside_a_result() -> None:
-    """What is typed while a tool runs is run; the result is not read, and goes on."""
-    use = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [text("!/set(tool-loop-detection=false)")]}
-    messages = [TASK, model(use), user(result, text(SET))]
-    assert ran(messages) == (["set"], False)
-    assert left("anthropic", messages) == [TASK, model(use), user(result)]
+CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+REPLY = {"role": "tool", "tool_call_id": "c1", "content": "x"}
+USE = model({"type": "tool_use", "id": "c1", "name": "read", "input": {}})
+RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "x"}
+CONVERSE = model({"toolUse": {"toolUseId": "c1", "name": "read", "input": {}}})
+CONVERSED = {"toolResult": {"toolUseId": "c1", "content": [{"text": "x"}]}}
+ITEM = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+BESIDE: list[tuple[str, list[Any]]] = [
+    ("openai-chat", [TASK, CALLING, REPLY, user(SET)]),
+    ("openai-chat", [TASK, CALLING, REPLY, user("One."), user(SET)]),
+    ("ollama", [TASK, CALLING, REPLY, user(SET)]),
+    ("cohere-v2", [TASK, CALLING, REPLY, user(SET)]),
+    ("anthropic", [TASK, USE, user(RESULT, text(SET))]),
+    ("anthropic", [TASK, USE, user(text(SET), RESULT)]),
+    ("anthropic", [TASK, USE, user(RESULT), user(SET)]),
+    ("bedrock-converse", [user({"text": "Find it."}), CONVERSE, user(CONVERSED, {"text": SET})]),
+    ("openai-responses", [TASK, ITEM, OUTPUT, user(SET)]),
+]
+
+
+@pytest.mark.parametrize(("name", "messages"), BESIDE)
+def test_beside_a_result(name: str, messages: list[Any]) -> None:
+    """Tools and harnesses write texts of the user's role beside results and behind them: nothing there is a command,
+    not in later requests either."""
+    assert ran(messages, name) == ([], False)
+    kept = model({"text": "Done."}) if name == "bedrock-converse" else DONE
+    for later in ([], [kept, user({"text": "Go on."})]):
+        assert left(name, [*messages, *later]) == [*messages, *later]
+    behind = user({"text": SET}) if name == "bedrock-converse" else user(SET)
+    assert ran([*messages, kept, behind], name) == (["set"], True)
+
+
+def test_beside_a_result_of_gemini() -> None:
+    """The same with its contents."""
+    asks = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]}
+    says = {"functionResponse": {"name": "read", "response": {"output": "x"}}}
+    for contents in (
+        [asks, {"role": "user", "parts": [says, {"text": SET}]}],
+        [asks, {"role": "user", "parts": [says]}, {"role": "user", "parts": [{"text": SET}]}],
+    ):
+        body = json.dumps({"contents": contents}).encode()
+        request = BY_NAME["gemini"].read_request(body, json.loads(body), "/v1beta/models/m:generateContent")
+        assert request is not None
+        assert find_commands(request, "!/").any is False
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"<file_content path='a'>\nx\n</file_content>\n{SET}\n</file_content>",
+        f"<context>\n{SET}\n</context>\nGo on.",
+        f"<context>\nx\n{SET}",
+        f"<a>x</a>\n<b>y</b></a>\n{SET}\n</b>",
+        f"<context>x</context> {SET}",
+        f"<a>\n<b></b>\n{SET}\n",
+        f"This session is being continued. Summary:\n{SET}\n",
+        f"Observation: {SET}",
+        f"Observation:\n{SET}",
+        f"Look at this:\n\n{SET}",
+    ],
+)
+def test_what_a_file_or_a_page_can_write(said: str) -> None:
+    """In an element that it closes itself, in one that is cut, in a context, a summary, behind words."""
+    assert ran([user(said)]) == ([], False)
+    assert left("anthropic", [user(said)]) == [user(said)]
+    assert ran([user(text("Observation:"), text(SET))]) == ([], False)
+
+
+def test_the_same_in_each_request() -> None:
+    """However the conversation goes on, a message is left with the same words, so that prompt caches stay."""
+    said = [user(f"{SET}\nFind it.\n{SET}"), DONE, user(f"Now this. {SET}"), DONE, user(f"{SET}\nAnd this.")]
+    once = left("anthropic", said[:1])
+    assert once == [user(f"Find it.\n{SET}")]
+    for end in range(2, len(said) + 1):
+        now = left("anthropic", said[:end])
+        assert now[: len(once)] == once
+        once = now
+
+
+def test_many_messages_of_commands() -> None:
+    """Each message is looked at once."""
+    assert len(left("openai-chat", [*[user(f"{SET}\nOne.") for _ in range(300)], TASK])) == 301
 
 
 @pytest.mark.parametrize(
@@ -168,8 +253,8 @@ def test_what_a_harness_puts_into_a_text(tag: str) -> None:
     for end in (f"</{tag}>", ""):
         element = f"<{tag}>\n{SET}\n{end}"
         assert ran([user(f"Find it.\n{element}")]) == ([], False)
-        assert ran([user(f"!/status Find it.\n{element}")]) == (["status"], False)
-        assert left("openai-chat", [user(f"!/status Find it.\n{element}")])[0]["content"].endswith(element)
+        assert ran([user(f"!/status\nFind it.\n{element}")]) == (["status"], False)
+        assert left("openai-chat", [user(f"!/status\nFind it.\n{element}")])[0]["content"] == f"Find it.\n{element}"
 
 
 def test_where_turns_must_alternate() -> None:
@@ -206,11 +291,11 @@ def test_answers_as_items(own: dict[str, Any]) -> None:
 
 def test_an_input_that_is_one_text() -> None:
     """As the Responses API takes it."""
-    body = json.dumps({"model": "m", "input": f"{SET} Find it."}).encode()
+    body = json.dumps({"model": "m", "input": f"{SET}\nFind it."}).encode()
     request = BY_NAME["openai-responses"].read_request(body, json.loads(body))
     assert request is not None
     found = find_commands(request, "!/")
-    assert apply(body, found.edits) == body.replace(f"{SET} ".encode(), b"")
+    assert apply(body, found.edits) == body.replace(f"{SET}\\n".encode(), b"")
     assert found.only is False
 
 
@@ -222,10 +307,8 @@ def test_refusals_of_a_schema() -> None:
 
 def test_calls_beside_an_own_text() -> None:
     """A model's message that calls a tool stays, whatever its text begins with."""
-    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    said = model(OWN) | {"tool_calls": [call]}
-    result = {"role": "tool", "tool_call_id": "c1", "content": "x"}
-    assert left("openai-chat", [user(SET), said, result]) == [user("(command)"), said, result]
+    said = model(OWN) | {"tool_calls": [CALL]}
+    assert left("openai-chat", [user(SET), said, REPLY]) == [user("(command)"), said, REPLY]
 
 
 def test_odd_shapes() -> None:

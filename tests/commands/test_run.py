@@ -69,7 +69,7 @@ def test_what_was_set_before_stays() -> None:
         ("!/set(color=red)", f"color is no key that can be set here; use {KEYS}."),
         ("!/set()", f"set needs key=value; the keys are {KEYS}."),
         ("!/unset()", f"unset needs a key; the keys are {KEYS}."),
-        ("!/status " * 60, "these are 61 commands; use at most 50 in a message."),
+        ("!/status " * 60, "these are more than 50 commands; use at most 50 in a message."),
         ("!/sett(tool-loop-ttl=9)", "!/sett is no command; did you mean set?"),
         ("!/hepl", "!/hepl is no command; did you mean help?"),
         ("!/set(mode=warn)", "mode is no key that can be set here; did you mean tool-loop-mode?"),

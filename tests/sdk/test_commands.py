@@ -88,7 +88,7 @@ async def test_a_session_is_let_loose_and_bound_again(sdk: str, way: Way, sync: 
         free = await chat(talk, messages, "What is going on?")
         assert [len(said.calls) for said in free] == [1, 1, 1, 1, 1, 0]
         assert [said.text for said in await chat(talk, messages, TIGHT)] == [UNSAID]
-        bound = await chat(talk, messages, "Once more, please. !/status")
+        bound = await chat(talk, messages, "!/status\nOnce more, please.")
         assert [len(said.calls) for said in bound] == [1, 1, 0]
         assert MARK in bound[-1].text
         (status,) = await chat(talk, messages, "!/status")
@@ -117,7 +117,7 @@ async def test_responses(way: Way, keeps: Keeps) -> None:
         assert [len(calls_of(response)) for response in free] == [1, 1, 1, 1, 1, 0]
         assert "tool-loop-mode = observe (session)" in await said("!/status")
         assert await said(TIGHT) == UNSAID
-        bound = await agent.run("Once more, please. !/status")
+        bound = await agent.run("!/status\nOnce more, please.")
         assert [len(calls_of(response)) for response in bound] == [1, 1, 0]
         assert MARK in bound[-1].output_text
         assert "tool-loop-mode = block (server)" in await said("!/status")
@@ -132,7 +132,7 @@ async def test_responses_without_detection(way: Way, keeps: Keeps) -> None:
     vendor = ScriptedVendor(spinning)
     async with wired(vendor, "block") as url:
         agent = ResponsesAgent(url, way, keeps=keeps)
-        for text in ("!/set(tool-loop-detection=false) Go.", "Go on.", "Once more."):
+        for text in ("!/set(tool-loop-detection=false)\nGo.", "Go on.", "Once more."):
             assert len(await agent.run(text)) == 6
         await agent.run("!/unset(tool-loop-detection)")
         assert len(await agent.run("And again.")) == 3

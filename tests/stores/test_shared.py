@@ -78,7 +78,7 @@ def test_a_chain_keeps_what_its_session_has_set(server: RedisServer, shared: boo
     """It is found by the name that stands in the lane's state."""
 
     async def talks(session: Session) -> None:
-        await session.exchange(request("!/set(tool-loop-mode=observe) Go.", store=True), answer(call(1), tag="1"))
+        await session.exchange(request("!/set(tool-loop-mode=observe)\nGo.", store=True), answer(call(1), tag="1"))
         for at in (1, 2, 3):
             asked = going_on(result(call(at)), after=f"resp_{at}")
             await session.exchange(asked, answer(call(at + 1), tag=str(at + 1)))

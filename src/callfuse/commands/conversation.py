@@ -1,18 +1,19 @@
 """Find the commands in a conversation, and the edits that hide them, and callfuse's answers to them, from models.
 
-Only the commands of the last user message are to be run. Texts and tagged elements of a harness are not searched.
+Only the commands of the last user message are to be run. What is a command depends on its message, and on whether that
+stands behind results of tools, so that each request has the same ones stripped.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from callfuse.commands.run import REFUSED
-from callfuse.commands.syntax import Command, parse_commands
+from callfuse.commands.syntax import MAX_COMMANDS, Command, parse_commands
 from callfuse.dialects.base import Request
 from callfuse.dialects.typed import TypedMessage, TypedText
-from callfuse.harness import split_typed
+from callfuse.harness import typed_start
 from callfuse.wire.jsontext import Edit, dumps
 
 MAX_SINGLE_SEARCHES: Final = 64
@@ -85,15 +86,22 @@ def _spellings(char: str) -> bytes:
 
 
 def find_commands(request: Request, prefix: str) -> FoundCommands:
-    """Find the commands of a request, which begin with `prefix`."""
+    """Find the commands of a request, which begin with `prefix`.
+
+    A message beside results of tools, or directly behind them, has none: harnesses and tools write there, too.
+    """
     commands: tuple[Command, ...] = ()
-    fresh = only = False
+    fresh = only = behind_result = False
     edits: list[Edit] = []
     for at in range(request.length):
+        if request.has_result(at):
+            behind_result = True
+        elif request.own_text(at) is not None:
+            behind_result = False
         typed = request.typed_message(at)
         if typed is None:
             continue
-        texts = [_parse_text(text, prefix) for text in typed.texts]
+        texts = [] if behind_result else _parse_texts(typed.texts, prefix)
         commands = tuple(command for text in texts for command in text.commands)
         fresh = only = False
         if commands:
@@ -106,19 +114,25 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
     return FoundCommands(commands, fresh, only, tuple(edits))
 
 
-def _parse_text(text: TypedText, prefix: str) -> _ParsedPart:
-    if prefix not in text.text:
-        return _ParsedPart(text, (), text.text, bool(text.text.strip()))
-    commands: list[Command] = []
-    rest = ""
-    said = False
-    for piece, is_typed in split_typed(text.text):
-        found = parse_commands(piece, prefix) if is_typed else None
-        if found is not None:
-            commands += found.commands
-            said |= bool(found.rest.strip())
-        rest += found.rest if found else piece
-    return _ParsedPart(text, tuple(commands), rest, said)
+def _parse_texts(texts: Iterable[TypedText], prefix: str) -> list[_ParsedPart]:
+    """Parse the texts of one message. Commands stand before all else that is said in it."""
+    parsed: list[_ParsedPart] = []
+    room = MAX_COMMANDS + 1
+    for text in texts:
+        said = any(part.said for part in parsed[-1:])
+        part = _ParsedPart(text, (), text.text, True) if said else _parse_text(text, prefix, room)
+        room -= len(part.commands)
+        parsed.append(part)
+    return parsed
+
+
+def _parse_text(text: TypedText, prefix: str, room: int) -> _ParsedPart:
+    start = typed_start(text.text)
+    if start is None:
+        return _ParsedPart(text, (), text.text, True)
+    commands, rest, at = parse_commands(text.text, prefix, start, room)
+    behind = rest[at if commands else start :]
+    return _ParsedPart(text, commands, rest, bool(behind.strip()) and typed_start(behind) != len(behind.rstrip()))
 
 
 def _next_speaker(request: Request, at: int) -> int | None:

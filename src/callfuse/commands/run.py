@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from callfuse.commands.syntax import NAMES, Command
+from callfuse.commands.syntax import MAX_COMMANDS, NAMES, Command
 from callfuse.harness import MARKER
 from callfuse.policy.nearest import suggest
 from callfuse.policy.sections import TierSettings, command_key
@@ -27,8 +27,6 @@ ALLOWED: Final = {
 }
 
 
-MAX_COMMANDS: Final = 50
-"""Commands of one message that are run; more are refused."""
 REFUSED: Final = f"{MARKER} Nothing was changed"
 """The beginning of the answer to commands that could not be run."""
 
@@ -66,7 +64,7 @@ def run_commands(
     tier of each setting in effect with given overrides. A wrong command raises nothing: `failed` is set.
     """
     if len(commands) > MAX_COMMANDS:
-        text = f"{REFUSED}: these are {len(commands)} commands; use at most {MAX_COMMANDS} in a message."
+        text = f"{REFUSED}: these are more than {MAX_COMMANDS} commands; use at most {MAX_COMMANDS} in a message."
         return CommandResult(before, text, failed=True)
     values = dict(before.values)
     lines: list[str] = []

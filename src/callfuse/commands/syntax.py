@@ -1,29 +1,35 @@
 """Parse commands: `!/set(tool-loop-mode=break, tool-loop-ttl="120")`, `!/unset(tool-loop-ttl)`, `!/status`, `!/help`.
 
-Names in any case, quotes of either kind or none, any number of commands in a text. Nothing in inline code, a fenced
-block or a quoted line is a command. A known name needs no parentheses. An unknown name is a mistyped command if it has
-parentheses, or if it ends its line and differs from a known name by one letter; else it is plain text.
+Commands count only at the beginning of a text, in lines that hold nothing else, any number in a line; what stands
+behind the first other line is text, whatever it looks like. Names in any case, quotes of either kind or none. A known
+name needs no parentheses. An unknown name is a mistyped command if it has parentheses, or if it ends its line and
+differs from a known name by one letter; else it is plain text.
+
+The work is bounded: `MAX_LENGTH`, `MAX_ARGUMENTS` and `MAX_COMMANDS` say how much is looked at.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from rapidfuzz.distance import OSA
 
 NAMES: Final = ("set", "unset", "status", "help")
 
-_QUOTED: Final = re.compile(
-    r"^[ \t]*(?:(?:[-*+>]|\d+[.)])[ \t]+)*(`{3,}|~{3,})[^`\n]*$.*?(?:^[ \t>]*\1[`~]*[ \t\r]*$|\Z)"
-    r"|^[ \t]*>[^\n]*$"
-    r"|(`{3,}).*?(?:\2|\Z)"
-    r"|`[^`\n]+`",
-    re.DOTALL | re.MULTILINE,
-)
-"""A fenced block, in a list too, up to a fence as long as its first; a quoted line; a fence in a line; inline code."""
-_ARGUMENTS: Final = r"""\(((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*)\)"""
-_ARGUMENT: Final = re.compile(r"""\s*([^=,"'\s]+)\s*(?:=\s*("[^"]*"|'[^']*'|[^,"']*?))?\s*(?:,|\Z)""")
+MAX_LENGTH: Final = 500
+"""Characters of a command; all keys with their longest values need 130. A longer one is text."""
+MAX_ARGUMENTS: Final = 16
+"""Arguments of a command; there are four keys. One with more cannot be read."""
+MAX_COMMANDS: Final = 50
+"""Commands of one message that are run. One more is looked at, so that it can be refused."""
+
+_ARGUMENTS: Final = r"""\(((?:"[^"\n]*+"|'[^'\n]*+'|[^()"'\n]++)*+)\)"""
+_NAME: Final = r"[\w-]{1,40}+"
+_PIECE: Final = re.compile(r"""(?:"[^"]*+"|'[^']*+'|[^,"'])++|,""")
+_ARGUMENT: Final = re.compile(r"""([^=,"'\s]++)(?:\s*+=\s*+("[^"]*+"|'[^']*+'|[^,"']*+))?+""")
+_SPACE: Final = re.compile(r"\s*+")
+_BLANKS: Final = re.compile(r"[ \t\r]*+")
 
 _QUOTES: Final = "\"'\u201c\u201d\u2018\u2019"
 """Quotes around a value; phones and word processors make them curly."""
@@ -41,91 +47,105 @@ class Command:
     broken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedText:
-    """The commands of a text, and the text without them."""
+class ParsedText(NamedTuple):
+    """The commands of a text, and the text without them. `at`: where in `rest` they stood."""
 
     commands: tuple[Command, ...]
     rest: str
-
-    @property
-    def only_commands(self) -> bool:
-        """Whether the text holds nothing but commands."""
-        return bool(self.commands) and not self.rest.strip()
+    at: int = 0
 
 
-def parse_commands(text: str, prefix: str) -> ParsedText:
-    """Parse the commands of a text, each of which begins with `prefix`. Raises nothing."""
-    if prefix not in text:
-        return ParsedText((), text)
+def parse_commands(text: str, prefix: str, start: int = 0, most: int = MAX_COMMANDS + 1) -> ParsedText:
+    """Parse the commands, each beginning with `prefix`, of the lines from `start` on; at most `most` of them.
+
+    `start` is 0, or the end of what stands before the typed text; then the commands begin in a new line. Raises
+    nothing.
+    """
     commands: list[Command] = []
-    rest: list[str] = []
-    at = 0
-    for match in _matches(prefix, text):
-        commands.append(_command(match))
-        rest.append(text[at : match.start()])
-        at = match.end()
+    first = end = _next_line(text, start)
+    at = _end_of(_SPACE, text, first)
+    while text.startswith(prefix[0], at) and len(commands) < most:
+        found, after = _read_line(_pattern(prefix), text, at, most - len(commands))
+        if not found:
+            break
+        commands += found
+        end = after
+        at = _end_of(_SPACE, text, end)
     if not commands:
         return ParsedText((), text)
-    rest.append(text[at:])
-    return ParsedText(tuple(commands), _join(rest))
+    return ParsedText(tuple(commands), text[:first] + text[end:], first)
 
 
-def _matches(prefix: str, text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of commands outside of code and quoted lines."""
-    quotes = (match.span() for match in _QUOTED.finditer(text))
-    begin = end = -1
+def _next_line(text: str, start: int) -> int:
+    """The beginning of the first line, from `start` on, that holds more than blanks; the end if all stand in the line
+    of `start` and that is no beginning."""
+    here = _end_of(_SPACE, text, start)
+    line = text.rfind("\n", start, here) + 1
+    return line or (len(text) if start else 0)
+
+
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+@lru_cache(maxsize=16)
+def _pattern(prefix: str) -> re.Pattern[str]:
+    """The pattern of one command. The prefix is an operator's, so there are few of them."""
     known = "|".join(NAMES)
-    command = re.compile(
-        rf"(?<![^\s)]){re.escape(prefix)}"
-        rf"(?:(?P<name>{known})(?![\w-])(?:[ \t]*{_ARGUMENTS})?|(?P<slip>[\w-]+)[ \t]*{_ARGUMENTS}"
-        rf"|(?P<alone>[\w-]+)[ \t\r]*$)",
-        re.IGNORECASE | re.MULTILINE,
+    return re.compile(
+        rf"{re.escape(prefix)}"
+        rf"(?:(?P<name>{known})(?![\w-])(?:[ \t]*+(?:{_ARGUMENTS}|(?P<broken>\([^\n]*+)))?+"
+        rf"|(?P<slip>{_NAME})[ \t]*+{_ARGUMENTS}"
+        rf"|(?P<alone>{_NAME})(?=[ \t\r]*+(?:\n|\Z)))",
+        re.IGNORECASE,
     )
-    at = 0
-    for match in command.finditer(text):
-        while end <= match.start() and (quote := next(quotes, None)):
-            begin, end = quote
-        if begin <= match.start() < end:
-            continue
-        if match["alone"] is None or _is_typo(match["alone"], text[at : match.start()]):
-            yield match
-            at = match.end()
 
 
-def _is_typo(name: str, before: str) -> bool:
-    """Whether a name that ends its line is a mistyped command: only commands stand before it in the line, and it
-    differs from a known name by at most one letter."""
-    is_first = not before.rpartition("\n")[2].strip()
-    return is_first and any(OSA.distance(name.lower(), known) <= 1 for known in NAMES)
+def _read_line(pattern: re.Pattern[str], text: str, at: int, most: int) -> tuple[list[Command], int]:
+    """The commands of the line that begins at `at`, and the end of the line. None of them if it holds anything else.
+
+    The line is read up to the end of the last of `most` commands.
+    """
+    found: list[Command] = []
+    while len(found) < most:
+        match = pattern.match(text, at, at + MAX_LENGTH + 1)
+        if match is None or match.end() - at > MAX_LENGTH or not _is_command(match):
+            return [], at
+        found.append(_command(match))
+        end = match.end()
+        at = _end_of(_BLANKS, text, end)
+        if at == len(text) or text[at] == "\n":
+            return found, min(at + 1, len(text))
+        if at == end and text[end - 1] != ")":
+            return [], at
+    return found, at
+
+
+def _is_command(match: re.Match[str]) -> bool:
+    """Whether a match is a command, not a word: a name that ends its line differs from a known one by a letter."""
+    name = match["alone"]
+    return name is None or any(OSA.distance(name.lower(), known) <= 1 for known in NAMES)
 
 
 def _command(match: re.Match[str]) -> Command:
     name = (match["name"] or match["slip"] or match["alone"]).lower()
-    inside = (match[2] if match["name"] else match[4]) or ""
-    arguments: list[tuple[str, str | None]] = []
-    at = 0
-    while at < len(inside) and not inside[at:].isspace():
-        found = _ARGUMENT.match(inside, at)
-        if found is None:
-            return Command(name, broken=True)
-        value = found[2]
-        arguments.append((found[1].lower(), value.strip().strip(_QUOTES) if value is not None else None))
-        at = found.end()
-    return Command(name, tuple(arguments))
+    if match["broken"] is not None:
+        return Command(name, broken=True)
+    pieces = [""]
+    for piece in _PIECE.findall((match[2] if match["name"] else match[5]) or ""):
+        if piece == ",":
+            pieces.append("")
+        else:
+            pieces[-1] = piece
+    if not pieces[-1].strip():
+        pieces.pop()
+    arguments = [_ARGUMENT.fullmatch(piece.strip()) for piece in pieces[: MAX_ARGUMENTS + 1]]
+    if None in arguments or len(arguments) > MAX_ARGUMENTS:
+        return Command(name, broken=True)
+    return Command(name, tuple(_argument(one) for one in arguments if one is not None))
 
 
-def _join(pieces: list[str]) -> str:
-    """Join the text around the commands: drop lines that held nothing else, and do not double blanks."""
-    out = pieces[:1]
-    for piece in pieces[1:]:
-        left, right = "", piece.lstrip(" \t")
-        while out and not (left := out.pop().rstrip(" \t")):
-            pass
-        alone = (not left or left.endswith("\n")) and (not right or right.startswith(("\n", "\r\n")))
-        if alone:
-            right = right.removeprefix("\r").removeprefix("\n")
-        elif left and right and not left[-1].isspace() and not right[0].isspace():
-            left += " "
-        out += [left, right]
-    return "".join(out)
+def _argument(match: re.Match[str]) -> tuple[str, str | None]:
+    value = match[2]
+    return match[1].lower(), value.strip().strip(_QUOTES) if value is not None else None

@@ -318,6 +318,10 @@ class Request(Protocol):
         """What a person typed in the message at this position; None if it is not a message of a person."""
         ...
 
+    def has_result(self, at: int) -> bool:
+        """Whether the message at this position has the result of a tool."""
+        ...
+
     def own_text(self, at: int) -> str | None:
         """The text of the assistant message at this position if it is callfuse's own, else empty; None for other
         roles."""

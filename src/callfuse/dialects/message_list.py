@@ -245,6 +245,12 @@ class MessageList(RequestWithTools):
         images = bool(message.get("images"))
         return read_typed(("messages", at), message.get("content"), more=images, needs_answer=self._alternates)
 
+    def has_result(self, at: int) -> bool:
+        """Whether a message has the result of a tool."""
+        message = self._messages[at]
+        role = message.get("role") if type(message) is dict else None
+        return role in self._speaking and bool(self._results(at, message, role))
+
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message; None for other messages."""
         message = self._messages[at]

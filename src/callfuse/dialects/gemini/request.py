@@ -21,7 +21,7 @@ from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads, loads_exact
 
-_TARGET: Final = re.compile(r"([^/:?]*):(generateContent|streamGenerateContent)(?:\?|\Z)")
+_TARGET: Final = re.compile(r"(?<![^/:?])([^/:?]*+):(generateContent|streamGenerateContent)(?:\?|\Z)")
 _FORCED: Final = frozenset({"ANY", 2})
 """Modes that demand a call."""
 _HOSTED: Final = frozenset({
@@ -285,6 +285,10 @@ class GeminiRequest(RequestWithTools):
     def typed_message(self, at: int) -> TypedMessage | None:
         """What a person typed in a content; None if it is not a person's."""
         return read_typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
+
+    def has_result(self, at: int) -> bool:
+        """Whether a content has the response of a function."""
+        return any(get(part, FUNCTION_RESPONSE) is not None for part in self._parts(at))
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in a content of the model's; None if it is not the model's."""

@@ -307,6 +307,11 @@ class ResponsesRequest(RequestWithTools):
             return read_typed((), item["content"], key="input")
         return read_typed(("input", at), item.get("content"))
 
+    def has_result(self, at: int) -> bool:
+        """Whether an item is the result of a tool."""
+        item = self._items[at]
+        return isinstance(item, dict) and item.get("type") in RESULTS
+
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""
         item = self._items[at]
