@@ -48,6 +48,7 @@ def mcp(text: str, *, is_error: bool = False) -> str:
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b]8;;http://a\x07link\x1b]8;;\x1b\\", "link"),
         ('{"output": "\\u001b[31mred\\u001b[0m"}', '{"output": "red"}'),
+        ('{"output": "\\u001b]0;a title\\u0007red\\u001b]8;;\\u001b\\\\"}', '{"output": "red"}'),
         ({"output": "\x1b[31mred\x1b[0m"}, {"output": "red"}),
         ("at 2026-11-20T10:00:00.123Z", "at 2026-11-21T09:59:07.001Z"),
         ("at 2026-11-20T10:00:00.123Z", "at 2026-11-21T09:59:07Z"),

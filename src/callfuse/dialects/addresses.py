@@ -8,7 +8,7 @@ from typing import Final
 
 _NAMED: Final = (
     re.compile(r"/deployments/([^/]+)/"),
-    re.compile(r"/model/(.+)/(?:converse|invoke)[\w-]*/?\Z"),
+    re.compile(r"\A(?:(?!/model/).)*+/model/(.+)/(?:converse|invoke)[\w-]*+/?\Z", re.DOTALL),
     re.compile(r"/models/([^/]+):\w+\Z"),
 )
 _METHOD: Final = re.compile(r":\w+\Z")

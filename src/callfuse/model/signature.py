@@ -26,7 +26,8 @@ _DELICATE = re.compile(r"[-0-9\\](?:(?<=\\)u[dD]|(?<=[:\[,\s].)(?:(?<=-)0|[0-9]{
 surrogate. It begins with a set of characters, which the scan for it leaps to: that makes it five times as fast."""
 _DELICATE_BYTES = re.compile(_DELICATE.pattern.encode())
 _NULL: Final = b"null"
-_STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|\s+', re.DOTALL)
+_STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))|\s++', re.DOTALL)
+"""An unclosed string reaches to the end of the text, so that it is not searched for its end from each of its quotes."""
 
 
 class _Rounded(ValueError):

@@ -17,7 +17,7 @@ from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import dumps
 
-_PATH: Final = re.compile(r"/model/.+/converse(?:-stream)?/?$")
+_PATH: Final = re.compile(r"\A(?:(?!/model/).)*+/model/.+/converse(?:-stream)?/?$", re.DOTALL)
 
 
 class Bedrock(EventDialect):

@@ -10,7 +10,14 @@ from typing import Final
 
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ANSI = re.compile(rb"(?:\x1b|\\u001[bB])(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)|[@-_])")
+_ESC: Final = rb"(?:\x1b|\\u001[bB])"
+_ANSI = re.compile(
+    _ESC + rb"(?:\[[0-?]*+[ -/]*+[@-~]"  # CSI: colours, cursor
+    rb"|\](?:[^\x07\x1b\\]|\\(?!u00(?:07|1[bB])))*+(?:\x07|\\u0007|" + _ESC + rb"(?:\\\\|\\))"  # OSC: titles, links
+    rb"|[@-_])"
+)
+"""Escape sequences, as bytes or as JSON writes them. No OSC body runs over the next escape: an unterminated one would
+else be read to the end of the text from each start."""
 _CHUNK_ID: Final = b"Chunk ID: "
 """Codex begins a command's output with a line of six hexadecimal digits, too few for the rule of ids."""
 
