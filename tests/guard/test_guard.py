@@ -4,14 +4,16 @@ import pytest
 
 from callfuse.guard.guard import Guard
 from callfuse.policy.settings import Rung
-from tests.guard.driving import each_kit, play, scene
+from callfuse.wire.jsontext import dumps
+from tests.guard.driving import EVENT_KITS, each_kit, play, scene
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK
 from tests.support.model import Answer
-from tests.support.plain import again, elsewhere, new_call, same_call, saying
+from tests.support.plain import ARGUMENTS, again, elsewhere, new_call, same_call, saying
 from tests.support.wire import bytewise, frames
 
 FIRST = b"call_first"
+DONE = b"data: [DONE]\n\n"
 
 
 def cut(answer: Answer, kit: DialectKit) -> list[bytes]:
@@ -59,6 +61,58 @@ def test_the_limit_of_held_bytes(kit: DialectKit, limit: int) -> None:
         assert play(guard, cutting).out == b"".join(chunks)
         assert guard.record.fail_open == ["max_held_bytes"]
         assert guard.held_bytes == 0
+
+
+def with_image(kit: DialectKit, answer: Answer, size: int) -> list[bytes]:
+    """An answer whose second frame is an event of this size that no call is in."""
+    chunks = cut(answer, kit)
+    frame = kit.frames(saying("x" * size))
+    (image,) = [one.raw for one in frame if len(one.raw) > size]
+    return [chunks[0], image, *chunks[1:]]
+
+
+@each_kit
+def test_a_long_event_before_any_call_is_not_held(kit: DialectKit) -> None:
+    """An image is longer than what may be held: the call behind it is caught, however the answer is cut."""
+    chunks = with_image(kit, again(), 9000)
+    whole = b"".join(chunks)
+    for cutting in ([whole], chunks, list(bytewise(whole))):
+        guard = scene(kit, max_held_bytes=4000).guard()
+        outcome = play(guard, cutting)
+        assert guard.record.fail_open == []
+        assert MARK.encode() in outcome.out
+        assert FIRST not in outcome.out
+
+
+@each_kit
+def test_a_part_of_an_event_is_held_only_behind_others(kit: DialectKit) -> None:
+    """The time of a hold begins with its first frame, not with a part of text that came before."""
+    chunks = cut(again(text="Let me look."), kit)
+    opens = next(at for at, one in enumerate(chunks) if FIRST in one)
+    guard = scene(kit).guard()
+    for one in chunks[:opens]:
+        guard.feed(one[:-3])
+        assert guard.held_bytes == 0
+        guard.feed(one[-3:])
+    guard.feed(chunks[opens][:-3])
+    assert guard.held_bytes == 0
+    guard.feed(chunks[opens][-3:] + b"x")
+    assert guard.held_bytes == len(chunks[opens]) + 1
+
+
+def test_a_call_in_one_event_over_the_limit() -> None:
+    """It leaves with the frame that is too long, whether or not the answer's end is in the same chunk."""
+    kit = EVENT_KITS[0]
+    function = {"name": "search", "arguments": ARGUMENTS + " " * 2000}
+    call = {"index": 0, "id": "call_first", "type": "function", "function": function}
+    deltas = [{"delta": {"role": "assistant", "tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    chunks = [b"data: %s\n\n" % dumps({"choices": [{"index": 0, **delta}]}) for delta in deltas] + [DONE]
+    assert MARK.encode() in play(scene(kit).guard(), chunks).out
+    outs = []
+    for cutting in ([b"".join(chunks)], chunks, list(bytewise(b"".join(chunks)))):
+        guard = scene(kit, max_held_bytes=500).guard()
+        outs.append((play(guard, cutting).out, guard.record.fail_open))
+    assert outs == [(b"".join(chunks), ["max_held_bytes"])] * 3
 
 
 @each_kit

@@ -112,8 +112,14 @@ class Guard:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that wait: held frames, and an incomplete frame."""
-        return self._queue.size + self._framer.waiting
+        """Bytes that are held: frames that wait, and an incomplete frame behind them or of a pending answer. Of a whole
+        answer all that have come."""
+        return self._queue.size + self._framer.waiting if self.holding or self._codec.whole else 0
+
+    @property
+    def has_all_left(self) -> bool:
+        """Whether every byte that has come has left, or was dropped: none waits, not even of an incomplete frame."""
+        return not (self._queue.size or self._framer.waiting)
 
     @property
     def _continues(self) -> bool:
@@ -218,10 +224,10 @@ class Guard:
     def _feed(self, chunk: bytes) -> bytes:
         for frame in self._framer.feed(chunk):
             self._read(frame)
-        cause, limit = self._limit()
+        cause = self._limit()
         if self._passes:
             self._queue.bypass(self._framer.flush())
-        elif self.held_bytes > limit and not (self._silent or self._queue.is_open or self.needs_verdict):
+        elif cause and not (self._silent or self._queue.is_open or self.needs_verdict):
             if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
                 self._silent = True
                 self._framer.flush()
@@ -230,13 +236,15 @@ class Guard:
                 self._fail_frames()
         return self._leave()
 
-    def _limit(self) -> tuple[str, int]:
-        """The setting that limits the bytes that wait, and its value. A whole answer always waits to its end, so it has
-        its own limit."""
-        settings = self._judge.settings
-        if self._codec.whole:
-            return "max_response_bytes", settings.max_response_bytes
-        return "max_held_bytes", settings.max_held_bytes
+    def _limit(self) -> str:
+        """The setting that the bytes in wait exceed; empty if none.
+
+        An incomplete frame is held only behind frames that are: else it may be as long as an answer.
+        """
+        settings, waiting = self._judge.settings, self._framer.waiting
+        if self._queue.is_waiting and self._queue.size + waiting > settings.max_held_bytes:
+            return "max_held_bytes"
+        return "" if self._kept.size + waiting <= settings.max_response_bytes else "max_response_bytes"
 
     def _finish(self) -> bytes:
         if rest := self._framer.flush():
@@ -295,6 +303,9 @@ class Guard:
         elif not self._silent:
             self._kept.add(raw)
             self._take(raw)
+            if queue.size > settings.max_held_bytes and not (self._calls.over or self._silent):
+                self.record.fail_open.append("max_held_bytes")  # here, not behind the chunk, so that no cut matters
+                self._let_go()
 
     def _take(self, raw: bytes) -> None:
         """Splice a frame if the answer continues another, then follow it. An error in either ends the hold."""
