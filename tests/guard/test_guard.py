@@ -105,7 +105,10 @@ def test_a_call_in_one_event_over_the_limit() -> None:
     kit = EVENT_KITS[0]
     function = {"name": "search", "arguments": ARGUMENTS + " " * 2000}
     call = {"index": 0, "id": "call_first", "type": "function", "function": function}
-    deltas = [{"delta": {"role": "assistant", "tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    deltas: list[dict[str, object]] = [
+        {"delta": {"role": "assistant", "tool_calls": [call]}},
+        {"delta": {}, "finish_reason": "tool_calls"},
+    ]
     chunks = [b"data: %s\n\n" % dumps({"choices": [{"index": 0, **delta}]}) for delta in deltas] + [DONE]
     assert MARK.encode() in play(scene(kit).guard(), chunks).out
     outs = []
