@@ -15,6 +15,7 @@ from callfuse.asgi.answer import BODY, START
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.guarded import GuardedAnswer
 from callfuse.asgi.hold_timer import HoldTimer
+from callfuse.asgi.scopes import hand_back, snapshot
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.guard.step import Ask
 
@@ -107,11 +108,12 @@ class GuardedExchange:
     Raises only what the app and the server's `send` raise.
     """
 
-    __slots__ = ("_answer", "_app", "_body", "_call", "_scope", "_tasks", "_timer")
+    __slots__ = ("_answer", "_app", "_body", "_call", "_first", "_given", "_scope", "_tasks", "_timer")
 
     def __init__(self, app: ASGIApp, scope: Scope, body: RequestBody, answer: GuardedAnswer) -> None:
         self._app = app
-        self._scope = scope
+        self._given = self._first = scope
+        self._scope = snapshot(scope)
         self._body = body
         self._answer = answer
         self._call: AppCall | None = None
@@ -121,6 +123,7 @@ class GuardedExchange:
     async def run(self, scope: Scope, content: bytes | None) -> None:
         """Call the app with this scope and body (None: the original one) and deliver its answer."""
         failure: BaseException | None = None
+        self._first = scope
         try:
             async with anyio.create_task_group() as self._tasks:
                 try:
@@ -132,7 +135,8 @@ class GuardedExchange:
                 self._answer.report()
             if failure is not None:
                 raise failure
-        finally:  # break reference cycles: tasks and the traceback refer to this object
+        finally:  # and break reference cycles: tasks and the traceback refer to this object
+            hand_back(scope, self._given)
             self._call = self._tasks = self._timer = failure = None
 
     async def _run(self, scope: Scope, content: bytes | None) -> BaseException | None:
@@ -156,6 +160,8 @@ class GuardedExchange:
 
     async def _take_first(self, message: Message) -> None:
         """The `send` of the first call."""
+        if message["type"] == START:
+            hand_back(self._first, self._given)
         await self._answer.take_first(message)
         self.after_message()
 

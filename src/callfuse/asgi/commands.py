@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.scopes import call
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import FoundCommands, PrefixSearch, find_commands, run_commands
 from callfuse.commands.run import KEYS, locked_settings
@@ -175,4 +176,5 @@ class Unjudged:
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
         """Call the app with the stripped body."""
-        await self._app(headers.for_body(scope, self._content), body.replay(self._content), send)
+        used = headers.for_body(scope, self._content)
+        await call(self._app, used, scope, body.replay(self._content), send)

@@ -15,6 +15,7 @@ from callfuse.asgi.keep import Keeper
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.asgi.repair import RepairingApp
 from callfuse.asgi.review import Review
+from callfuse.asgi.scopes import call
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.asgi.watch import Watch
@@ -69,7 +70,9 @@ class Exchange:
             body.release()
         if stage.failed:
             return app(scope, body.replay(), send)
-        return called(sent, receive, watch)
+        if sent is scope:
+            return called(sent, receive, watch)
+        return call(called, sent, scope, receive, watch)
 
     def _watch(self, body: RequestBody, send: Send) -> Send:
         """A `send` that watches a healthy answer. Drops everything that was parsed."""

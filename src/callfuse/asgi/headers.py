@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import quote
 
+from callfuse.asgi.scopes import snapshot
 from callfuse.asgi.types import Headers, Message, Scope
 from callfuse.dialects.addresses import path_to
 
@@ -39,7 +40,8 @@ def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> 
 def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity: bool = False) -> Scope:
     """A copy of the scope for a call of the app with this body (None: the original one).
 
-    `again`: the model is asked again, so an idempotency key is dropped. `identity`: ask for an uncompressed answer.
+    `again`: the model is asked again, so an idempotency key is dropped, and the `state` is a copy. `identity`: ask for
+    an uncompressed answer.
     """
     headers: Headers = list(scope.get("headers") or ())
     if body is not None:
@@ -47,7 +49,7 @@ def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity:
         headers.append((b"content-length", str(len(body)).encode()))
     if identity:
         headers = [*without(headers, frozenset({b"accept-encoding"})), (b"accept-encoding", b"identity")]
-    copy = dict(scope)
+    copy = snapshot(scope) if again else dict(scope)
     copy["headers"] = headers
     return copy
 

@@ -15,6 +15,7 @@ from callfuse.asgi.commands import ChatCommands
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import OnLoop
+from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
 from callfuse.conversations.ledger import Closable, Ledger
@@ -134,10 +135,11 @@ class CallFuseMiddleware:
         host = self._host
         dialect: Dialect | None = None
         found: dict[bytes, bytes] = {}
+        given = scope
         stage = host.fail_open.stage("in a request")
         with stage:
             if not isinstance(scope.get("headers") or (), list | tuple):  # ASGI allows what can be read once only
-                scope = {**scope, "headers": list(scope["headers"])}
+                scope["headers"] = list(scope["headers"])
             found = headers.read(scope)
             dialect = self._dialect_of(scope)
             scope = overrides.without_overrides(scope, found)
@@ -150,10 +152,13 @@ class CallFuseMiddleware:
         with stage:
             handler = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
         del found, prepared  # not to be kept while the answer streams, for there may be thousands
-        if handler is None:
-            await self.app(scope, body.replay(), send)
-        else:
-            await handler.run(scope, body, send)
+        try:
+            if handler is None:
+                await self.app(scope, body.replay(), send)
+            else:
+                await handler.run(scope, body, send)
+        finally:
+            hand_back(scope, given)
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
         """The dialect of a request that may be judged; None if it passes unread."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from callfuse.asgi import headers
 from callfuse.asgi.answer import START
+from callfuse.asgi.scopes import snapshot
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 
 Repair = Callable[[bytes, bytes], bytes | None]
@@ -29,7 +30,7 @@ class RepairingApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the app; call it again if the first call was refused for something that can be repaired."""
-        first = _FirstTry(receive, send)
+        first, before = _FirstTry(receive, send), snapshot(scope)
         try:
             await self._app(scope, first.receive, first.send)
         except Exception:  # raised again, after what was held back
@@ -45,7 +46,7 @@ class RepairingApp:
         async def receive_repaired() -> Message:
             return next(body, None) or await receive()
 
-        await self._app(headers.for_body(scope, repaired, again=True), receive_repaired, send)
+        await self._app(headers.for_body(before, repaired, again=True), receive_repaired, send)
 
 
 class _FirstTry:
