@@ -21,13 +21,14 @@ class RequestBody:
     what was read, followed by the rest. `gone`: the client has disconnected.
     """
 
-    __slots__ = ("_messages", "_receive", "content", "gone")
+    __slots__ = ("_messages", "_receive", "_to_give", "content", "gone")
 
     def __init__(self, receive: Receive) -> None:
         self.content: bytes | None = None
         self.gone = False
         self._receive = receive
         self._messages: list[Message] = []
+        self._to_give: list[list[Message]] = []
 
     async def read(self, limit: int) -> None:
         """Read the body; stops early if it is longer than `limit` bytes or the client disconnects."""
@@ -52,12 +53,21 @@ class RequestBody:
         messages = self._messages[::-1]
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
+        self._to_give.append(messages)
         return _Replay(self, messages).receive
 
     def release(self) -> None:
         """Drop the body. A `receive` made before keeps what it still has to give."""
         self.content = None
         self._messages = []
+
+    def close(self) -> None:
+        """The exchange is over: drop the body, and what any `receive` still has to give of it. An app that keeps a
+        `receive`, or an exception whose traceback refers to one, then keeps no body alive."""
+        self.release()
+        for messages in self._to_give:
+            messages.clear()
+        self._to_give = []
 
     async def next(self) -> Message:
         """The next message after the body; a disconnect once it has been seen."""

@@ -69,6 +69,10 @@ class AppCall:
         failure, self._failure = self._failure, None
         return failure
 
+    def close(self) -> None:
+        """The exchange is over: drop what leads to it, because frames of the app may refer to this call for longer."""
+        self._answer, self._receive = _drop, _disconnect
+
     def leave(self) -> None:
         """Ignore the call from now on."""
         self._left.set()
@@ -102,13 +106,21 @@ class AppCall:
         return message
 
 
+async def _drop(_message: Message) -> None:
+    """What a call sends after its exchange goes nowhere."""
+
+
+async def _disconnect() -> Message:
+    return {"type": DISCONNECT}
+
+
 class GuardedExchange:
     """Runs the app for one request whose answer may lose calls.
 
     Raises only what the app and the server's `send` raise.
     """
 
-    __slots__ = ("_answer", "_app", "_body", "_call", "_first", "_given", "_scope", "_tasks", "_timer")
+    __slots__ = ("_answer", "_app", "_body", "_call", "_calls", "_first", "_given", "_scope", "_tasks", "_timer")
 
     def __init__(self, app: ASGIApp, scope: Scope, body: RequestBody, answer: GuardedAnswer) -> None:
         self._app = app
@@ -117,6 +129,7 @@ class GuardedExchange:
         self._body = body
         self._answer = answer
         self._call: AppCall | None = None
+        self._calls: list[AppCall] = []
         self._tasks: anyio.abc.TaskGroup | None = None
         self._timer: HoldTimer | None = None
 
@@ -135,9 +148,13 @@ class GuardedExchange:
                 self._answer.report()
             if failure is not None:
                 raise failure
-        finally:  # and break reference cycles: tasks and the traceback refer to this object
+        finally:  # and break reference cycles: tasks, the app's frames and the traceback refer to this object
             hand_back(scope, self._given)
-            self._call = self._tasks = self._timer = failure = None
+            for call in self._calls:
+                call.close()
+            self._calls.clear()
+            self._call = self._tasks = self._timer = failure = content = None
+            del self._answer
 
     async def _run(self, scope: Scope, content: bytes | None) -> BaseException | None:
         """Make the calls one after another; returns the exception of the call that gave the client's answer, if any."""
@@ -154,6 +171,7 @@ class GuardedExchange:
 
     def _start(self, scope: Scope, content: bytes | None, send: Send) -> AppCall:
         self._call = AppCall(self._app, scope, self._body, content, send)
+        self._calls.append(self._call)
         if self._tasks is not None:
             self._tasks.start_soon(self._call.run)
         return self._call

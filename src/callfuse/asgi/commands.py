@@ -166,6 +166,9 @@ class SyntheticReply:
         await send({"type": "http.response.start", "status": 200, "headers": start})
         await send({"type": "http.response.body", "body": content, "more_body": False})
 
+    def close(self) -> None:
+        """Nothing is kept open."""
+
 
 class Unjudged:
     """An exchange whose answer is not read; its request is sent without its commands."""
@@ -178,3 +181,7 @@ class Unjudged:
         """Call the app with the stripped body."""
         used = headers.for_body(scope, self._content)
         await call(self._app, used, scope, body.replay(self._content), send)
+
+    def close(self) -> None:
+        """Drop the stripped body."""
+        self._content = b""

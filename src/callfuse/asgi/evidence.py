@@ -56,6 +56,10 @@ class KeptRequest:
             self._formats = {kind: self.dialect.stream_format(kind, self._request) for kind in _MEDIA_TYPES}
             self._request = None
 
+    def close(self) -> None:
+        """Drop the body, too: the exchange is over."""
+        self._request, self.body = None, b""
+
     def stream_format(self, content_type: bytes) -> Format | None:
         """The format in which an answer of this content type is streamed; None if it is not."""
         media_type = content_type.partition(b";")[0].rstrip()
@@ -141,6 +145,11 @@ class ExchangeEvidence:
         if self.is_healthy:
             self._judge = None
         self.request.drop()
+
+    def close(self) -> None:
+        """Drop everything: the exchange is over, but what the app keeps of it may refer to this object."""
+        self._conversation = self._judge = None
+        self.request.close()
 
     def after(
         self, rounds: Sequence[Sequence[PastCall]], notes: Sequence[tuple[ToolCall, str]], now: float

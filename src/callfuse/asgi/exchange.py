@@ -25,11 +25,12 @@ from callfuse.conversations.notes import notes_for
 class Exchange:
     """One request that is judged, and its answer."""
 
-    __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_reads_all", "_repairs")
+    __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_reads_all", "_repairs", "_watch")
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
         self._host = host
         self._prepared = prepared
+        self._watch: Watch | None = None
         self._reads_all = self._repairs = False
         chain = prepared.request.get().chain
         remembers = False
@@ -65,7 +66,7 @@ class Exchange:
             sent = scope
             if content is not None or self._reads_all:
                 sent = headers.for_body(scope, content, identity=self._reads_all)
-            watch = self._watch(body, send)
+            watch = self._send_watched(body, send)
             receive = body.replay(content)
             body.release()
         if stage.failed:
@@ -74,10 +75,17 @@ class Exchange:
             return called(sent, receive, watch)
         return call(called, sent, scope, receive, watch)
 
-    def _watch(self, body: RequestBody, send: Send) -> Send:
+    def close(self) -> None:
+        """Drop the request and what was read of its answer; the app's own frames may outlive the exchange."""
+        if self._watch is not None:
+            self._watch.close()
+        self._evidence.close()
+
+    def _send_watched(self, body: RequestBody, send: Send) -> Send:
         """A `send` that watches a healthy answer. Drops everything that was parsed."""
         self._evidence.drop()
-        watch = Watch(self._evidence, self._prepared.settings, self._keeper, self._host.counts, body, send)
+        settings, counts = self._prepared.settings, self._host.counts
+        self._watch = watch = Watch(self._evidence, settings, self._keeper, counts, body, send)
         return watch.send_to_the_end if self._evidence.kept.is_new else watch.send
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:

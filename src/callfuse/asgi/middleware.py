@@ -34,6 +34,10 @@ class Handler(Protocol):
         """Answer the request, or let the app do so."""
         ...
 
+    def close(self) -> None:
+        """Drop bodies and buffers: the exchange is over, but frames and exceptions of the app may refer to it."""
+        ...
+
 
 class CallFuseMiddleware:
     """The fuse around an ASGI app: it ends tool-call loops in the app's LLM answers, and changes nothing else.
@@ -159,6 +163,9 @@ class CallFuseMiddleware:
                 await handler.run(scope, body, send)
         finally:
             hand_back(scope, given)
+            body.close()
+            if handler is not None:
+                handler.close()
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
         """The dialect of a request that may be judged; None if it passes unread."""

@@ -34,6 +34,7 @@ class RepairingApp:
         try:
             await self._app(scope, first.receive, first.send)
         except Exception:  # raised again, after what was held back
+            first.forget_request()
             await first.send_refusal()
             raise
         repaired = self._repair(first.body, first.error) if first.is_refused else None
@@ -75,6 +76,10 @@ class _FirstTry:
     def error(self) -> bytes:
         """The refusal's body."""
         return b"".join(message.get("body") or b"" for message in self._refusal)
+
+    def forget_request(self) -> None:
+        """Drop the request's body: it is not needed any more, and the exception's traceback refers to this object."""
+        self._asked.clear()
 
     async def receive(self) -> Message:
         """The app's `receive`."""

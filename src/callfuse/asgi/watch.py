@@ -82,6 +82,10 @@ class Watch:
             self._idle = False
         return self.send(message)
 
+    def close(self) -> None:
+        """Stop watching, and drop what was read: the exchange is over."""
+        self._stop()
+
     def _observe(self, message: Message) -> Observer | None:
         """Read a message. Returns the observer if this is the last message of a watched answer, else None."""
         observer = self._observer

@@ -47,8 +47,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 # Clients keep idle connections for seconds to minutes. If the server closes first, a reuse may fail now and then.
 KEEP_ALIVE_S = 75  # nginx's default
 BACKLOG = 2048  # uvicorn's default
-GC_THRESHOLD = 50_000
-"""New objects before the next run of the cyclic garbage collector."""
 
 LOG_LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -72,20 +70,19 @@ def build_app(setup: ServeSetup) -> App:
     return AdminMount(app, AdminApp(fuse, token=setup.token), config.admin) if config.admin.enabled else app
 
 
-def relax_gc() -> None:
-    """Run the cyclic garbage collector less often, and exclude the objects of the start.
+def freeze_heap() -> None:
+    """Exclude the objects of the start from the cyclic garbage collector, whose runs are then short.
 
-    A request makes hundreds of short-lived objects, hardly any in a cycle. By default every other request would run a
-    collection that finds nothing.
+    How often it runs stays Python's own choice: it counts objects, not bytes, and a few cycles of a library may hold
+    large bodies.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 20)
 
 
 def create_app() -> App:
     """Build the app of a worker process from the setup that its parent has passed."""
-    relax_gc()
+    freeze_heap()
     return build_app(decode_setup(os.environ[WORKER_CONFIG]))
 
 
@@ -119,7 +116,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     settings = config.serve
     setup = ServeSetup(resolved, origin, token or secrets.token_urlsafe())
     app = build_app(setup)
-    relax_gc()
+    freeze_heap()
     try:
         listener = _listener(settings)
     except OSError as error:

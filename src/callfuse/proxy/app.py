@@ -15,11 +15,11 @@ from callfuse.errors import ConfigError
 from callfuse.proxy.asgi import Receive, Scope, Send
 from callfuse.proxy.client import UpstreamClient
 from callfuse.proxy.departure import Departure
-from callfuse.proxy.failures import BAD_GATEWAY, FAILURES, NOT_FOUND, Failure, explain, openai_error
+from callfuse.proxy.failures import BAD_GATEWAY, FAILURES, NOT_FOUND, Failure, explain, forget_frames, openai_error
 from callfuse.proxy.headers import to_client, to_upstream
 from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream, path_of
-from callfuse.proxy.upload import body_to_send
+from callfuse.proxy.upload import Upload, body_to_send
 
 _log = logging.getLogger("callfuse.proxy")
 
@@ -109,19 +109,37 @@ class ReverseProxy:
             headers = to_upstream(scope["headers"])
             if target.upstream.authorization is not None and all(name != "authorization" for name, _ in headers):
                 headers.append(("authorization", target.upstream.authorization))
+            body = body_to_send(first, client, target.idle_timeout_s)
+            del first
             try:
-                body = body_to_send(first, client, target.idle_timeout_s)
-                url = target.upstream.url(scope, target.route)
-                response = await target.client.ask(scope["method"], url, headers, body)
-            except FAILURES as error:
-                if not client.gone:  # also raised when the client has cut its request off, and nobody is left to answer
-                    await self._refuse(scope, send, explain(error, target.upstream.origin, target.client.proxy))
-                return
-            try:
-                await self._answer(target, scope, response, send)
+                await self._forward(target, scope, send, client, headers, body)
             finally:
-                if not response.closed:
-                    response.close()
+                if isinstance(body, Upload):
+                    body.drop()
+
+    async def _forward(
+        self,
+        target: RouteTarget,
+        scope: Scope,
+        send: Send,
+        client: Departure,
+        headers: list[tuple[str, str]],
+        body: bytes | Upload | None,
+    ) -> None:
+        """Send a request on, and its answer back."""
+        try:
+            url = target.upstream.url(scope, target.route)
+            response = await target.client.ask(scope["method"], url, headers, body)
+        except FAILURES as error:
+            failure = explain(forget_frames(error), target.upstream.origin, target.client.proxy)
+            if not client.gone:  # also raised when the client has cut its request off, and nobody is left to answer
+                await self._refuse(scope, send, failure)
+            return
+        try:
+            await self._answer(target, scope, response, send)
+        finally:
+            if not response.closed:
+                response.close()
 
     async def _answer(self, target: RouteTarget, scope: Scope, response: aiohttp.ClientResponse, send: Send) -> None:
         status = response.status
@@ -153,7 +171,7 @@ class ReverseProxy:
         # aiohttp raises before it returns what it has already read, and has no public way to get that.
         if tail := content._read_nowait(-1):
             await send({"type": "http.response.body", "body": tail, "more_body": True})
-        reason = explain(error, target.upstream.origin, target.client.proxy).reason
+        reason = explain(forget_frames(error), target.upstream.origin, target.client.proxy).reason
         _log.warning("%s %s broke off in the middle of the answer: %s", scope["method"], _printable_path(scope), reason)
 
     async def _refuse(self, scope: Scope, send: Send, failure: Failure) -> None:

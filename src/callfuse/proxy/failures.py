@@ -59,6 +59,19 @@ def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
             return Failure(BAD_REQUEST, "the request has a header that cannot be sent on")
 
 
+def forget_frames(error: BaseException) -> BaseException:
+    """Drop the tracebacks of an exception and of those before it; returns the same exception.
+
+    aiohttp keeps it in the stream that it broke, and its frames refer to that stream and to all that the exchange
+    holds: a reference cycle, which would keep bodies in memory until the next run of the collector.
+    """
+    before: BaseException | None = error
+    while before is not None and before.__traceback__ is not None:
+        before.__traceback__ = None
+        before = before.__cause__ or before.__context__
+    return error
+
+
 def _why(error: BaseException) -> str:
     number = getattr(error, "errno", None)
     return f": {os.strerror(number)}" if isinstance(number, int) and number > 0 else ""

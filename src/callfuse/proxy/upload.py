@@ -21,12 +21,17 @@ class Upload(Payload):
     _autoclose = True  # nothing to close
 
     def __init__(self, first: bytes, *, more: bool, client: Departure, stall_timeout_s: float) -> None:
-        super().__init__(first, content_type=None)
+        super().__init__(b"", content_type=None)  # what the base class keeps it keeps for as long as itself
         self._size = None if more else len(first)
         self._first = first
         self._more = more
-        self._client = client
+        self._client: Departure | None = client
         self._stall_timeout_s = stall_timeout_s
+
+    def drop(self) -> None:
+        """Drop the body and the client: aiohttp keeps requests in reference cycles, and this payload with them."""
+        self._first = b""
+        self._client = None
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """The first part as text. aiohttp requires this method, but does not call it here."""
@@ -37,16 +42,17 @@ class Upload(Payload):
         if self._consumed:
             raise RuntimeError("a request body that came in parts cannot be sent twice")
         self._consumed = more = self._more
+        client = self._client
         await self._put(writer, self._first)
-        while more:
-            message = await self._client.receive()
+        while more and client is not None:
+            message = await client.receive()
             if message["type"] == "http.disconnect":
-                self._client.mark_gone()
+                client.mark_gone()
                 raise ConnectionResetError("the client left in the middle of its request")
             more = message.get("more_body", False)
             await self._put(writer, message.get("body", b""))
-        if self._more:
-            self._client.listen()
+        if self._more and client is not None:
+            client.listen()
         async with asyncio.timeout(self._stall_timeout_s):
             await writer.drain()
 
