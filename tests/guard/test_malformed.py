@@ -1,0 +1,99 @@
+"""Frames with a wrong value anywhere: the guard raises at none, and with `fail_closed` no call that was held leaves.
+
+In: an answer with a held call in which one frame has, at one place of its JSON, a value of another type; in the frame's
+own place, or once more behind it. Out: bytes, and no exception.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from callfuse.guard.guard import Guard
+from callfuse.wire import EVENTS, WHOLE, Format
+from tests.guard.driving import Scene, play, scene
+from tests.support.kits import KITS, DialectKit, stream_of
+from tests.support.meeting import every_dialect, streamed_and_whole
+from tests.support.plain import elsewhere, same_call, saying, thinking
+from tests.support.wire import frames
+
+WRONG: tuple[Any, ...] = (-1, None, [-1], {}, "x")
+MEDIA_TYPES = (b"text/event-stream", b"application/x-ndjson", b"application/json")
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths to every value in a JSON value."""
+    yield at
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from places(child, (*at, key))
+
+
+def with_value(text: bytes, at: tuple[Any, ...], new: Any) -> bytes:
+    """A JSON text with another value at a place."""
+    root = [json.loads(text)]
+    owner: Any = root
+    for key in (0, *at)[:-1]:
+        owner = owner[key]
+    owner[(0, *at)[-1]] = new
+    return json.dumps(root[0]).encode()
+
+
+def wrong_frames(frame: bytes) -> Iterator[bytes]:
+    """A frame with one wrong value, for every place and every kind of wrong value."""
+    start, end = frame.find(b"{"), frame.rfind(b"}") + 1
+    if start < 0:
+        return
+    text = frame[start:end]
+    for number, at in enumerate(places(json.loads(text))):
+        for turn in (0, 1):  # two of the wrong values for each place, all of them over neighbouring places
+            wrong = WRONG[(number + turn * 2) % len(WRONG)]
+            yield frame[:start] + with_value(text, at, wrong) + frame[end:]
+
+
+def form_of(whole: Scene, *, stream: bool) -> Format:
+    """How the scene's answer comes."""
+    found = [whole.dialect.stream_format(kind, whole.request) for kind in MEDIA_TYPES] if stream else [WHOLE]
+    return next(filter(None, found), EVENTS)
+
+
+@every_dialect
+@streamed_and_whole
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_no_wrong_value_raises(kit: DialectKit, stream: bool, closed: bool) -> None:
+    """In the first answer, and in the one that the model is asked for again."""
+    made = scene(kit, ladder="chance_then_block", stream=stream, fail_closed=closed)
+    form = form_of(made, stream=stream)
+
+    def pieces(answer: Any) -> list[bytes]:
+        return frames(stream_of(kit, answer)) if stream else [kit.whole(answer)]
+
+    first = pieces(saying(thinking(), "Let me look.", same_call("call_first")))
+    other = pieces(elsewhere())
+    for base, later in ((first, False), (other, True)):
+        for at, frame in enumerate(base):
+            for wrong in wrong_frames(frame):
+                for broken in ([*base[:at], wrong, *base[at + 1 :]], [*base[: at + 1], wrong, *base[at + 1 :]]):
+                    guard = Guard(made.dialect, made.request, made.judge, form)
+                    play(guard, *([first, broken] if later else [broken, other]))
+
+
+ATTACKS = {
+    "anthropic": b'event: content_block_start\ndata: {"type":"content_block_start","index":1,"content_block":-1}\n\n',
+    "gemini": b'data: {"candidates":[{"index":0,"content":{"role":"model","parts":[-1]}}]}\n\n',
+    "openai-chat": b'data: {"choices":[{"index":0,"delta":{"tool_calls":[-1]}}]}\n\n',
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_malformed_frame_behind_a_held_call_under_fail_closed(name: str) -> None:
+    """The client's answer ends in a block, and nothing is raised."""
+    kit = next(kit for kit in KITS if kit.name == name)
+    made = scene(kit, fail_closed=True)
+    held = frames(stream_of(kit, saying("Let me look.", same_call("call_first"))))
+    place = next(at for at, frame in enumerate(held) if b"call_first" in frame or b"functionCall" in frame)
+    guard = Guard(made.dialect, made.request, made.judge, EVENTS)
+    outcome = play(guard, [*held[: place + 1], ATTACKS[name], *held[place + 1 :]])
+    assert b"call_first" not in outcome.out
