@@ -35,8 +35,9 @@ type: $(READY) ## Check types
 bench: $(READY) ## Run every program of benchmarks/; some minutes, on a quiet machine
 	@for program in $(PROGRAMS); do printf "\n%s\n" $$program && $(BIN)/python -m $$program || exit 1; done
 
-fuzz: $(READY) ## Search every property, the laws included, with hundreds of new examples; takes long
+fuzz: $(READY) ## Search every property with hundreds of examples, then 500,000 damaged bodies; takes hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m hypothesis --timeout 3600 $(ARGS)
+	$(BIN)/python -m tests.fuzz --seed "$$(date +%s)" --count 500000
 
 clean: ## Remove everything that was made, .venv included
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist; find . -name __pycache__ -prune -exec rm -rf {} +
