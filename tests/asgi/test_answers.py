@@ -1,11 +1,13 @@
 """Answers as ASGI messages: starts, bodies, files and trailers, in order and with the right headers."""
 
+import asyncio
 import logging
 
 import pytest
 
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.types import Receive, Scope, Send
+from callfuse.asgi.stream import ClientStream
+from callfuse.asgi.types import Message, Receive, Scope, Send
 from tests.guard.driving import each_kit
 from tests.support.asgi import App, Exchange, drive
 from tests.support.config import guard, settings
@@ -140,3 +142,28 @@ def test_why_the_model_could_not_be_asked_again(kit: DialectKit, second: Reply, 
     (line,) = [text for text in met.log_at(logging.WARNING) if "asked again" in text]
     assert line == f"The model could not be asked again: {why}"
     assert MARK.encode() in met.body
+
+
+async def test_nothing_follows_the_end() -> None:
+    """A heartbeat that waits while the last message is on its way is not sent behind it."""
+    sent: list[Message] = []
+    slow = asyncio.Event()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        await slow.wait()
+
+    client = ClientStream(send)
+    client.shared = True
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(client.write(b"one", final=True))
+        while not sent:
+            await asyncio.sleep(0)
+        client.closed = False  # as it was when the heartbeat looked, a moment before
+        late = tasks.create_task(client.write(b": heartbeat"))
+        await asyncio.sleep(0)
+        client.closed = True
+        slow.set()
+        await late
+    assert [message["body"] for message in sent] == [b"one"]
+    assert client.closed

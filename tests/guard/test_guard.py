@@ -6,9 +6,10 @@ from callfuse.guard.guard import Guard
 from callfuse.policy.settings import Rung
 from callfuse.wire.jsontext import dumps
 from tests.guard.driving import EVENT_KITS, each_kit, play, scene
-from tests.support.kits import DialectKit, stream_of
+from tests.support.kits import KITS, DialectKit, stream_of
+from tests.support.kits.openai_chat import payloads
 from tests.support.meeting import MARK
-from tests.support.model import Answer
+from tests.support.model import Answer, Quirks
 from tests.support.plain import ARGUMENTS, again, elsewhere, new_call, same_call, saying
 from tests.support.wire import bytewise, frames
 
@@ -316,3 +317,14 @@ def test_a_second_answer_that_is_an_error_is_no_failure_of_ours(kit: DialectKit)
     assert len(done.asked) == 1
     assert MARK.encode() in done.out
     assert guard.record.fail_open == []
+
+
+def test_calls_that_are_not_let_go_are_told_in_the_order_of_the_answer() -> None:
+    """Of several choices under `fail_closed`: the same bytes in every run."""
+    kit = next(kit for kit in KITS if kit.most_choices > 1)
+    said = [again(tag=tag).choices[0] for tag in ("first", "second", "third", "fourth")]
+    body = stream_of(kit, Answer(tuple(said), Quirks(interleave=True)))
+    chunks = [body[: body.rindex(b"crossing")], b"data: {broken\n\n"]
+    outs = {play(scene(kit, n=4, fail_closed=True).guard(), chunks).out for _ in range(20)}
+    assert len(outs) == 1
+    assert [part["choices"][0]["index"] for part in payloads(outs.pop()) if MARK in str(part)] == [0, 1, 2, 3]

@@ -55,8 +55,9 @@ class ClientStream:
             await self._write(out, final=final, action=action)
             return
         async with self._lock:
-            self.last_sent = anyio.current_time()
-            await self._write(out, final=final, action=action)
+            if not self.closed:  # again: the answer may have ended while this waited
+                self.last_sent = anyio.current_time()
+                await self._write(out, final=final, action=action)
 
     async def _write(self, out: bytes, *, final: bool, action: str) -> None:
         if self._start is not None:

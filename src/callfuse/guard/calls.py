@@ -151,6 +151,10 @@ class AnswerCalls:
         calls = sorted(self._reader.calls, key=attrgetter("choice"))
         return {call: self._complete(call) for call in calls if self._ending.is_evidence(call)}
 
+    def in_order(self, calls: set[OpenCall]) -> list[OpenCall]:
+        """These calls in order of the answer: that of a set changes from run to run."""
+        return [call for call in self._reader.calls if call in calls]
+
     def has_others(self, choice: int, calls: set[OpenCall]) -> bool:
         """Whether a choice has calls other than these, complete or not."""
         return any(call.choice == choice and call not in calls for call in self._reader.calls)

@@ -400,8 +400,8 @@ class Guard:
             queue.bypass(self._close(partial(_unjudged, self._held_names() or {0: _NO_NAME})))
 
     def _held_names(self) -> dict[int, str]:
-        """The tool of a held call for each choice that has one."""
-        return {call.choice: call.name for call in self._queue.held}
+        """The tool of the last held call of each choice that has one, in order of the answer."""
+        return {call.choice: call.name for call in self._calls.in_order(self._queue.held)}
 
     def _verdicts(self, choices: Iterable[int]) -> list[Verdict]:
         """The verdicts on choices, without those that would withhold a call that has left already."""
