@@ -147,18 +147,18 @@ def test_why_the_model_could_not_be_asked_again(kit: DialectKit, second: Reply, 
 async def test_nothing_follows_the_end() -> None:
     """A heartbeat that waits while the last message is on its way is not sent behind it."""
     sent: list[Message] = []
-    slow = asyncio.Event()
+    begun, slow = asyncio.Event(), asyncio.Event()
 
     async def send(message: Message) -> None:
         sent.append(message)
+        begun.set()
         await slow.wait()
 
     client = ClientStream(send)
     client.shared = True
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(client.write(b"one", final=True))
-        while not sent:
-            await asyncio.sleep(0)
+        await begun.wait()
         client.closed = False  # as it was when the heartbeat looked, a moment before
         late = tasks.create_task(client.write(b": heartbeat"))
         await asyncio.sleep(0)
