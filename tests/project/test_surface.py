@@ -37,27 +37,33 @@ def _kind_then_name(name: str) -> tuple[int, str]:
 
 
 def versions(changelog: str) -> list[tuple[str, str, list[str]]]:
-    """Version, date and sections of each entry, newest first."""
+    """Version, date and sections of each entry, newest first; what is not released has neither version nor date."""
     entries = re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]
     found = []
     for entry in entries:
-        head = re.match(r"(\d+\.\d+\.\d+) \((\d{4}-\d{2}-\d{2})\)\n", entry)
+        head = re.match(r"(?:Unreleased|(\d+\.\d+\.\d+) \((\d{4}-\d{2}-\d{2})\))\n", entry)
         assert head is not None, f"an entry begins with version and date: {entry.splitlines()[0]!r}"
-        found.append((head[1], head[2], re.findall(r"^### (.+)$", entry, re.MULTILINE)))
+        found.append((head[1] or "", head[2] or "", re.findall(r"^### (.+)$", entry, re.MULTILINE)))
     return found
 
 
 def faults(changelog: str) -> list[str]:
     """What is out of order in a changelog."""
     entries = versions(changelog)
-    numbers = [tuple(map(int, version.split("."))) for version, _, _ in entries]
-    dates = [date for _, date, _ in entries]
+    released = entries[1:] if entries and not entries[0][0] else entries
+    numbers = [tuple(map(int, version.split("."))) for version, _, _ in released if version]
+    dates = [date for _, date, _ in released]
     found = []
-    if not entries or numbers != sorted(set(numbers), reverse=True) or dates != sorted(dates, reverse=True):
+    if (
+        not released
+        or len(numbers) < len(released)
+        or numbers != sorted(set(numbers), reverse=True)
+        or dates != sorted(dates, reverse=True)
+    ):
         found.append("versions, newest first")
     for version, _, sections in entries:
         if not sections or sections != [section for section in SECTIONS if section in sections]:
-            found.append(f"sections of {version}")
+            found.append(f"sections of {version or 'what is not released'}")
     return found
 
 
@@ -113,6 +119,7 @@ def test_the_changelog_is_in_order() -> None:
         "## 0.1.0 (2026-01-01)\n\n### Fixed\n\n### Added\n",
         "## 0.1.0 (2026-01-01)\n\n### Improved\n",
         "## 0.1.0 (2026-01-01)\n\nMany things.\n",
+        "## 0.1.0 (2026-01-01)\n\n### Added\n\n## Unreleased\n\n### Added\n",
     ],
 )
 def test_a_disorder_of_versions_is_found(changelog: str) -> None:
@@ -122,4 +129,4 @@ def test_a_disorder_of_versions_is_found(changelog: str) -> None:
 
 def test_the_version_is_the_changelog_s_newest() -> None:
     """No version without an entry."""
-    assert callfuse.__version__ == versions(document("CHANGELOG.md"))[0][0]
+    assert callfuse.__version__ == next(version for version, _, _ in versions(document("CHANGELOG.md")) if version)
