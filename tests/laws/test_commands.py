@@ -347,18 +347,68 @@ def test_locked_keys(kit: DialectKit, spelt: str) -> None:
         assert said == "Nothing was changed: tool-loop-ttl is set by whoever runs this server."
 
 
-def test_a_lock_comes_later() -> None:
-    """What a session has set before a key was pinned holds no more; what is not pinned still does."""
+@every_dialect
+@pytest.mark.parametrize(
+    ("command", "level", "text"),
+    [
+        (
+            "!/set(tool-loop-detection=off)",
+            30,
+            "has switched the guard off with a command: tool-loop-detection = false",
+        ),
+        ("!/set(tool-loop-mode=observe)", 30, "has switched the guard off with a command: tool-loop-mode = observe"),
+        ("!/set(tool-loop-ttl=9)", 20, "has changed its settings with a command: tool-loop-ttl = 9"),
+    ],
+)
+def test_whoever_runs_the_server_is_told(kit: DialectKit, command: str, level: int, text: str) -> None:
+    """A session that has switched the guard off is a warning, the first time; other changes are told at INFO."""
+
+    async def talking(session: Session) -> None:
+        first, second = [await session.exchange(typing(kit, command)) for _ in range(2)]
+        assert [(at, line) for _, at, line in first.log if "with a command" in line] == [
+            (level, f"Session {SESSION[1].decode()} {text}")
+        ]
+        assert not any("with a command" in line for _, _, line in second.log)
+
+    talk(talking)
+
+
+def test_a_closed_key() -> None:
+    """`keys` leaves some open: the others are not to be set."""
+    (said,) = told(KITS[0], meet(typing(KITS[0], "!/set(tool-loop-detection=off)"), [], "block",
+                                 commands={"keys": ["tool-loop-ttl"]}))  # fmt: skip
+    assert said == "Nothing was changed: tool-loop-detection is no key that can be set here; use tool-loop-ttl."
+
+
+@pytest.mark.parametrize(
+    "commands", [{"locked": ["tool-loop-ttl"]}, {"keys": ["tool-loop-max-repeats"]}], ids=["locked", "keys"]
+)
+def test_a_lock_comes_later(commands: Any) -> None:
+    """What a session has set before a key was closed holds no more; what is still open does."""
     kit = KITS[0]
     guarded: Any = guard(play(ok(kit)), "warn")
 
     async def talking() -> list[str]:
         await drive(guarded, typing(kit, "!/set(tool-loop-ttl=77, tool-loop-max-repeats=7)"))
-        guarded.configure(settings("warn", commands={"locked": ["tool-loop-ttl"]}))
+        guarded.configure(settings("warn", commands=commands))
         status = await drive(guarded, typing(kit, "!/status"))
         return kit.read(status.body, stream=False)[0].text.split("\n")
 
     assert asyncio.run(talking())[1:3] == ["tool-loop-max-repeats = 7 (session)", "tool-loop-ttl = 300 (default)"]
+
+
+def test_commands_are_turned_off_later() -> None:
+    """What a session has set by them holds no more: nobody could take it back."""
+    kit = KITS[0]
+    calls = reply(kit, again(), stream=True)
+    guarded: Any = guard(play(calls), "block")
+
+    async def talking() -> bytes:
+        await drive(guarded, typing(kit, "!/set(tool-loop-detection=off)"))
+        guarded.configure(settings("block", commands=False))
+        return (await drive(guarded, ask(kit, spin(), stream=True, headers=HEADERS))).body
+
+    assert MARK.encode() in asyncio.run(talking())
 
 
 @every_dialect

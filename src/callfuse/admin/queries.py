@@ -8,7 +8,7 @@ from typing import Any
 
 from callfuse.admin.access import Access
 from callfuse.asgi import CallFuseMiddleware
-from callfuse.commands.run import locked_settings
+from callfuse.commands.run import closed_settings
 from callfuse.config import model_problem
 from callfuse.config.effective import Row, as_plain_masked, effective_rows
 from callfuse.conversations.ledger import SessionList
@@ -91,11 +91,11 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
     """List the sessions with settings in effect, the last used one first; None if the store cannot list them."""
     if not isinstance(middleware.ledger, SessionList):
         return None
-    locked = locked_settings(middleware.settings.commands.locked)
+    closed = closed_settings(middleware.settings.commands)
     return [
         Session(kept.key[1], access.tag(kept.key[0]), overrides, kept.used)
         for kept in await middleware.ledger.sessions(time.time())
-        if (overrides := kept.state.overrides.without(locked))
+        if (overrides := kept.state.overrides.without(closed))
     ]
 
 

@@ -12,13 +12,15 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.scopes import call
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import FoundCommands, PrefixSearch, find_commands, run_commands
-from callfuse.commands.run import KEYS, locked_settings
+from callfuse.commands.run import KEYS, closed_settings
 from callfuse.conversations.identity import Headers, Lane, chain_lane, is_sub_agent
 from callfuse.conversations.ledger import LaneState, Ledger, SessionKey, SessionState
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.dialects.typed import OwnAnswer
+from callfuse.observe import log
 from callfuse.observe.counts import Counts
+from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import Commands
 from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.policy.tiers import Overrides, origin
@@ -53,7 +55,7 @@ class ChatCommands:
         self._enabled = settings.enabled
         self._mark = PrefixSearch(settings.prefix)
         self._run = partial(run_commands, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
-        self._pinned = locked_settings(settings.locked)
+        self._closed = closed_settings(settings)
         self._prefix = settings.prefix
 
     def find(self, request: Request, headers_: Headers) -> FoundCommands:
@@ -67,11 +69,11 @@ class ChatCommands:
             found = found._replace(edits=(*found.edits, *edits))
         return found
 
-    def without_pinned(self, kept: SessionState) -> SessionState:
-        """A session's settings without those that the operator has locked since."""
-        if not self._pinned:
+    def without_closed(self, kept: SessionState) -> SessionState:
+        """A session's settings without those that the operator has closed since."""
+        if not (self._closed and kept.overrides):
             return kept
-        return replace(kept, overrides=kept.overrides.without(self._pinned))
+        return replace(kept, overrides=kept.overrides.without(self._closed))
 
     async def carry_out(
         self, found: FoundCommands, request: Request, session: Session, before: SessionState, status: "Status"
@@ -95,6 +97,7 @@ class ChatCommands:
             known = [one for one in before.ran if one != turn]
             after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn))
             await self._ledger.write_session(session.key, after, session.now)
+            _report_changes(session.name, before.overrides, ran.overrides)
         if not (found.only or ran.failed):
             return after, None
         await self._keep_place(request, session)
@@ -107,6 +110,15 @@ class ChatCommands:
         if chain is not None and chain.begins_chain and (opening := chain.after_synthetic_reply()):
             state = LaneState(session=session.name)
             await self._ledger.write({chain_lane(session.lane, opening): state}, session.now)
+
+
+def _report_changes(session: str, before: Overrides, after: Overrides) -> None:
+    """Log what commands have changed: whoever runs the server is to know of a guard that is off."""
+    names = [name for name, key in KEYS.items() if before.values.get(key) != after.values.get(key)]
+    if names:
+        off = after.values.get("enabled") is False or set(after.values.get("mode", ())) == {Rung.OBSERVE}
+        rows = [f"{name} = {_show(after.values[KEYS[name]])}" for name in names if KEYS[name] in after.values]
+        log.session_changed(session, ", ".join(rows) or f"{', '.join(names)} unset", is_off=off)
 
 
 class Status:

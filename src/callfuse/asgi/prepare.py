@@ -148,7 +148,7 @@ class _Preparation:
         lane = lane_of(incoming.headers, request, query, payload, ordinary=self._is_ordinary)
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
-        kept = host.commands.without_pinned(kept)
+        kept = host.commands.without_closed(kept)
         if commands.any and self._is_signed:
             host.unguarded("signed command")
         elif commands.any:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from callfuse.commands.syntax import MAX_COMMANDS, NAMES, Command
 from callfuse.harness import MARKER
 from callfuse.policy.nearest import suggest
-from callfuse.policy.sections import TierSettings, command_key
+from callfuse.policy.sections import Commands, TierSettings, command_key
 from callfuse.policy.tiers import Overrides
 
 KEYS: Final = {
@@ -31,9 +31,13 @@ REFUSED: Final = f"{MARKER} Nothing was changed"
 """The beginning of the answer to commands that could not be run."""
 
 
-def locked_settings(locked: Collection[str]) -> frozenset[str]:
-    """The names in the file of command keys that operators have locked."""
-    return frozenset(KEYS[key] for key in locked)
+def closed_settings(commands: Commands) -> frozenset[str]:
+    """The names in the file of what no command may set: keys that are locked or not open; all if commands are off."""
+    return frozenset(
+        setting
+        for key, setting in KEYS.items()
+        if not commands.enabled or key not in commands.keys or key in commands.locked
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +142,6 @@ def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
     if key in locked:
         raise _CommandError(f"{key} is set by whoever runs this server")
     if key not in keys:
-        raise _CommandError(f"{typed} is no key that can be set here; {suggest(key, keys) if keys else 'none can be'}")
+        others = f"use {', '.join(keys)}" if key in KEYS else suggest(key, keys)  # a closed key is no slip of another
+        raise _CommandError(f"{typed} is no key that can be set here; {others if keys else 'none can be'}")
     return key

@@ -97,7 +97,7 @@ def _exact_text(arguments: str) -> bytes:
     try:
         value = loads_exact(arguments)
     except NotJSON:
-        return _STRING_OR_SPACE.sub(r"\1", arguments).encode("utf-8", "surrogatepass")
+        return _STRING_OR_SPACE.sub(r"\1", arguments.strip()).encode("utf-8", "surrogatepass")
     return _canonical(value, rounded=False)
 
 

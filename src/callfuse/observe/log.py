@@ -90,6 +90,14 @@ def callback_failure(error: Exception) -> None:
     logger.debug("on_loop failed", exc_info=error)
 
 
+def session_changed(session: str, what: str, *, is_off: bool) -> None:
+    """Log that a session has changed its settings by commands. `is_off`: no call of it is withheld or warned of now."""
+    if is_off:
+        logger.warning("Session %s has switched the guard off with a command: %s", _plain(session), what)
+    else:
+        logger.info("Session %s has changed its settings with a command: %s", _plain(session), what)
+
+
 def steer_failure(cause: str) -> None:
     """Log that the model could not be asked again, so that the next rung is taken."""
     logger.warning("The model could not be asked again: %s", cause)
