@@ -2,7 +2,16 @@
 
 import pytest
 
-from callfuse.harness import MARKER, is_automatic, is_placeholder, is_tool_report, strip_additions, typed_start
+from callfuse.harness import (
+    MARKER,
+    is_automatic,
+    is_placeholder,
+    is_tool_report,
+    strip_additions,
+    strip_wrapping,
+    typed_start,
+)
+from callfuse.model.outcomes import outcome_of
 
 
 @pytest.mark.parametrize(
@@ -83,6 +92,30 @@ def test_a_results_own_text() -> None:
         strip_additions("found\n<system-reminder>a</system-reminder>\n<system-reminder>b</system-reminder>") == "found"
     )
     assert strip_additions("<system-reminder>a</system-reminder> found") == "<system-reminder>a</system-reminder> found"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Chunk ID: a1b2c3\nWall time: 0.12 seconds\nProcess exited with code 0\nOutput:\nx\ny\n", "x\ny"),
+        ("Wall time: 0.1 seconds\nProcess exited with code 1\nOriginal token count: 9\nOutput:\nx",
+         "Process exited with code 1\nx"),
+        ("Chunk ID: a1b2c3\nProcess exited with code 0\nOutput:\n", "Process exited with code 0"),
+        ("Wall time: 10 seconds\nProcess running with session ID 42\nOutput:\n", "Process running with session ID 42"),
+        ("Exit code: 0\nWall time: 0 seconds\nTotal output lines: 2\nOutput:\nx", "x"),
+        ("<untrusted_context>\nx\n</untrusted_context>", "x"),
+        ("<untrusted_context>\nx, cut", "x, cut"),
+        ("<tool_use_error>No such tool</tool_use_error>", "No such tool"),
+        ("Wall time: 5 years\nx", "Wall time: 5 years\nx"),
+        ("x\nOutput:\ny", "x\nOutput:\ny"),
+    ],
+)  # fmt: skip
+def test_what_a_harness_wraps_around_a_result(text: str, left: str) -> None:
+    """It goes where the result is quoted; the state of a command stays, unless it is success with an output."""
+    assert strip_wrapping(text) == left
+    outcome = outcome_of(text)
+    assert outcome is not None
+    assert outcome.text == left
 
 
 def test_placeholders() -> None:

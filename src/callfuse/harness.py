@@ -95,6 +95,29 @@ def _reminders_start(text: str) -> int:
     return end
 
 
+_CODEX_HEAD: Final = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Original token count|Total output lines): [^\n]{1,80}+\n"
+    r"|(?P<state>(?:Exit code: |Process exited with code |Process running with session ID )\d{1,10}+)\n){1,8}+"
+    r"Output:(?:\n|\Z)"
+)
+"""The lines that Codex puts above the output of a command."""
+_WRAPPERS: Final = ("untrusted_context", "tool_use_error")
+"""Elements around a whole result: Gemini CLI's, Claude Code's."""
+
+
+def strip_wrapping(text: str) -> str:
+    """Remove from a result what a harness wraps around it, to be quoted; a state that is not success stays."""
+    text = text.strip()
+    if head := _CODEX_HEAD.match(text):
+        state = head["state"] or ""
+        body = text[head.end() :].strip()
+        return body if not state or (state.endswith(" 0") and body) else f"{state}\n{body}".strip()
+    for name in _WRAPPERS:
+        if text.startswith(f"<{name}>"):
+            return text.removeprefix(f"<{name}>").removesuffix(f"</{name}>").strip()
+    return text
+
+
 # Placeholders: clients replace old results with these to save context. Every client has its own wording, but nearly
 # all are one short phrase in brackets that says what is gone: "[Old tool result content cleared]" (Claude Code,
 # opencode, OpenClaw, Qwen Code), "[cleared]" (LangChain), "[Output removed to save context - ...]" (opencode),

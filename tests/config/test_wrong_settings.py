@@ -492,6 +492,12 @@ def test_a_section_with_a_switch_takes_one() -> None:
     assert not load_config({"tool_call_loop": {"commands": False}}, {}).tool_call_loop.commands.enabled
     assert not load_config({"tool_call_loop": False}, {}).tool_call_loop.enabled
     assert not load_config({"admin": False}, {}).admin.enabled
+    for text in ("off", "Off", "no", "false"):
+        assert not load_config({"tool_call_loop": {"commands": text}}, {}).tool_call_loop.commands.enabled
+        assert not load_config({"tool_call_loop": text}, {}).tool_call_loop.enabled
+    for text in ("on", "YES", "true"):
+        assert load_config({"tool_call_loop": {"commands": text}}, {}).tool_call_loop.commands.enabled
+    assert "or true or false" in complaint({"tool_call_loop": {"commands": "maybe"}})
     assert complaint({"serve": False}).startswith("serve = false (keyword): use a mapping with keys of its own (upst")
 
 

@@ -45,6 +45,19 @@ def test_a_chance_then_a_block() -> None:
     assert "Stopped a tool call loop" in reason
 
 
+def test_without_results_nothing_is_said_of_them() -> None:
+    """What was not recorded is not known to be nothing; an empty result is."""
+    for mode in ("block", "chance"):
+        tracker = ToolCallTracker(settings(mode=mode))
+        reasons = [tracker.track_tool_call("search_web", ARGUMENTS)[1] or "" for _ in range(4)]
+        assert "returned" not in "".join(reasons)
+        tracker = ToolCallTracker(settings(mode=mode))
+        for _ in range(2):
+            tracker.track_tool_call("search_web", ARGUMENTS)
+            tracker.record_result("")
+        assert "It last returned: (nothing)" in str(tracker.track_tool_call("search_web", ARGUMENTS)[1])
+
+
 def test_recorded_results_count() -> None:
     """A call that brings something new each time is none in a loop, until there are too many; errors are."""
     tracker = ToolCallTracker(settings())

@@ -47,6 +47,15 @@ def test_the_line(caplog: pytest.LogCaptureFixture) -> None:
     assert record.name == "callfuse"
 
 
+def test_secrets_are_starred(caplog: pytest.LogCaptureFixture) -> None:
+    """In the line of a finding, in its field and in the DEBUG line with all arguments."""
+    arguments = '{"token": "abc", "q": "' + "x" * 60 + ' sk-proj-abcd1234"}'
+    records = told(caplog, verdict(arguments=arguments))
+    assert records[0].__dict__["signature"] == f"search:{arguments}".replace("abc", "***", 1)[:50]
+    assert all("abc" not in record.getMessage() for record in records)
+    assert "***" in records[1].getMessage()
+
+
 def test_the_fields_stand_beside_it(caplog: pytest.LogCaptureFixture) -> None:
     """For whoever collects records: under the names of the line."""
     (record,) = told(caplog, verdict(), logging.INFO)

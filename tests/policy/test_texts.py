@@ -17,7 +17,7 @@ FILLED = f"search | {{}} | 4 | 3 | 300 | nothing {{{{was}}}} found | gpt-test | 
 
 
 def verdict(
-    arguments: Any = ARGUMENTS, *, rung: Rung | None = Rung.BLOCK, previous: str = "nothing {was} found"
+    arguments: Any = ARGUMENTS, *, rung: Rung | None = Rung.BLOCK, previous: str | None = "nothing {was} found"
 ) -> Verdict:
     """A call of `search` that has been found looping."""
     call = ToolCall("id", "search", arguments)
@@ -82,6 +82,25 @@ def test_what_came_back_is_told(kind: str) -> None:
     assert "nothing {was} found" in written(kind, None, verdict())
     assert "(nothing)" in written(kind, None, verdict(previous=""))
     assert "300 s" in written(kind, None, verdict())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_result_is_no_empty_result(kind: str) -> None:
+    """Where none is known nothing is said of it."""
+    text = written(kind, None, verdict(previous=None))
+    assert "returned" not in text
+    assert "(nothing)" not in text
+    assert written(kind, "It was {previous_result}.", verdict(previous=None)).endswith("It was (unknown).")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_secrets_are_starred(kind: str) -> None:
+    """In arguments and results, also where a text is cut in the midst of one."""
+    key = "sk-proj-" + "a1" * 200
+    for arguments in (f'{{"api_key": "{key}"}}', f'{{"q": "{"x" * 280} {key}"}}'):
+        text = written(kind, "{arguments} {previous_result}", verdict(arguments, previous="Authorization: Bearer abc"))
+        assert "a1a1" not in text
+        assert text.endswith("Authorization: ***")
 
 
 def test_long_arguments_are_cut() -> None:

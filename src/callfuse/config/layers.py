@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from callfuse.config.model import Config, KeyPath, dotted_name, entry_of, item_name, item_of, keys, section_of
 from callfuse.config.wording import format_value
+from callfuse.policy.fields import SWITCHES
 from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
 
@@ -96,13 +97,18 @@ def _read_value(
             _read_items(item, value, path, source, layer)
     elif isinstance(value, Mapping):
         _read(section, value, path, source, layer)
-    elif isinstance(value, bool) and "enabled" in section.model_fields:  # `commands: off`
+    elif "enabled" in section.model_fields and _is_switch(value):  # `commands: off`
         layer.put((*path, "enabled"), value, source, at=path)
     elif value is not None:  # a section whose every line is commented out reads as null
         below = ", ".join(section.model_fields)
         switch = ", or true or false" if "enabled" in section.model_fields else ""
         place = f"{dotted_name(path)} = {format_value(value)} ({source(path)})"
         layer.problems.append(f"{place}: use a mapping with keys of its own ({below}){switch}")
+
+
+def _is_switch(value: object) -> bool:
+    """Whether a value is on or off, as a text too: TOML and JSON have no such word, and YAML may quote it."""
+    return isinstance(value, bool) or (isinstance(value, str) and value.lower() in SWITCHES)
 
 
 def _read_items(

@@ -224,8 +224,8 @@ class Engine:
             kinds=kinds,
         )
 
-    def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> str:
-        """The text of the call's last outcome; else the newest outcome in the streak, or an empty text."""
+    def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> str | None:
+        """The text of the call's last outcome; else the newest outcome in the streak; None if no result is known."""
         for one in streak:
             if one.signature == call.signature and not one.withheld and one.outcome:
                 return one.outcome.text
@@ -234,7 +234,7 @@ class Engine:
         for last in chain(earlier, streak):
             if last and not last.withheld and last.outcome:
                 return last.outcome.text
-        return ""
+        return None
 
 
 def hindsight_can_fire(rounds: Sequence[Round], settings: Settings) -> bool:

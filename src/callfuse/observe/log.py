@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from callfuse.boundary import Boundary
+from callfuse.model.secrets import star_secrets
 from callfuse.policy.ladder import ALLOW, OnLoopError, Verdict
 
 logger: Final = logging.getLogger("callfuse")
@@ -34,6 +35,7 @@ def finding(
     """Log a finding and what was done about it. `source`: where the session id was found, such as a header's name."""
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
+    start = star_secrets(text, SHORT_SIGNATURE)
     model = _plain(model)
     fields: dict[str, object] = {
         "session_id": session,
@@ -46,7 +48,7 @@ def finding(
         "model": model,
         "backend": backend,
         "action": action(verdict),
-        "signature": _plain(text[:SHORT_SIGNATURE]),
+        "signature": _plain(start),
         "kind": str(found.kind),
         "dialect": dialect,
         "confidence": found.confidence,
@@ -59,7 +61,7 @@ def finding(
             "kinds": "+".join(map(str, found.kinds or (found.kind,))),
             "calls": _plain(", ".join(found.calls), MAX_CALLS_TEXT),
             "digest": found.signature.hex(),
-            "call": _plain(text, len(text)),
+            "call": _plain(starred := star_secrets(text), len(starred)),
         }
         logger.debug(_VERDICT, fields | evidence, extra=fields)
 

@@ -6,6 +6,8 @@ from typing import Final
 
 from callfuse.detect.registry import DETECTORS, KINDS
 
+RETURNED: Final = "It last returned: {previous_result}\n"
+"""A sentence that is left out where no result is known."""
 BLOCK: Final = (
     "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
     "It last returned: {previous_result}\nThe call was not run. {suggestion}"

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from callfuse.harness import MARKER
 from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import SHORT_TEXT
+from callfuse.model.secrets import star_secrets
 from callfuse.policy import explain
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.rungs import Rung
+from callfuse.policy.rungs import RETURNED, Rung
 from callfuse.policy.sections import ErrorMessages
 from callfuse.policy.settings import LoopSettings
 
@@ -52,15 +53,22 @@ def _custom_messages(call: ToolCall, settings: LoopSettings) -> ErrorMessages:
 
 
 def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
+    if finding.previous is None:  # no result is known, which is not the same as an empty one
+        template = template.replace(RETURNED, "")
     text = template.format(
         tool_name=finding.tool,
-        arguments=call.text[:SHORT_TEXT],
+        arguments=star_secrets(call.text, SHORT_TEXT),
         count=finding.count,
         max_repeats=finding.threshold,
         window=f"{finding.window_s:g}",
-        previous_result=finding.previous or "(nothing)",
+        previous_result=_quote(finding.previous),
         model=model,
         finding=explain.seen(finding),
         suggestion=explain.suggestion(finding),
     )
     return text if text.startswith(MARKER) else f"{MARKER} {text}"
+
+
+def _quote(result: str | None) -> str:
+    """A result as texts quote it."""
+    return "(unknown)" if result is None else star_secrets(result) or "(nothing)"

@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from callfuse.harness import is_placeholder, strip_additions
+from callfuse.harness import is_placeholder, strip_additions, strip_wrapping
 from callfuse.model.outcomes.errors import error_digest, is_transient
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import Media, Part, parts_of
@@ -34,8 +34,8 @@ class OutcomeKind(StrEnum):
 class Outcome:
     """The outcome of one call. Outcomes are equal if their `digest` (16 bytes) is.
 
-    `text`: the first `SHORT_TEXT` characters of the result, for messages. `pending`: the result says that the work
-    still runs. `transient`: the cause of the error is external (429, 5xx, a denied permission), so that calling again
+    `text`: the first `SHORT_TEXT` characters of the result, for messages, without what a harness wraps around it.
+    `pending`: the result says that the work still runs. `transient`: the cause of the error is external (429, 5xx, a denied permission), so that calling again
     is no sign of a loop. `error`: the digest of the error message without arguments; empty if there is no error, or if
     it has no message.
     """
@@ -86,7 +86,7 @@ def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
     return Outcome(
         digest.digest(),
         kind,
-        shown[:SHORT_TEXT],
+        strip_wrapping(shown)[:SHORT_TEXT],
         pending=said.pending,
         transient=is_error_outcome and is_transient(shown),
         error=error_digest(texts) if is_error_outcome else b"",

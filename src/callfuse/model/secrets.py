@@ -1,0 +1,43 @@
+"""Star secrets in texts that callfuse shows: values of keys that look like secrets, and keys of known shapes.
+
+Arguments and results are quoted in log lines, and in texts that stay in a conversation. The pattern takes steps in
+proportion to the text's length: what it tries at a place is bounded, or consumes what it has read.
+"""
+
+import re
+from typing import Final
+
+STARS: Final = "***"
+MARGIN: Final = 300
+"""Characters behind a text's cut that are read, so that what the cut goes through is recognised, too."""
+
+_KEY: Final = (
+    r"(?i:api[_-]?key|(?:access|secret|private)[_-]?key(?:[_-]?id)?|token|passw(?:or)?d|passphrase|secret"
+    r"|authorization|credentials?|cookie)"
+)
+_SECRET: Final = re.compile(
+    rf"(?P<key>--[\w-]{{0,24}}?{_KEY}[ ]|{_KEY}\\{{0,4}}[\"']?[ \t]{{0,4}}(?:=>|[:=])[ \t\n]{{0,8}})(?:"
+    r'(?P<quote>["\'])(?:(?!(?P=quote))[^\\]|\\.)*+(?P=quote)?+'  # a string, closed or cut
+    r'|(?P<escaped>\\{1,4}["\'])(?:(?!\\{1,4}["\'])[^"])*+(?:\\{1,4}["\'])?+'  # one in a string
+    r"|(?i:(?:bearer|basic|digest|token)[ ]+)?+(?!(?i:null|none|true|false)\b)[^\s\"',;&(){}\[\]<>\\]++)"
+    r"|(?<![A-Za-z0-9])(?:"
+    r"(?:sk|pk|rk)[-_](?=[A-Za-z_-]{0,40}[0-9])[\w-]{8,}+"  # OpenAI, Anthropic, OpenRouter, Stripe
+    r"|(?:gsk_|hf_|gh[pousr]_|github_pat_|glpat-|xai-|ya29\.|AIza)[\w-]{16,}+"  # Groq, GitHub, xAI, Google
+    r"|xox[a-z]-[\w-]{8,}+|(?:AKIA|ASIA)[A-Z0-9]{12,}+"  # Slack, AWS
+    r"|(?i:bearer)[ ]{1,4}[\w.~+/-]{12,}+=*+)"
+    r"|(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)?+"  # a JSON Web Token
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?+"
+    r"|(?<=://)[^\s/:@\"']{0,100}:[^\s/@\"']{1,100}(?=@)",  # user and password of a URL
+    re.DOTALL,
+)
+
+
+def star_secrets(text: str, limit: int | None = None) -> str:
+    """The text with `***` for each secret, cut to `limit` characters; all of it if None."""
+    shown = text if limit is None else text[: limit + MARGIN]
+    return _SECRET.sub(_stars, shown)[:limit]
+
+
+def _stars(match: re.Match[str]) -> str:
+    quote = match["quote"] or match["escaped"] or ""
+    return f"{match['key'] or ''}{quote}{STARS}{quote}"
