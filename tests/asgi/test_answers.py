@@ -14,7 +14,7 @@ from tests.support.config import guard, settings
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, ask, given_log, meet, reply, streamed_and_whole
 from tests.support.plain import again, elsewhere, spin
-from tests.support.scripted import Reply, gzipped, whole
+from tests.support.scripted import Reply, whole
 from tests.support.wire import frames
 
 FIRST = b"call_first"
@@ -124,17 +124,25 @@ def test_an_untouched_whole_answer_keeps_its_headers(kit: DialectKit) -> None:
     assert touched.client.header(b"x-callfuse-action") == b"block; kind=repeat; count=3"
 
 
+def coded(coding: bytes) -> Reply:
+    """Bytes that are said to be in this coding, and are in none."""
+    return Reply((b"data: {}\n\n",), headers=((b"content-type", b"text/event-stream"), (b"content-encoding", coding)))
+
+
 @each_kit
 @pytest.mark.parametrize(
     ("second", "why"),
     [
         (whole(b"{}", 503), "it answered with status 503"),
         (whole(b"{}"), "its answer came in another form"),
-        (gzipped(Reply((b"x",))), "its answer cannot be read: content-encoding"),
+        (coded(b"x-unheard-of"), "its answer cannot be read: content-encoding"),
+        (coded(b"gzip"), "its answer broke off"),
+        (Reply((b"<html>",), headers=()), "its answer broke off"),
+        (Reply((b"{}",), headers=()), "its answer broke off"),
         (Reply((b": ready\n\n",)), "its answer broke off"),
         (Reply((), raises=KeyError("secret")), "KeyError"),
     ],
-    ids=["status", "form", "encoding", "broke", "raised"],
+    ids=["status", "form", "encoding", "spoiled", "page", "untold", "broke", "raised"],
 )
 def test_why_the_model_could_not_be_asked_again(kit: DialectKit, second: Reply, why: str) -> None:
     """One line says it; the client gets the block's text."""

@@ -1,10 +1,12 @@
-"""Reads the start of an app's answer: whether the answer can be guarded, and in what form its body comes."""
+"""Reads an app's answer as it comes: whether it can be guarded, in what form its body is, and its plain bytes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from callfuse.asgi.codings import Unpacker, UnreadableBodyError, unpacker_of
+from callfuse.asgi.headers import BODY_BOUND, without
 from callfuse.asgi.types import Message
-from callfuse.wire import Format
+from callfuse.wire import BOM, Format
 
 START: Final = "http.response.start"
 BODY: Final = "http.response.body"
@@ -22,9 +24,16 @@ class Shape(NamedTuple):
 
 
 WHOLE: Final = Shape()
+UNDECLARED: Final = Shape(unreadable="content-type")
+"""The headers name no content type; the first bytes of the body tell the form. Compared by identity."""
 _ENCODED: Final = Shape(unreadable="content-encoding")
 _FOREIGN: Final = Shape(unreadable="content-type")
-_PLAIN: Final = (b"", b"identity")
+_EVENTS: Final = b"text/event-stream"
+_JSON: Final = b"application/json"
+_FIELDS: Final = (b"data", b"event", b"id", b"retry", b":")
+"""How the lines of server-sent events begin."""
+_MOST_BLANKS: Final = 4096
+"""Blanks that are waited for before the first byte that tells; some gateways send them to keep a connection open."""
 
 
 def is_success(message: Message) -> bool:
@@ -33,8 +42,19 @@ def is_success(message: Message) -> bool:
 
 
 def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
-    """The form of an answer by its headers; the last of repeated ones counts. Replaces an iterable of headers by a
-    list."""
+    """The form of an answer by its headers, once its content codings are off; the last of repeated headers counts.
+    Replaces an iterable of headers by a list."""
+    content_type, encoding = _described(message)
+    try:
+        if encoding:
+            unpacker_of(encoding)
+    except UnreadableBodyError:
+        return _ENCODED
+    return _shape_of_type(content_type, stream_format) if content_type else UNDECLARED
+
+
+def _described(message: Message) -> tuple[bytes, str]:
+    """Content type (lower case) and content encoding (empty for plain bytes) of an answer."""
     content_type = encoding = b""
     given = message.get("headers") or ()
     if not isinstance(given, list | tuple):  # ASGI allows an iterable that can be read once only
@@ -42,12 +62,78 @@ def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
     for raw_name, value in given:
         name = raw_name.lower()
         if name == b"content-type":
-            content_type = value.lower()
+            content_type = value.strip().lower()
         elif name == b"content-encoding":
-            encoding = value
-    if encoding.strip().lower() not in _PLAIN:
-        return _ENCODED
+            encoding = value.strip().lower()
+    return content_type, "" if encoding == b"identity" else encoding.decode("latin-1")
+
+
+def _shape_of_type(content_type: bytes, stream_format: StreamFormat) -> Shape:
     if stream := stream_format(content_type):
         return Shape(stream)
     is_json = content_type.partition(b";")[0].strip().endswith((b"/json", b"+json"))
     return WHOLE if is_json else _FOREIGN
+
+
+def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
+    """The form of an answer by its first bytes; `UNDECLARED` if they do not tell yet."""
+    text = begin.removeprefix(BOM).lstrip()
+    if not text or BOM.startswith(begin):
+        return UNDECLARED if len(begin) <= _MOST_BLANKS else _FOREIGN
+    if text[:1] in (b"{", b"["):
+        return _shape_of_type(_JSON, stream_format)
+    if text.startswith(_FIELDS):
+        return _shape_of_type(_EVENTS, stream_format)
+    return UNDECLARED if any(field.startswith(text) for field in _FIELDS) else _FOREIGN
+
+
+class Intake:
+    """The body of one answer as plain bytes.
+
+    `shape`: its form, `UNDECLARED` until it is known; `untold`: messages that wait for that. `packed`: it comes in a
+    content coding; `spoiled`: that is broken.
+    """
+
+    __slots__ = ("_begin", "_stream_format", "_unpacker", "packed", "shape", "spoiled", "untold")
+
+    def __init__(self, start: Message, stream_format: StreamFormat) -> None:
+        self.shape = shape_of(start, stream_format)
+        self.spoiled = False
+        self.untold: list[Message] = []
+        self._stream_format = stream_format
+        self._begin = b""
+        _, encoding = _described(start)
+        self.packed = bool(encoding) and self.shape != _ENCODED
+        self._unpacker: Unpacker | None = unpacker_of(encoding) if self.packed else None
+
+    def plain(self, chunk: bytes, *, final: bool) -> Iterator[bytes]:
+        """The plain bytes of a chunk, in pieces. Raises UnreadableBodyError if it is broken, or cut off at its end."""
+        if self._unpacker is None:
+            yield chunk
+            return
+        yield from self._unpacker.feed(chunk)
+        if final:
+            self._unpacker.finish()
+
+    def tell(self, pieces: Iterator[bytes], *, final: bool) -> bytes:
+        """Take plain bytes until they tell the form (`final`: none come after them). Returns all so far if they do."""
+        try:
+            for piece in pieces:
+                self._begin += piece
+                self.shape = _shape_by(self._begin, self._stream_format)
+                if self.shape is not UNDECLARED:
+                    break
+            else:
+                self.shape = _FOREIGN if final else UNDECLARED
+        except UnreadableBodyError:
+            self.shape = _ENCODED
+        begin = b""
+        if self.shape is not UNDECLARED:
+            begin, self._begin = self._begin, b""
+        return begin
+
+    def start(self, start: Message) -> Message:
+        """The start of the answer for its plain bytes: as it came, or without what is true of packed ones only."""
+        if not self.packed:
+            return start
+        return {**start, "headers": without(start.get("headers") or (), BODY_BOUND | {b"content-encoding"})}

@@ -3,15 +3,9 @@
 After the body, calls get messages from the host's `receive`. A disconnect is repeated to every later call.
 """
 
-import zlib
-from collections.abc import Awaitable, Callable
-from importlib import import_module
+from collections.abc import Awaitable
 
 from callfuse.asgi.types import Message, Receive
-
-_ZSTD_STEP = 256
-"""Bytes that are decompressed at once: zstandard's decompressobj has no output limit, so a bomb overshoots by one
-step."""
 
 
 class RequestBody:
@@ -92,70 +86,3 @@ class _Replay:
     async def _pop(self) -> Message:
         """Pops only when awaited, so that a cancelled call of `receive` loses no message."""
         return self._messages.pop() if self._messages else await self._body.next()
-
-
-class UnreadableBodyError(ValueError):
-    """The content encoding is unknown or broken, or the decoded body is over the limit."""
-
-
-def decode(content: bytes, encoding: str, limit: int) -> bytes:
-    """Decode a body with this `content-encoding` header, to at most `limit` bytes. Raises UnreadableBodyError."""
-    for name in reversed([part.strip().lower() for part in encoding.split(",")]):
-        decoder = _DECODERS.get(name)
-        if decoder is None:
-            raise UnreadableBodyError(f"content-encoding {name}")
-        try:
-            content = decoder(content, limit)
-        except (zlib.error, ValueError) as error:
-            raise UnreadableBodyError(f"content-encoding {name}: {error}") from None
-        if len(content) > limit:
-            raise UnreadableBodyError(f"content-encoding {name}: over the limit")
-    return content
-
-
-def _gunzip(content: bytes, limit: int) -> bytes:
-    return _inflate(content, limit, gzip_or_zlib=True)
-
-
-def _inflate(content: bytes, limit: int, *, gzip_or_zlib: bool = False) -> bytes:
-    """Decompress zlib's formats, and raw deflate streams, which some clients send as `deflate`."""
-    form = 15 + 32 if gzip_or_zlib or content[:1] == b"\x78" else -15
-    out = b""
-    while content and len(out) <= limit:
-        stream = zlib.decompressobj(form)
-        out += stream.decompress(content, limit + 1 - len(out))
-        if len(out) <= limit and not stream.eof:
-            raise UnreadableBodyError("cut off")
-        content = stream.unused_data
-    return out
-
-
-def _unzstd(content: bytes, limit: int) -> bytes:
-    try:
-        zstandard = import_module("zstandard")
-    except ImportError:
-        raise UnreadableBodyError("zstd needs the package zstandard") from None
-    out = bytearray()
-    stream = zstandard.ZstdDecompressor().decompressobj()
-    at = 0
-    try:
-        while at < len(content) and len(out) <= limit:
-            if stream.eof:
-                stream = zstandard.ZstdDecompressor().decompressobj()
-            step = content[at : at + _ZSTD_STEP]
-            out += stream.decompress(step)
-            at += len(step) - len(stream.unused_data)
-    except zstandard.ZstdError as error:
-        raise UnreadableBodyError(str(error)) from None
-    if len(out) <= limit and not stream.eof:
-        raise UnreadableBodyError("cut off")
-    return bytes(out)
-
-
-_DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
-    "identity": lambda content, _: content,
-    "gzip": _gunzip,
-    "x-gzip": _gunzip,
-    "deflate": _inflate,
-    "zstd": _unzstd,
-}

@@ -84,8 +84,15 @@ class Exchange:
     def _send_watched(self, body: RequestBody, send: Send) -> Send:
         """A `send` that watches a healthy answer. Drops everything that was parsed."""
         self._evidence.drop()
-        settings, counts = self._prepared.settings, self._host.counts
-        self._watch = watch = Watch(self._evidence, settings, self._keeper, counts, body, send)
+        self._watch = watch = Watch(
+            self._evidence,
+            self._prepared.settings,
+            self._keeper,
+            self._host.counts,
+            body,
+            send,
+            unpacks=self._reads_all,
+        )
         return watch.send_to_the_end if self._evidence.kept.is_new else watch.send
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:

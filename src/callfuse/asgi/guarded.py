@@ -2,10 +2,14 @@
 client's answer may take several answers of the app.
 """
 
+from collections.abc import Awaitable, Iterator
 from functools import partial
 
-from callfuse.asgi.answer import BODY, START, WHOLE, Shape, is_success, shape_of
+from anyio.lowlevel import checkpoint
+
+from callfuse.asgi.answer import BODY, START, UNDECLARED, WHOLE, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
@@ -26,6 +30,7 @@ class GuardedAnswer:
 
     __slots__ = (
         "_body",
+        "_intake",
         "_judge",
         "_request",
         "_review",
@@ -60,6 +65,7 @@ class GuardedAnswer:
         self._request = request
         self._review = review
         self._shape: Shape = WHOLE
+        self._intake: Intake | None = None
         self._stream_format = partial(dialect.stream_format, request=request)
 
     @property
@@ -74,49 +80,125 @@ class GuardedAnswer:
 
     async def take_first(self, message: Message) -> None:
         """Take a message of the app's first answer."""
-        kind = message["type"]
+        kind, intake = message["type"], self._intake
         if kind == START:
-            with self.keeper.fail_open.stage("while guarding"):
-                self._choose_guard(message)
-            if self.guard is not None:
-                await self.client.start(message, at_once=self._shape.stream is not None)
-                return
-        if self.guard is not None and kind == BODY:
+            await self._take_start(message)
+        elif self.guard is not None and kind == BODY:
             await self.take(self.guard, message)
+        elif intake is not None and intake.untold:
+            await self._take_untold(intake, message)
         else:
             await self.client.pass_on(message)
 
-    def _choose_guard(self, message: Message) -> None:
-        """Make a guard for the answer that starts with this message, unless its status, encoding or form rules it
-        out."""
-        if not is_success(message):
+    async def _take_start(self, message: Message) -> None:
+        """Make a guard for the answer that starts with this message, unless its status, encoding or form rules it out.
+        Without a content type all waits for the first bytes of the body."""
+        untold = False
+        with self.keeper.fail_open.stage("while guarding"):
+            if is_success(message):
+                self._intake = intake = Intake(message, self._stream_format)
+                untold = intake.shape is UNDECLARED
+                if untold:
+                    intake.untold.append(message)
+                else:
+                    self._choose_guard(intake)
+        if self.guard is not None:
+            await self._start(message)
+        elif not untold:
+            await self.client.pass_on(message)
+
+    def _choose_guard(self, intake: Intake) -> None:
+        """Make a guard for an answer of this form, if it can be read."""
+        keeper = self.keeper
+        if intake.shape.unreadable:
+            keeper.unguarded(intake.shape.unreadable)
             return
-        self._shape = shape_of(message, self._stream_format)
-        if self._shape.unreadable:
-            self.keeper.unguarded(self._shape.unreadable)
-        else:
-            keeper = self.keeper
-            self.guard = SafeGuard(
-                self.dialect, self._request, self._judge, self._shape, keeper.fail_open, log.tracer(keeper.session)
-            )
+        self._shape = intake.shape
+        self.guard = SafeGuard(
+            self.dialect, self._request, self._judge, self._shape, keeper.fail_open, log.tracer(keeper.session)
+        )
+
+    async def _start(self, message: Message) -> None:
+        """Start the client's answer."""
+        start = message if self._intake is None else self._intake.start(message)
+        await self.client.start(start, at_once=self._shape.stream is not None)
+
+    async def _take_untold(self, intake: Intake, message: Message) -> None:
+        """Take a message while the first bytes have not told the form of the answer."""
+        intake.untold.append(message)
+        final = message["type"] != BODY or not message.get("more_body", False)
+        pieces = intake.plain(message.get("body") or b"", final=final)
+        begin = b""
+        stage = self.keeper.fail_open.stage("while guarding")
+        with stage:
+            begin = intake.tell(pieces, final=final)
+            if intake.shape is not UNDECLARED:
+                self._choose_guard(intake)
+        if self.guard is not None:
+            start, *_ = intake.untold
+            intake.untold.clear()
+            await self._start(start)
+            await self._take_plain(self.guard, begin, final=False)
+            await self._take_pieces(self.guard, intake, pieces, final=final)
+        elif stage.failed or intake.shape is not UNDECLARED:
+            await self._pass_untold()
+
+    async def _pass_untold(self) -> None:
+        """Send what has waited for its form to be told, as it came."""
+        while self._intake is not None and self._intake.untold:
+            await self.client.pass_on(self._intake.untold.pop(0))
 
     def refusal(self, message: Message) -> str:
-        """Why a later answer, by its start, cannot continue the client's; empty if it can."""
+        """Why a later answer, by its start, cannot continue the client's; empty if it can, or if that is to be seen by
+        its first bytes."""
         with self.keeper.fail_open.stage("while asking"):
             if not is_success(message):
                 return f"it answered with status {message['status']}"
-            shape = shape_of(message, self._stream_format)
+            self._intake = Intake(message, self._stream_format)
+            shape = self._intake.shape
+            if shape is UNDECLARED:
+                return ""
             if shape.unreadable:
                 return f"its answer cannot be read: {shape.unreadable}"
             return "" if shape == self._shape else "its answer came in another form"
         return "its answer cannot be read"
 
-    async def take(self, guard: SafeGuard, message: Message) -> None:
-        """Take a body message: feed the guard, carry out a verdict that is needed, and write what may leave."""
+    def take(self, guard: SafeGuard, message: Message) -> Awaitable[None]:
+        """Take a body message of an answer whose form is known."""
+        final, chunk, intake = not message.get("more_body", False), message.get("body") or b"", self._intake
+        if intake is None or not (intake.packed or intake.shape is UNDECLARED):
+            return self._take_plain(guard, chunk, final=final)
+        return self._take_pieces(guard, intake, intake.plain(chunk, final=final), final=final)
+
+    async def _take_pieces(self, guard: SafeGuard, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> None:
+        """Take the plain bytes of a chunk. If it cannot be unpacked the answer has broken off, for the client, too."""
+        more = True
+        if intake.shape is UNDECLARED and not intake.spoiled:  # a later answer
+            begin = intake.tell(pieces, final=final)
+            if intake.shape is UNDECLARED:
+                return
+            intake.spoiled = intake.shape != self._shape
+            if not intake.spoiled:
+                await self._take_plain(guard, begin, final=False)
+        while more and self.ask is None and not intake.spoiled:
+            piece = b""
+            try:
+                piece = next(pieces)
+            except StopIteration:
+                more = False
+            except UnreadableBodyError:
+                intake.spoiled = True
+                self.keeper.fail_open.report("content-encoding")
+                return
+            if piece or (final and not more):
+                await self._take_plain(guard, piece, final=final and not more)
+                await checkpoint()  # a chunk may unpack to many pieces
+
+    async def _take_plain(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
+        """Feed the guard, carry out a verdict that is needed, and write what may leave."""
         if self.client.closed:
             return
-        final = not message.get("more_body", False)
-        out = guard.feed(message.get("body") or b"", final=final)
+        out = guard.feed(chunk, final=final)
         if guard.needs_verdict:
             step = await guard.decide(self._review.review)
             out += step.out
@@ -143,6 +225,7 @@ class GuardedAnswer:
         """The call of the app is over. If its answer is not, send what was held and leave the answer unfinished."""
         if self.guard is not None and not self.client.closed:
             await self.client.abandon(self.guard.cut())
+        await self._pass_untold()
 
     def report(self) -> None:
         """Log and count what is still on record, e.g. after an answer that broke off."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from callfuse.asgi import headers, overrides
-from callfuse.asgi.body import RequestBody, UnreadableBodyError, decode
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
@@ -111,7 +112,7 @@ async def prepare(
             return None
         try:
             encoding = found.get(b"content-encoding", b"").decode("latin-1")
-            content = decode(body.content, encoding, limit) if encoding else body.content
+            content = unpack(body.content, encoding, limit) if encoding else body.content
             return await _Preparation(host, Incoming(scope, found, dialect, content)).run()
         except NotJSON:
             host.unguarded("request not JSON")

@@ -3,11 +3,13 @@
 Its calls are assembled for the ledger, and for verdicts that leave the answer alone.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from itertools import chain
 from typing import Final
 
-from callfuse.asgi.answer import BODY, START, Shape, is_success, shape_of
+from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.types import Message, Send
@@ -16,9 +18,12 @@ from callfuse.observe.counts import Counts
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import WHOLE
 
+MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that one message may unpack to and still be watched: about 10 ms, in which no other stream goes on."""
+
 
 class Watch:
-    """Watches one answer. `send` is given to the app.
+    """Watches one answer. `send` is given to the app. `unpacks`: the answer must be read, even if it comes packed.
 
     `send` returns the server's own awaitable, so that a chunk costs no extra coroutine. While `_idle`, chunks of whole
     frames without a call are not even read.
@@ -30,13 +35,14 @@ class Watch:
         "_evidence",
         "_frame_end",
         "_idle",
+        "_intake",
         "_keeper",
         "_mark",
         "_observer",
         "_send",
         "_settings",
-        "_shape",
         "_stage",
+        "_unpacks",
     )
 
     def __init__(
@@ -47,6 +53,8 @@ class Watch:
         counts: Counts,
         body: RequestBody,
         send: Send,
+        *,
+        unpacks: bool,
     ) -> None:
         self._evidence = evidence
         self._settings = settings
@@ -54,9 +62,10 @@ class Watch:
         self._counts = counts
         self._body = body
         self._send = send
+        self._unpacks = unpacks
         self._mark: Final = evidence.request.dialect.call_mark
         self._stage = keeper.fail_open.stage("while watching")
-        self._shape: Shape | None = None
+        self._intake: Intake | None = None
         self._observer: Observer | None = None
         self._idle = False
         self._frame_end: bytes | tuple[bytes, ...] = b""
@@ -88,50 +97,95 @@ class Watch:
 
     def _observe(self, message: Message) -> Observer | None:
         """Read a message. Returns the observer if this is the last message of a watched answer, else None."""
+        intake = self._intake
+        if intake is None or intake.packed or intake.shape is UNDECLARED:
+            return self._observe_intake(message)
+        if message["type"] != BODY:
+            return None
         observer = self._observer
         if observer is None:
-            if message["type"] == START:
-                self._begin(message)
-            if message["type"] != BODY or self._shape is None:
-                return None
-            observer = self._observer = self._observer_of(self._shape)
+            observer = self._observer = self._observer_of(intake.shape)
+        observer.feed(message.get("body", b""))
         if message.get("more_body"):
-            observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
-            return None
-        if message["type"] != BODY:
             return None
         self._stop()
         return observer
+
+    def _observe_intake(self, message: Message) -> Observer | None:
+        """Read the start of the answer, or a message whose bytes are not yet what an observer reads: they come packed,
+        or have not told their form."""
+        if message["type"] == START:
+            self._begin(message)
+        intake = self._intake
+        if intake is None or message["type"] != BODY:
+            return None
+        final = not message.get("more_body")
+        pieces = intake.plain(message.get("body", b""), final=final)
+        if intake.shape is UNDECLARED:
+            pieces = chain((intake.tell(pieces, final=final),), pieces)
+        if intake.shape.unreadable or not self._feed(intake, pieces):
+            if intake.shape is not UNDECLARED:
+                self._give_up(intake.shape.unreadable or "content-encoding")
+            return None
+        observer = self._observer
+        if final:
+            self._stop()
+            return observer
+        return None
+
+    def _feed(self, intake: Intake, pieces: Iterator[bytes]) -> bool:
+        """Feed the observer the plain bytes of one message. False if they cannot be unpacked, or are too many to be
+        read while the message waits."""
+        if self._observer is None:
+            self._observer = self._observer_of(intake.shape)
+        size = 0
+        try:
+            for piece in pieces:
+                self._observer.feed(piece)
+                size += len(piece)
+                if intake.packed and size > MOST_UNPACKED_BYTES:
+                    return False
+        except UnreadableBodyError:
+            return False
+        return True
 
     def _begin(self, message: Message) -> None:
         """Read the start of the answer: whether it is watched, and in what form it comes."""
         if not is_success(message):
             return
-        shape = shape_of(message, self._evidence.request.stream_format)
-        if shape.unreadable:
-            self._counts.add("not_watched", shape.unreadable)
-            return
-        self._shape = shape
-        if shape.stream:
-            self._idle, self._frame_end = self._evidence.hindsight is None, shape.stream.frame_end
+        intake = Intake(message, self._evidence.request.stream_format)
+        shape = intake.shape
+        if intake.packed and not self._unpacks:
+            self._give_up("content-encoding")
+        elif shape.unreadable and shape is not UNDECLARED:
+            self._give_up(shape.unreadable)
+        else:
+            self._intake = intake
+            if shape.stream and not intake.packed:
+                self._idle, self._frame_end = self._evidence.hindsight is None, shape.stream.frame_end
+
+    def _give_up(self, cause: str) -> None:
+        """Stop watching, and count why."""
+        self._counts.add("not_watched", cause)
+        self._stop()
 
     def _observer_of(self, shape: Shape) -> Observer:
         """Make the observer. Done at the first chunk that is read: a stream without calls needs none."""
         evidence = self._evidence
         request, judge = evidence.request, None if evidence.is_healthy else evidence.judge
+        if shape.stream:
+            self._frame_end = shape.stream.frame_end
         return Observer(request.dialect, request.choices, self._settings, judge, shape.stream or WHOLE)
 
     def _stop(self) -> None:
         """Stop watching."""
-        self._shape, self._observer, self._idle = None, None, False
+        self._intake, self._observer, self._idle = None, None, False
 
     async def _send_last(self, observer: Observer, message: Message) -> None:
         """Send the last message, after keeping what the answer brought: the client may send its next request right
         after."""
         with self._stage:
-            if last := message.get("body", b""):
-                observer.feed(last)
             record = observer.settle()
             if not self._body.gone:
                 await self._keeper.settle(record)

@@ -1,0 +1,242 @@
+"""Takes content codings off (gzip, deflate, zstd, br), piece by piece, so that neither time nor memory runs away.
+
+A bomb is a few bytes that unpack to many. So bytes go in by small steps and come out in pieces of bounded length, and
+whoever reads them stops when it has had enough. Each step costs what it takes in and gives out, and no more.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+PIECE_BYTES: Final = 64 * 1024
+"""The most that comes out at once, but for zstd, which overshoots by what `_ZSTD_STEP` bytes unpack to (8 MB)."""
+_STEP: Final = 16 * 1024
+"""Bytes that go in at once. zlib copies what it has not used of them, for each piece and each member."""
+_ZSTD_STEP: Final = 256
+"""The same for zstandard, whose decompressobj has no output limit: a block of 4 bytes may unpack to 128 KB."""
+_ZSTD_WINDOW: Final = 8 * 1024 * 1024
+"""The largest window of the coding `zstd` (RFC 9659); the format itself has 2 GB."""
+
+MOST_CODINGS: Final = 3
+"""Codings one above another. Clients use one; two are known of misconfigured gateways."""
+MOST_MEMBERS: Final = 1000
+"""Members (gzip) or frames (zstd) of a request's body. Clients write one, parallel packers one a block of 128 KB."""
+HARMLESS_BYTES: Final = 16 * 1024 * 1024
+"""Up to this length a body may unpack to any multiple of its own, as a conversation that loops does: 4 million tokens,
+more than any model reads."""
+MOST_TIMES: Final = 100
+"""A longer body may be so many times as long as it came. Text unpacks to 3 to 20 times, images hardly to more."""
+
+
+class UnreadableBodyError(ValueError):
+    """The content coding is unknown or broken, or the decoded body is over a limit."""
+
+
+class Unpacker(Protocol):
+    """Takes one coding off one body.
+
+    `members`: how many have begun of the members (gzip) or frames (zstd) that a body may consist of.
+    """
+
+    @property
+    def members(self) -> int:
+        """See above."""
+        ...
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take bytes of the body, and yield what they unpack to in pieces, some of them empty. Raises
+        UnreadableBodyError."""
+        ...
+
+    def finish(self) -> None:
+        """The body is over. Raises UnreadableBodyError if it is cut off."""
+        ...
+
+
+class _Inflate:
+    """zlib's formats, and raw deflate streams, which some clients send as `deflate`."""
+
+    def __init__(self, *, is_gzip: bool) -> None:
+        self.members = 0
+        self._is_gzip = is_gzip
+        self._stream: Any = None
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        for at in range(0, len(data), _STEP):
+            rest, more = data[at : at + _STEP], False
+            while rest or more:
+                if self._stream is None:
+                    self._stream = zlib.decompressobj(self._form(rest))
+                    self.members += 1
+                try:
+                    piece = self._stream.decompress(rest, PIECE_BYTES)
+                except zlib.error as error:
+                    raise UnreadableBodyError(str(error)) from None
+                rest, more = self._stream.unconsumed_tail, len(piece) == PIECE_BYTES
+                if self._stream.eof:
+                    rest, more, self._stream = self._stream.unused_data, False, None
+                yield piece
+
+    def _form(self, data: bytes) -> int:
+        """zlib's name of the format that begins so."""
+        return 15 + 32 if self._is_gzip or data[:1] == b"\x78" else -15
+
+    def finish(self) -> None:
+        if self._stream is not None:
+            raise UnreadableBodyError("cut off")
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self.members = 0
+        try:
+            self._zstandard = import_module("zstandard")
+        except ImportError:
+            raise UnreadableBodyError("needs the package zstandard") from None
+        self._decompressor = self._zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        self._stream: Any = None
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        for at in range(0, len(data), _ZSTD_STEP):
+            rest = data[at : at + _ZSTD_STEP]
+            while rest:
+                if self._stream is None:
+                    self._stream = self._decompressor.decompressobj()
+                    self.members += 1
+                try:
+                    yield self._stream.decompress(rest)
+                except self._zstandard.ZstdError as error:
+                    raise UnreadableBodyError(str(error)) from None
+                rest = b""
+                if self._stream.eof:
+                    rest, self._stream = self._stream.unused_data, None
+
+    def finish(self) -> None:
+        if self._stream is not None:
+            raise UnreadableBodyError("cut off")
+
+
+class _Brotli:
+    """Needs a package `brotli` (1.2 or newer) or `brotlicffi` that can limit its output."""
+
+    def __init__(self) -> None:
+        self.members = 1
+        try:
+            brotli = _import_first("brotli", "brotlicffi")
+            self._stream = brotli.Decompressor()
+            self._stream.can_accept_more_data()
+        except (ImportError, AttributeError):
+            raise UnreadableBodyError("needs the package brotli, 1.2 or newer") from None
+        self._error: type[Exception] = brotli.error
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        for at in range(0, len(data), _STEP):
+            try:
+                yield self._stream.process(data[at : at + _STEP], output_buffer_limit=PIECE_BYTES)
+                while not self._stream.can_accept_more_data():
+                    yield self._stream.process(b"", output_buffer_limit=PIECE_BYTES)
+            except self._error as error:
+                raise UnreadableBodyError(str(error)) from None
+
+    def finish(self) -> None:
+        if not self._stream.is_finished():
+            raise UnreadableBodyError("cut off")
+
+
+def _import_first(*names: str) -> Any:
+    """The first of these modules that is installed. Raises ImportError if none is."""
+    for name in names[:-1]:
+        try:
+            return import_module(name)
+        except ImportError:
+            pass
+    return import_module(names[-1])
+
+
+_UNPACKERS: Final[dict[str, Callable[[], Unpacker]]] = {
+    "gzip": lambda: _Inflate(is_gzip=True),
+    "x-gzip": lambda: _Inflate(is_gzip=True),
+    "deflate": lambda: _Inflate(is_gzip=False),
+    "zstd": _Zstd,
+    "br": _Brotli,
+}
+
+
+class _Plain:
+    """No coding at all."""
+
+    members = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        yield data
+
+    def finish(self) -> None:
+        """Nothing can be missing."""
+
+
+class _Stacked:
+    """One coding above another: what the outer one gives goes into the inner one."""
+
+    def __init__(self, outer: Unpacker, inner: Unpacker) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    @property
+    def members(self) -> int:
+        return max(self._outer.members, self._inner.members)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        for piece in self._outer.feed(data):
+            yield from self._inner.feed(piece)
+
+    def finish(self) -> None:
+        self._outer.finish()
+        self._inner.finish()
+
+
+def unpacker_of(encoding: str) -> Unpacker:
+    """What takes the codings of a `content-encoding` header off. Raises UnreadableBodyError if one is unknown or if
+    there are too many."""
+    names = [name for part in encoding.split(",") if (name := part.strip().lower()) != "identity"]
+    if len(names) > MOST_CODINGS:
+        raise UnreadableBodyError(f"over {MOST_CODINGS} codings")
+    unpackers = [_unpacker_of_one(name) for name in reversed(names)] or [_Plain()]
+    stack = unpackers[0]
+    for inner in unpackers[1:]:
+        stack = _Stacked(stack, inner)
+    return stack
+
+
+def _unpacker_of_one(name: str) -> Unpacker:
+    make = _UNPACKERS.get(name)
+    if make is None:
+        raise UnreadableBodyError("an unknown coding")
+    return make()
+
+
+def unpack(content: bytes, encoding: str, limit: int) -> bytes:
+    """A whole body without the codings of its `content-encoding` header, in time linear to what comes out.
+
+    Raises UnreadableBodyError if it is broken, longer than `limit` bytes, or made to be long.
+    """
+    try:
+        return b"".join(_within_limits(unpacker_of(encoding), content, limit))
+    except UnreadableBodyError as error:
+        raise UnreadableBodyError(f"content-encoding {encoding}: {error}") from None
+
+
+def _within_limits(unpacker: Unpacker, content: bytes, limit: int) -> Iterator[bytes]:
+    """The pieces of a whole body. Raises UnreadableBodyError at the first limit."""
+    most = max(HARMLESS_BYTES, MOST_TIMES * len(content))
+    size = 0
+    for piece in unpacker.feed(content):
+        size += len(piece)
+        if size > limit:
+            raise UnreadableBodyError("over the limit")
+        if size > most:
+            raise UnreadableBodyError(f"over {MOST_TIMES} times its length")
+        if unpacker.members > MOST_MEMBERS:
+            raise UnreadableBodyError(f"over {MOST_MEMBERS} members")
+        yield piece
+    unpacker.finish()
