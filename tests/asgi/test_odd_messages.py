@@ -97,15 +97,35 @@ def test_something_odd_before_many_rounds(kind: Any, raises: bool, monkeypatch: 
 @each_kit
 @pytest.mark.parametrize("ladder", ["warn", "block", "chance_then_block"])
 @pytest.mark.parametrize(
-    "encode", [lambda b: b"\xef\xbb\xbf" + b, lambda b: b.decode().encode("utf-16")], ids=["BOM", "UTF-16"]
+    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
 )
-def test_a_body_in_another_dress_is_survived(kit: DialectKit, ladder: str, encode: Any) -> None:
-    """A byte order mark, or UTF-16: the app gets the request, the client an answer."""
-    request = ask(kit, spin(3), stream=True)
-    met = meet(Request(request.path, encode(request.body)), [reply(kit, again(), stream=True)] * 2, ladder)
-    assert met.client.raised is None
-    assert met.client.complete
-    assert met.app.heard
+def test_a_body_in_another_dress_is_read(kit: DialectKit, ladder: str, encoding: str) -> None:
+    """A byte order mark, UTF-16 or UTF-32, which Python's `json` reads, and so do vendors: it is guarded. The body goes
+    on as it came, or in UTF-8 where it is changed."""
+    plain = ask(kit, spin(3), stream=True)
+    typed = (b"content-type", b"application/json; charset=" + encoding.encode())
+    headers = tuple(typed if pair[0] == b"content-type" else pair for pair in plain.headers)
+    request = Request(plain.path, plain.body.decode().encode(encoding), headers)
+    replies = [reply(kit, again(), stream=True)] * 2
+    met, known = meet(request, replies, ladder), meet(plain, replies, ladder)
+    assert met.body == known.body
+    assert met.log == known.log
+    first, *later = met.app.heard
+    assert first.body == (known.app.heard[0].body if ladder == "warn" else request.body)
+    assert [heard.body for heard in later] == [heard.body for heard in known.app.heard[1:]]
+    for heard in met.app.heard:
+        is_changed = heard.body != request.body and encoding != "utf-8-sig"
+        assert heard.header(b"content-type") == (b"application/json" if is_changed else typed[1])
+
+
+@each_kit
+@pytest.mark.parametrize("body", [b"\xff\xfe{\x00", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"])
+def test_a_body_that_no_parser_reads_is_told(kit: DialectKit, body: bytes) -> None:
+    """Broken UTF-16, a nesting or a number beyond all bounds: passes, and is counted as not guarded."""
+    met = meet(Request(kit.path, body), [reply(kit, again(), stream=True)], fail_closed=True)
+    assert met.app.heard[0].body == body
+    assert met.body == met.app.replies[0].body
+    assert ["not JSON" in text for _, _, text in met.log] == [True]
 
 
 @each_kit

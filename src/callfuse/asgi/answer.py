@@ -106,6 +106,10 @@ class Intake:
         self.packed = bool(encoding) and self.shape != _ENCODED
         self._unpacker: Unpacker | None = unpacker_of(encoding) if self.packed else None
 
+    def unless_plain(self) -> "Intake | None":
+        """The intake; None if the body needs none, because its form is known and its bytes come plain."""
+        return self if self.packed or self.shape is UNDECLARED else None
+
     def plain(self, chunk: bytes, *, final: bool) -> Iterator[bytes]:
         """The plain bytes of a chunk, in pieces. Raises UnreadableBodyError if it is broken, or cut off at its end."""
         if self._unpacker is None:

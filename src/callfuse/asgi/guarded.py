@@ -80,11 +80,11 @@ class GuardedAnswer:
 
     async def take_first(self, message: Message) -> None:
         """Take a message of the app's first answer."""
-        kind, intake = message["type"], self._intake
-        if kind == START:
+        kind, guard, intake = message["type"], self.guard, self._intake
+        if guard is not None and kind == BODY:
+            await self.take(guard, message)
+        elif kind == START:
             await self._take_start(message)
-        elif self.guard is not None and kind == BODY:
-            await self.take(self.guard, message)
         elif intake is not None and intake.untold:
             await self._take_untold(intake, message)
         else:
@@ -120,8 +120,10 @@ class GuardedAnswer:
 
     async def _start(self, message: Message) -> None:
         """Start the client's answer."""
-        start = message if self._intake is None else self._intake.start(message)
-        await self.client.start(start, at_once=self._shape.stream is not None)
+        if self._intake is not None:
+            message = self._intake.start(message)
+            self._intake = self._intake.unless_plain()
+        await self.client.start(message, at_once=self._shape.stream is not None)
 
     async def _take_untold(self, intake: Intake, message: Message) -> None:
         """Take a message while the first bytes have not told the form of the answer."""
@@ -154,8 +156,8 @@ class GuardedAnswer:
         with self.keeper.fail_open.stage("while asking"):
             if not is_success(message):
                 return f"it answered with status {message['status']}"
-            self._intake = Intake(message, self._stream_format)
-            shape = self._intake.shape
+            intake = Intake(message, self._stream_format)
+            self._intake, shape = intake.unless_plain(), intake.shape
             if shape is UNDECLARED:
                 return ""
             if shape.unreadable:
@@ -166,7 +168,7 @@ class GuardedAnswer:
     def take(self, guard: SafeGuard, message: Message) -> Awaitable[None]:
         """Take a body message of an answer whose form is known."""
         final, chunk, intake = not message.get("more_body", False), message.get("body") or b"", self._intake
-        if intake is None or not (intake.packed or intake.shape is UNDECLARED):
+        if intake is None:
             return self._take_plain(guard, chunk, final=final)
         return self._take_pieces(guard, intake, intake.plain(chunk, final=final), final=final)
 

@@ -46,12 +46,20 @@ def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity:
     headers: Headers = list(scope.get("headers") or ())
     if body is not None:
         headers = without(headers, NOT_AGAIN if again else NOT_AGAIN - {b"idempotency-key"})
+        headers = [(name, _in_utf8(value) if name.lower() == b"content-type" else value) for name, value in headers]
         headers.append((b"content-length", str(len(body)).encode()))
     if identity:
         headers = [*without(headers, frozenset({b"accept-encoding"})), (b"accept-encoding", b"identity")]
     copy = snapshot(scope) if again else dict(scope)
     copy["headers"] = headers
     return copy
+
+
+def _in_utf8(content_type: bytes) -> bytes:
+    """The content type of a body that callfuse has written: without a charset, unless that is UTF-8."""
+    media_type, _, parameters = content_type.partition(b";")
+    is_other = b"charset" in parameters.lower() and b"utf-8" not in parameters.lower()
+    return media_type.strip() if is_other else content_type
 
 
 def route_to_model(scope: Scope, model: str, *, in_body: bool) -> bool:

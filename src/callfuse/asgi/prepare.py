@@ -26,7 +26,7 @@ from callfuse.observe.counts import Counts
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import NotJSON, apply, loads
+from callfuse.wire.jsontext import NotJSON, apply, as_utf8, loads
 
 MOST_DIGITS = 19
 """Digits of a content length that are read. 19 hold any 64-bit size; Python refuses to parse more than 4,300."""
@@ -78,7 +78,7 @@ class Prepared:
 
 
 class Incoming(NamedTuple):
-    """A request as it came: headers by lower-case name, and the whole body, decoded."""
+    """A request as it came: headers by lower-case name, and the whole body, decoded and in UTF-8."""
 
     scope: Scope
     headers: Mapping[bytes, bytes]
@@ -112,7 +112,7 @@ async def prepare(
             return None
         try:
             encoding = found.get(b"content-encoding", b"").decode("latin-1")
-            content = unpack(body.content, encoding, limit) if encoding else body.content
+            content = as_utf8(unpack(body.content, encoding, limit) if encoding else body.content)
             return await _Preparation(host, Incoming(scope, found, dialect, content)).run()
         except NotJSON:
             host.unguarded("request not JSON")

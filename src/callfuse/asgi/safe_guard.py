@@ -84,7 +84,7 @@ class SafeGuard:
             if final:
                 out += self._guard.finish()
             self._copy_state()
-            self._waiting.note(chunk, out, some_wait=not self._guard.has_all_left)
+            self._waiting.note(chunk, out, some_wait=self.held_bytes > 0 or not self._guard.has_all_left)
             return out
         self._waiting.note(chunk, b"", some_wait=True)
         return self._give_up_unjudged()

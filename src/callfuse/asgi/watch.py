@@ -97,24 +97,22 @@ class Watch:
 
     def _observe(self, message: Message) -> Observer | None:
         """Read a message. Returns the observer if this is the last message of a watched answer, else None."""
-        intake = self._intake
-        if intake is None or intake.packed or intake.shape is UNDECLARED:
-            return self._observe_intake(message)
-        if message["type"] != BODY:
-            return None
         observer = self._observer
-        if observer is None:
-            observer = self._observer = self._observer_of(intake.shape)
-        observer.feed(message.get("body", b""))
+        if observer is None or self._intake is not None:
+            return self._observe_intake(message)
         if message.get("more_body"):
+            observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
             return None
+        if message["type"] != BODY:
+            return None
+        observer.feed(message.get("body", b""))
         self._stop()
         return observer
 
     def _observe_intake(self, message: Message) -> Observer | None:
-        """Read the start of the answer, or a message whose bytes are not yet what an observer reads: they come packed,
-        or have not told their form."""
+        """Read the start of the answer, the first message of its body, or one of an answer that comes packed or has not
+        told its form."""
         if message["type"] == START:
             self._begin(message)
         intake = self._intake
@@ -132,6 +130,9 @@ class Watch:
         if final:
             self._stop()
             return observer
+        if not intake.packed:
+            self._intake = None
+            self._idle = observer is not None and observer.idle and self._evidence.hindsight is None
         return None
 
     def _feed(self, intake: Intake, pieces: Iterator[bytes]) -> bool:

@@ -114,7 +114,8 @@ class Guard:
     def held_bytes(self) -> int:
         """Bytes that are held: frames that wait, and an incomplete frame behind them or of a pending answer. Of a whole
         answer all that have come."""
-        return self._queue.size + self._framer.waiting if self.holding or self._codec.whole else 0
+        size = self._queue.size
+        return size + self._framer.waiting if size or self.pending or self._codec.whole else 0
 
     @property
     def has_all_left(self) -> bool:
@@ -224,10 +225,14 @@ class Guard:
     def _feed(self, chunk: bytes) -> bytes:
         for frame in self._framer.feed(chunk):
             self._read(frame)
-        cause = self._limit()
+        waiting = self._framer.waiting
         if self._passes:
             self._queue.bypass(self._framer.flush())
-        elif cause and not (self._silent or self._queue.is_open or self.needs_verdict):
+        elif (
+            waiting
+            and (cause := self._limit(waiting))
+            and not (self._silent or self._queue.is_open or self.needs_verdict)
+        ):
             if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
                 self._silent = True
                 self._framer.flush()
@@ -236,12 +241,12 @@ class Guard:
                 self._fail_frames()
         return self._leave()
 
-    def _limit(self) -> str:
-        """The setting that the bytes in wait exceed; empty if none.
+    def _limit(self, waiting: int) -> str:
+        """The setting that is exceeded with so many bytes of an incomplete frame; empty if none.
 
-        An incomplete frame is held only behind frames that are: else it may be as long as an answer.
+        Such a frame is held only behind frames that are: else it may be as long as an answer.
         """
-        settings, waiting = self._judge.settings, self._framer.waiting
+        settings = self._judge.settings
         if self._queue.is_waiting and self._queue.size + waiting > settings.max_held_bytes:
             return "max_held_bytes"
         return "" if self._kept.size + waiting <= settings.max_response_bytes else "max_response_bytes"
@@ -303,8 +308,9 @@ class Guard:
         elif not self._silent:
             self._kept.add(raw)
             self._take(raw)
-            if queue.size > settings.max_held_bytes and not (self._calls.over or self._silent):
-                self.record.fail_open.append("max_held_bytes")  # here, not behind the chunk, so that no cut matters
+            is_long = len(raw) > settings.max_held_bytes  # looked at here, not behind the chunk: no cut matters
+            if is_long and queue.is_waiting and not (self._calls.over or self._silent):
+                self.record.fail_open.append("max_held_bytes")
                 self._let_go()
 
     def _take(self, raw: bytes) -> None:

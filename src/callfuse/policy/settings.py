@@ -158,7 +158,8 @@ class LoopSettings(Strict):
     header_overrides: bool = False
     """Callers may change settings for one exchange by headers, `x-callfuse-mode: warn`. Only where all are trusted."""
     fail_closed: bool = False
-    """A call that could not be judged is replaced by a block message instead of being let through."""
+    """A call that could not be judged is replaced by a block message instead of being let through. What passes unread,
+    because the request or the form of its answer cannot be read or is too long, passes all the same."""
 
     @cached_property
     def derived(self) -> "Derived":

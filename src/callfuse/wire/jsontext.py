@@ -31,6 +31,18 @@ class NotJSON(ValueError):
     """Raised for text that neither the fast nor the lenient parser reads."""
 
 
+def as_utf8(text: bytes) -> bytes:
+    """A JSON text in UTF-8 without a byte order mark, from any form that Python's `json` reads: with a mark, or in
+    UTF-16 or UTF-32. The same object if it is so already. Raises `NotJSON`."""
+    encoding = json.detect_encoding(text)
+    if encoding == "utf-8":
+        return text
+    try:
+        return text.decode(encoding).encode()
+    except UnicodeError as error:
+        raise NotJSON(str(error)) from None
+
+
 def loads(text: bytes | str) -> Any:
     """Parse a JSON text; raises `NotJSON`. Integers beyond 64 bits become floats (see `loads_exact`)."""
     try:
