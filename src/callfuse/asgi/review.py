@@ -1,9 +1,12 @@
 """Calls `on_loop` with each verdict before it is carried out; the callback may change it.
 
-If the callback raises or takes too long, the exchange goes on with the policy's verdict.
+The callback runs in a task of its own. If it raises, is cancelled or takes too long, the exchange goes on with the
+policy's verdict.
 """
 
 import inspect
+import re
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from callfuse.asgi.fail_open import Stage
+from callfuse.boundary import Boundary
 from callfuse.guard.judge import Judge
 from callfuse.model import ToolCall
 from callfuse.observe import log
@@ -55,6 +59,48 @@ OnLoop = Callable[[LoopEvent], Any]
 `allow`, or the name of another rung."""
 
 
+MESSAGE_CHARS = 300
+"""Characters of a callback's error message that are logged."""
+_HIDDEN_WORD = re.compile(r"\w{3,}")
+
+
+class CallbackFault(OnLoopError):
+    """The callback has raised. The message says what and where, without any word of the call."""
+
+
+class _CallbackRun:
+    """One run of the callback. `done`: it has returned `answer`. `fault`: what it has raised."""
+
+    __slots__ = ("answer", "done", "fault")
+
+    def __init__(self) -> None:
+        self.answer: object = None
+        self.done = False
+        self.fault: CallbackFault | None = None
+
+    async def run(self, on_loop: OnLoop, event: LoopEvent) -> None:
+        """Call the callback, and await its answer if need be. A cancellation ends the task of this run alone."""
+        with Boundary(keep_traceback=True) as boundary:
+            answer = on_loop(event)
+            self.answer = await answer if inspect.isawaitable(answer) else answer
+            self.done = True
+        if boundary.error is not None:
+            self.fault = CallbackFault(_describe(boundary.error, event))
+            self.fault.__cause__ = boundary.error.with_traceback(None)
+
+
+def _describe(error: Exception, event: LoopEvent) -> str:
+    """Type, message and place of a callback's error, for the log; each word that is one of the call's is starred."""
+    message = ""
+    with Boundary():  # its `__str__` may raise
+        message = str(error)[:MESSAGE_CHARS]
+    known = " ".join((event.call.id, event.call.text, event.finding.previous or ""))
+    words = {word.casefold() for word in _HIDDEN_WORD.findall(known)}
+    message = _HIDDEN_WORD.sub(lambda word: "***" if word[0].casefold() in words else word[0], message)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {message}, at {place.filename}:{place.lineno} in {place.name}"
+
+
 class Review:
     """Passes the verdicts of one exchange to its callback.
 
@@ -77,7 +123,7 @@ class Review:
 
     async def _review_one(self, verdict: Verdict, on_loop: OnLoop) -> Verdict:
         with Stage(self._report_failure):
-            answer = await self._wait_for(on_loop(self._event(verdict)))
+            answer = await self._ask(on_loop, self._event(verdict))
             if answer is None:
                 return verdict
             rung = rung_of_answer(answer)
@@ -86,14 +132,18 @@ class Review:
             return changed
         return verdict
 
-    async def _wait_for(self, answer: object) -> object:
-        """The callback's answer, awaited if need be. Raises OnLoopError after `callback_timeout_s`."""
-        if not inspect.isawaitable(answer):
-            return answer
+    async def _ask(self, on_loop: OnLoop, event: LoopEvent) -> object:
+        """The callback's answer. Raises OnLoopError if it has none, at the latest after `callback_timeout_s`."""
+        callback = _CallbackRun()
         limit_s = self._judge.settings.callback_timeout_s
-        with anyio.move_on_after(limit_s):
-            return await answer
-        raise OnLoopError(f"no answer within {limit_s:g} s")
+        with anyio.move_on_after(limit_s) as limit:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(callback.run, on_loop, event)
+        if callback.done:
+            return callback.answer
+        if callback.fault is not None:
+            raise callback.fault
+        raise OnLoopError(f"no answer within {limit_s:g} s" if limit.cancelled_caught else "it was cancelled")
 
     def _note_change(self, verdict: Verdict) -> None:
         """Later requests add warnings by the ladder, so a callback's different decision is kept as a note."""

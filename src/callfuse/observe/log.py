@@ -85,7 +85,7 @@ def ignored_header(name: str, problem: str) -> None:
 def callback_failure(error: Exception) -> None:
     """Log that `on_loop` has raised, timed out, or returned no rung.
 
-    The message of any error but `OnLoopError` is logged at DEBUG only, because it may quote the call.
+    The message of any error but `OnLoopError`, which is fit for a log, is at DEBUG only: it may quote the call.
     """
     why = str(error) if isinstance(error, OnLoopError) else type(error).__name__
     logger.warning("on_loop failed, the policy's action stands: %s", why)
