@@ -3,8 +3,12 @@
 After the body, calls get messages from the host's `receive`. A disconnect is repeated to every later call.
 """
 
+import math
 from collections.abc import Awaitable
 
+import anyio
+
+from callfuse.asgi.budget import Budget, Share
 from callfuse.asgi.types import Message, Receive
 
 
@@ -12,30 +16,46 @@ class RequestBody:
     """The messages of one request.
 
     `content`: the whole body; None if it was not read to its end (too long, or the client left). Then `replay` gives
-    what was read, followed by the rest. `gone`: the client has disconnected.
+    what was read, followed by the rest. `gone`: the client has disconnected. `unread`: why the body was not read to its
+    end. `share`: what is kept of it counts there.
     """
 
-    __slots__ = ("_messages", "_receive", "_to_give", "content", "gone")
+    __slots__ = ("_messages", "_receive", "_to_give", "content", "gone", "share", "unread")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, share: Share | None = None) -> None:
         self.content: bytes | None = None
         self.gone = False
+        self.unread = ""
+        self.share = share or Budget().open()
         self._receive = receive
         self._messages: list[Message] = []
         self._to_give: list[list[Message]] = []
 
-    async def read(self, limit: int) -> None:
-        """Read the body; stops early if it is longer than `limit` bytes or the client disconnects."""
+    async def read(self, limit: int, pause_s: float = math.inf) -> None:
+        """Read the body. Stops early if it is longer than `limit` bytes, the share is used up, the client disconnects,
+        or nothing comes for `pause_s` seconds."""
+        with anyio.CancelScope() as waiting:
+            await self._read(limit, pause_s, waiting)
+        if waiting.cancelled_caught:
+            self.unread = "read_timeout_s"
+
+    async def _read(self, limit: int, pause_s: float, waiting: anyio.CancelScope) -> None:
         size = 0
         while True:
+            waiting.deadline = anyio.current_time() + pause_s
             message = await self._receive()
             self._messages.append(message)
             if message["type"] != "http.request":
                 self.gone = message["type"] == "http.disconnect"
+                self.unread = "disconnect" if self.gone else "protocol"
                 return
             part = message.get("body") or b""
             size += len(part)
             if size > limit:
+                self.unread = "max_request_bytes"
+                return
+            if not self.share.add(len(part)):
+                self.unread = "max_total_bytes"
                 return
             if not message.get("more_body"):
                 whole = len(part) == size
@@ -55,6 +75,11 @@ class RequestBody:
         self.content = None
         self._messages = []
 
+    def pass_on(self) -> Receive:
+        """As `replay`, for an exchange that keeps nothing of its request: what was read counts no longer."""
+        self.share.drop_request()
+        return self.replay()
+
     def close(self) -> None:
         """The exchange is over: drop the body, and what any `receive` still has to give of it. An app that keeps a
         `receive`, or an exception whose traceback refers to one, then keeps no body alive."""
@@ -62,6 +87,7 @@ class RequestBody:
         for messages in self._to_give:
             messages.clear()
         self._to_give = []
+        self.share.close()
 
     async def next(self) -> Message:
         """The next message after the body; a disconnect once it has been seen."""

@@ -201,6 +201,10 @@ class GuardedAnswer:
         if self.client.closed:
             return
         out = guard.feed(chunk, final=final)
+        kept = guard.buffered_bytes
+        if kept and not (self._body.share.hold(kept) or guard.needs_verdict):
+            out += guard.give_way("max_total_bytes")
+            self._body.share.hold(guard.buffered_bytes)
         if guard.needs_verdict:
             step = await guard.decide(self._review.review)
             out += step.out

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from callfuse.asgi import headers, overrides
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.budget import Budget
 from callfuse.asgi.commands import ChatCommands
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.prepare import Host, Prepared, prepare
@@ -96,7 +97,7 @@ class CallFuseMiddleware:
             )
         self.ledger: Ledger = store
         commands = ChatCommands(settings.commands, store, self.counts)
-        self._host = Host(app, settings, store, self.counts, on_loop, time.time, commands)
+        self._host = Host(app, settings, store, self.counts, on_loop, time.time, commands, Budget())
         self.configure(resolved)
 
     def configure(self, config: Source | None = None) -> None:
@@ -105,6 +106,7 @@ class CallFuseMiddleware:
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         serve = self.resolved.config.serve
+        self._host.budget.limit = self.settings.max_total_bytes
         self._may_judge = self.settings.may_judge
         self._host = replace(
             self._host,
@@ -150,15 +152,15 @@ class CallFuseMiddleware:
         if stage.failed or dialect is None:
             await self.app(scope, receive, send)
             return
-        body = RequestBody(receive)
-        prepared = await prepare(host, scope, found, body, dialect)
+        body = RequestBody(receive, host.budget.open())
         handler: Handler | None = None
-        with stage:
-            handler = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
-        del found, prepared  # not to be kept while the answer streams, for there may be thousands
         try:
+            prepared = await prepare(host, scope, found, body, dialect)
+            with stage:
+                handler = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
+            del found, prepared  # not to be kept while the answer streams, for there may be thousands
             if handler is None:
-                await self.app(scope, body.replay(), send)
+                await self.app(scope, body.pass_on(), send)
             else:
                 await handler.run(scope, body, send)
         finally:

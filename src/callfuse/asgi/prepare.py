@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from callfuse.asgi import headers, overrides
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.budget import Budget
 from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
@@ -35,7 +36,7 @@ MOST_DIGITS = 19
 @dataclass(frozen=True, slots=True)
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
-    a path."""
+    a path. `budget`: bounds what they keep together."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -44,6 +45,7 @@ class Host:
     on_loop: OnLoop | None
     clock: Callable[[], float]
     commands: ChatCommands
+    budget: Budget
     backend_of: Callable[[str], str | None] | None = None
 
     @property
@@ -105,10 +107,10 @@ async def prepare(
     length = found.get(b"content-length", b"0")
     fits = length.isdigit() and len(length) <= MOST_DIGITS and int(length) <= limit
     if fits:
-        await body.read(limit)
+        await body.read(limit, host.settings.read_timeout_s)
     with host.fail_open.stage("in a request"):
         if body.content is None:
-            host.unguarded("disconnect" if body.gone else "max_request_bytes")
+            host.unguarded(body.unread or "max_request_bytes")
             return None
         try:
             encoding = found.get(b"content-encoding", b"").decode("latin-1")

@@ -26,8 +26,8 @@ ReviewAll = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
 class SafeGuard:
     """The guard of one client's answer. No method raises.
 
-    `needs_verdict`, `holding`, `pending` and `held_bytes` are those of `callfuse.guard.guard.Guard`, kept as plain
-    attributes because they are read after every chunk.
+    `needs_verdict`, `holding`, `pending`, `held_bytes` and `buffered_bytes` are those of
+    `callfuse.guard.guard.Guard`, kept as plain attributes because they are read after every chunk.
     """
 
     __slots__ = (
@@ -39,6 +39,7 @@ class SafeGuard:
         "_request",
         "_stage",
         "_waiting",
+        "buffered_bytes",
         "held_bytes",
         "holding",
         "needs_verdict",
@@ -65,13 +66,13 @@ class SafeGuard:
         self._is_first = True
         self.record: ExchangeRecord = self._guard.record
         self.needs_verdict = self.holding = self.pending = False
-        self.held_bytes = 0
+        self.held_bytes = self.buffered_bytes = 0
 
     def _copy_state(self) -> None:
         """Copy the guard's state after each call."""
         guard = self._guard
         self.needs_verdict, self.holding, self.pending = guard.needs_verdict, guard.holding, guard.pending
-        self.held_bytes = guard.held_bytes
+        self.held_bytes, self.buffered_bytes = guard.held_bytes, guard.buffered_bytes
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
         """Feed a part of an answer (`final`: its last); returns the bytes that may leave now."""
@@ -79,7 +80,9 @@ class SafeGuard:
             return chunk if self._is_first and not self._fail_closed else b""
         with self._stage:
             out = self._guard.feed(chunk) if chunk else b""
-            if out is chunk and not (final or self.pending):  # it passed unread, so the state is unchanged
+            if out is chunk and not (final or self.pending):  # it passed unread, so no hold has changed
+                if not self._guard.passes:
+                    self.buffered_bytes += len(chunk)
                 return out
             if final:
                 out += self._guard.finish()
@@ -136,6 +139,15 @@ class SafeGuard:
             return out
         return self._give_up_unjudged()
 
+    def give_way(self, cause: str) -> bytes:
+        """Release what is held, and keep nothing more of this answer: other exchanges need the memory."""
+        with self._stage:
+            out = self._guard.give_way(cause)
+            self._copy_state()
+            self._waiting.clear()
+            return out
+        return self._give_up_unjudged()
+
     def cut(self) -> bytes:
         """The upstream broke off: returns what is held and not yet judged, as it came."""
         if self._broken:
@@ -176,7 +188,7 @@ class SafeGuard:
     def _give_up(self) -> None:
         self._broken = True
         self.needs_verdict = self.holding = self.pending = False
-        self.held_bytes = 0
+        self.held_bytes = self.buffered_bytes = 0
 
     def _last_words(self) -> bytes:
         """The end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which breaks

@@ -103,6 +103,10 @@ class Watch:
         if message.get("more_body"):
             observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
+            if observer.is_whole and not self._body.share.hold(observer.buffered_bytes):
+                self._counts.add("not_watched", "max_total_bytes")
+                self._stop()
+                self._body.share.hold(0)
             return None
         if message["type"] != BODY:
             return None

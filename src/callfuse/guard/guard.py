@@ -123,13 +123,19 @@ class Guard:
         return not (self._queue.size or self._framer.waiting)
 
     @property
+    def buffered_bytes(self) -> int:
+        """Bytes of this answer that are in memory: those that wait, and those that have left and may be needed for the
+        model's turn."""
+        return max(self.held_bytes, self._kept.kept_bytes + self._framer.waiting)
+
+    @property
     def _continues(self) -> bool:
         """Whether this answer continues an earlier one, so that its frames are spliced. Bytes behind the end of the
         answer before it are not."""
         return self._kept.spliced
 
     @property
-    def _passes(self) -> bool:
+    def passes(self) -> bool:
         """Whether the rest of this answer passes unread."""
         return self._queue.is_open and not self._continues
 
@@ -137,7 +143,7 @@ class Guard:
         """Take a chunk of any size; returns the bytes that may leave now, perhaps with some that waited."""
         if self._silent:
             return b""
-        if self._passes:
+        if self.passes:
             return chunk
         if self._is_quiet(chunk) and self._kept.has_room(chunk):
             self._kept.add(chunk)
@@ -163,6 +169,13 @@ class Guard:
         """Give up on this answer for a cause that goes to the log: returns what is held; the rest passes unread."""
         self.record.fail_open.append(cause)
         out = self._attempt(self._fail)
+        return self._salvage() if out is None else out
+
+    def give_way(self, cause: str) -> bytes:
+        """Give up on this answer as for a limit of its own, and keep nothing of it: returns what is held, and the rest
+        passes unread. A whole answer that was asked for is dropped instead, and `pending` stays."""
+        out = self._attempt(partial(self._give_way_now, cause))
+        self._kept.clear()
         return self._salvage() if out is None else out
 
     def verdicts(self) -> list[Verdict]:
@@ -226,20 +239,28 @@ class Guard:
         for frame in self._framer.feed(chunk):
             self._read(frame)
         waiting = self._framer.waiting
-        if self._passes:
+        if self.passes:
             self._queue.bypass(self._framer.flush())
         elif (
             waiting
             and (cause := self._limit(waiting))
             and not (self._silent or self._queue.is_open or self.needs_verdict)
         ):
-            if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
-                self._silent = True
-                self._framer.flush()
-            else:
-                self.record.fail_open.append(cause)
-                self._fail_frames()
+            self._give_way(cause)
         return self._leave()
+
+    def _give_way_now(self, cause: str) -> bytes:
+        self._give_way(cause)
+        return self._leave()
+
+    def _give_way(self, cause: str) -> None:
+        """Release what waits."""
+        if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
+            self._silent = True
+            self._framer.flush()
+        else:
+            self.record.fail_open.append(cause)
+            self._fail_frames()
 
     def _limit(self, waiting: int) -> str:
         """The setting that is exceeded with so many bytes of an incomplete frame; empty if none.
@@ -271,7 +292,7 @@ class Guard:
     def _fail_frames(self) -> None:
         """Release what waits, and an incomplete frame."""
         self._let_go()
-        rest = self._framer.flush() if self._passes or self._silent else b""
+        rest = self._framer.flush() if self.passes or self._silent else b""
         if not self._silent:
             self._queue.bypass(rest)
 
@@ -303,7 +324,7 @@ class Guard:
         if cause:
             self.record.fail_open.append(cause)
             self._let_go()
-        if self._passes:
+        if self.passes:
             queue.bypass(raw)
         elif not self._silent:
             self._kept.add(raw)

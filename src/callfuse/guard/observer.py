@@ -40,6 +40,7 @@ class Observer:
         "_template",
         "frame_end",
         "idle",
+        "is_whole",
     )
 
     def __init__(
@@ -59,6 +60,12 @@ class Observer:
         self._finder = TemplateFinder(self._calls, form.payload)
         self.frame_end = form.frame_end
         self.idle = self._framer.empty
+        self.is_whole = self._codec.whole
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that wait for the rest of their frame; for a whole answer all that have come."""
+        return self._framer.waiting
 
     def feed(self, chunk: bytes) -> None:
         """Read a chunk of the answer."""

@@ -230,6 +230,17 @@ class KeptBytes:
         else:
             self._joined += chunk
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that are in memory: none beyond the limit, where no more are added."""
+        return min(self.size, self._limit)
+
+    def clear(self) -> None:
+        """Drop everything, and keep nothing from now on."""
+        self._chunks = []
+        self._joined = None if self._joined is None else bytearray()
+        self.size, self._limit = 1, 0
+
     def drop(self, chunk: bytes) -> None:
         """Remove this chunk (the same object): the client does not get it."""
         self._chunks = [kept for kept in self._chunks if kept is not chunk]

@@ -151,6 +151,11 @@ class LoopSettings(Strict):
     """The longest request that is read; a longer one passes unguarded."""
     max_response_bytes: Bytes = 64 * 1024 * 1024
     """The longest answer that is guarded, whole or streamed; a longer one is let go."""
+    max_total_bytes: Bytes = 512 * 1024 * 1024
+    """Bytes that all exchanges keep together at most: requests, what is held, answers that are buffered. An exchange
+    that would keep more passes unguarded."""
+    read_timeout_s: Seconds = 30
+    """The longest wait for more of a request's body; then what has come goes to the app, and the rest streams."""
     max_sessions: Annotated[Whole, Field(gt=0)] = 10_000
     """Lanes kept in memory; the one unused for longest goes first."""
     max_rounds: Annotated[Whole, Field(ge=10)] = 128

@@ -1,0 +1,58 @@
+"""Bounds the bytes that all exchanges of one middleware keep together: request bodies, held frames, buffered answers.
+
+    share = budget.open()
+    if not share.add(len(part)):  # too much is kept: this exchange keeps no more, and passes unguarded
+        ...
+    share.close()
+
+What passes at once is not counted. An exchange that would go over the limit gives way itself; others keep theirs.
+"""
+
+import math
+
+
+class Budget:
+    """The bytes kept at present (`used`) and their limit (`limit`), which may change at any time."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: float = math.inf) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def open(self) -> "Share":
+        """The share of a new exchange, of no bytes yet."""
+        return Share(self)
+
+
+class Share:
+    """The bytes that one exchange keeps: of its request, and of its answer."""
+
+    __slots__ = ("_answer", "_budget", "_request")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._request = 0
+        self._answer = 0
+
+    def add(self, size: int) -> bool:
+        """Count bytes of the request. False if too much is kept now; the bytes stay counted until `drop_request`."""
+        self._request += size
+        self._budget.used += size
+        return self._budget.used <= self._budget.limit
+
+    def hold(self, size: int) -> bool:
+        """Set how many bytes of the answer are kept. False if that is too much; then they must go."""
+        self._budget.used += size - self._answer
+        self._answer = size
+        return self._budget.used <= self._budget.limit
+
+    def drop_request(self) -> None:
+        """The request is not kept any more."""
+        self._budget.used -= self._request
+        self._request = 0
+
+    def close(self) -> None:
+        """Nothing is kept any more; may be called again."""
+        self.drop_request()
+        self.hold(0)
