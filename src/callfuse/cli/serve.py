@@ -28,6 +28,7 @@ from uvicorn.supervisors import Multiprocess
 from callfuse import CallFuseMiddleware, __version__
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
+from callfuse.cli.patience import patient
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
 from callfuse.config import Config, Resolved, without_credentials
 from callfuse.config.environment import ADMIN_TOKEN
@@ -197,6 +198,7 @@ def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
         "backlog": BACKLOG,
         # A WebSocket upgrade reaches the proxy as a plain HTTP request, and is answered as one.
         "ws": "none",
+        "http": patient(settings.read_timeout_s),
         "server_header": False,
         "date_header": False,
         # Nothing depends on the client's address, so no forwarded header needs to be trusted.

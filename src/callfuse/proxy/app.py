@@ -5,23 +5,41 @@ unreachable upstream is a 502 or 504 with an error body in the client's dialect.
 breaks off for the client too.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import aiohttp
 
 from callfuse.errors import ConfigError
-from callfuse.proxy.asgi import Receive, Scope, Send
+from callfuse.proxy.asgi import Message, Receive, Scope, Send
 from callfuse.proxy.client import UpstreamClient
+from callfuse.proxy.cross_site import is_cross_site
 from callfuse.proxy.departure import Departure
-from callfuse.proxy.failures import BAD_GATEWAY, FAILURES, NOT_FOUND, Failure, explain, forget_frames, openai_error
+from callfuse.proxy.failures import (
+    BAD_GATEWAY,
+    FAILURES,
+    FORBIDDEN,
+    NOT_FOUND,
+    REQUEST_TIMEOUT,
+    Failure,
+    explain,
+    forget_frames,
+    openai_error,
+)
 from callfuse.proxy.headers import to_client, to_upstream
 from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream, path_of
 from callfuse.proxy.upload import Upload, body_to_send
 
 _log = logging.getLogger("callfuse.proxy")
+
+LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request has not come in time; see serve.read_timeout_s")
+FOREIGN: Final = Failure(
+    FORBIDDEN, "a page of another site may not use the credentials that are configured for this upstream"
+)
 
 ErrorBody = Callable[[str, int, str], tuple[bytes, str]]
 """(path, status, message) -> (body, content type): formats an error in the dialect of the path."""
@@ -96,7 +114,13 @@ class ReverseProxy:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
-        first = await receive()
+        first: Message = {}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.read_timeout_s):
+                first = await receive()
+        if not first:
+            await self._refuse(scope, send, LATE)
+            return
         if first["type"] == "http.disconnect":
             return
         route = self._settings.route_of(path_of(scope))
@@ -108,8 +132,11 @@ class ReverseProxy:
         with Departure(receive) as client:
             headers = to_upstream(scope["headers"])
             if target.upstream.authorization is not None and all(name != "authorization" for name, _ in headers):
+                if is_cross_site(scope["headers"], self._settings.host):
+                    await self._refuse(scope, send, FOREIGN)
+                    return
                 headers.append(("authorization", target.upstream.authorization))
-            body = body_to_send(first, client, target.idle_timeout_s)
+            body = body_to_send(first, client, target.idle_timeout_s, self._settings.read_timeout_s)
             del first
             try:
                 await self._forward(target, scope, send, client, headers, body)
@@ -132,6 +159,8 @@ class ReverseProxy:
             response = await target.client.ask(scope["method"], url, headers, body)
         except FAILURES as error:
             failure = explain(forget_frames(error), target.upstream.origin, target.client.proxy)
+            if isinstance(body, Upload) and body.is_late:
+                failure = LATE
             if not client.gone:  # also raised when the client has cut its request off, and nobody is left to answer
                 await self._refuse(scope, send, failure)
             return
@@ -178,8 +207,10 @@ class ReverseProxy:
         _log.warning("%s %s: %d, %s", scope["method"], _printable_path(scope), failure.status, failure.reason)
         body, content_type = self._error_body(scope["path"], failure.status, failure.reason)
         headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
-        if failure.status == NOT_FOUND:  # the answer of the proxy itself: a retry gets the same
+        if failure.is_own:
             headers.append((b"x-should-retry", b"false"))
+        if failure is LATE:  # the rest of the request is not read
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": failure.status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 

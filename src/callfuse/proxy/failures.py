@@ -14,7 +14,7 @@ import orjson
 FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """All that a request to the upstream may raise. Timeouts are OSErrors; ValueError means an invalid request."""
 
-BAD_REQUEST, NOT_FOUND, BAD_GATEWAY, GATEWAY_TIMEOUT = 400, 404, 502, 504
+BAD_REQUEST, FORBIDDEN, NOT_FOUND, REQUEST_TIMEOUT, BAD_GATEWAY, GATEWAY_TIMEOUT = 400, 403, 404, 408, 502, 504
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,11 @@ class Failure:
 
     status: int
     reason: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the proxy itself refuses the request, so that the same one will be refused again."""
+        return self.status < BAD_GATEWAY
 
 
 def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:

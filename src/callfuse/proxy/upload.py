@@ -16,17 +16,22 @@ SLICE_BYTES = 64 * 1024  # asyncio's default high-water mark: one write fills th
 
 
 class Upload(Payload):
-    """A body that is still coming, or is too long for one write. `stall_timeout_s`: seconds for each write."""
+    """A body that is still coming, or is too long for one write. `stall_timeout_s`: seconds for each write;
+    `read_timeout_s`: seconds until the next part. `is_late`: the client has taken longer."""
 
     _autoclose = True  # nothing to close
 
-    def __init__(self, first: bytes, *, more: bool, client: Departure, stall_timeout_s: float) -> None:
+    def __init__(
+        self, first: bytes, *, more: bool, client: Departure, stall_timeout_s: float, read_timeout_s: float
+    ) -> None:
         super().__init__(b"", content_type=None)  # what the base class keeps it keeps for as long as itself
         self._size = None if more else len(first)
         self._first = first
         self._more = more
         self._client: Departure | None = client
         self._stall_timeout_s = stall_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self.is_late = False
 
     def drop(self) -> None:
         """Drop the body and the client: aiohttp keeps requests in reference cycles, and this payload with them."""
@@ -38,14 +43,15 @@ class Upload(Payload):
         return self._first.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the body as it comes. TimeoutError if the upstream stops reading for `stall_timeout_s`."""
+        """Write the body as it comes. TimeoutError if the upstream stops reading for `stall_timeout_s`, or the client
+        is late."""
         if self._consumed:
             raise RuntimeError("a request body that came in parts cannot be sent twice")
         self._consumed = more = self._more
         client = self._client
         await self._put(writer, self._first)
         while more and client is not None:
-            message = await client.receive()
+            message = await self._next(client)
             if message["type"] == "http.disconnect":
                 client.mark_gone()
                 raise ConnectionResetError("the client left in the middle of its request")
@@ -56,6 +62,14 @@ class Upload(Payload):
         async with asyncio.timeout(self._stall_timeout_s):
             await writer.drain()
 
+    async def _next(self, client: Departure) -> Message:
+        try:
+            async with asyncio.timeout(self._read_timeout_s):
+                return await client.receive()
+        except TimeoutError:
+            self.is_late = True
+            raise
+
     async def _put(self, writer: AbstractStreamWriter, body: bytes) -> None:
         view = memoryview(body)
         for start in range(0, len(body), SLICE_BYTES):
@@ -63,7 +77,9 @@ class Upload(Payload):
                 await writer.write(view[start : start + SLICE_BYTES])
 
 
-def body_to_send(first: Message, client: Departure, stall_timeout_s: float) -> bytes | Upload | None:
+def body_to_send(
+    first: Message, client: Departure, stall_timeout_s: float, read_timeout_s: float
+) -> bytes | Upload | None:
     """Make the body to send from the first message, and start to listen for the disconnect once it is complete."""
     body: bytes = first.get("body", b"")
     more: bool = first.get("more_body", False)
@@ -71,7 +87,7 @@ def body_to_send(first: Message, client: Departure, stall_timeout_s: float) -> b
         client.listen()
     if not more and len(body) <= SLICE_BYTES:
         return body or None
-    return Upload(body, more=more, client=client, stall_timeout_s=stall_timeout_s)
+    return Upload(body, more=more, client=client, stall_timeout_s=stall_timeout_s, read_timeout_s=read_timeout_s)
 
 
 def is_replayable(body: bytes | Upload | None) -> bool:

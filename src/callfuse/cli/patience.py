@@ -1,0 +1,94 @@
+"""Limits the time in which the head of a request must come; uvicorn limits only the pause after an answer.
+
+A client that sends half a head, or nothing at all, would keep its connection for ever.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nx-should-retry: false\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_make_inner: Callable[..., asyncio.Protocol] = AutoHTTPProtocol
+
+
+class PatientProtocol(asyncio.Protocol):
+    """uvicorn's own HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte of
+    a later head, to the end of that head. Then the connection is closed, with a 408 if part of a head had come."""
+
+    def __init__(self, head_timeout_s: float, options: dict[str, Any]) -> None:
+        self._inner = _make_inner(**options)
+        self._head_timeout_s = head_timeout_s
+        self._transport: asyncio.BaseTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_begun = False
+
+    @property
+    def _is_serving(self) -> bool:
+        """Whether a request is being answered."""
+        cycle = getattr(self._inner, "cycle", None)
+        return cycle is not None and not cycle.response_complete
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = transport
+        self._inner.connection_made(transport)
+        self._start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is over."""
+        self._stop()
+        self._inner.connection_lost(exc)
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on, and see whether a head has ended or begun with them."""
+        self._inner.data_received(data)
+        if self._is_serving:
+            self._stop()
+            return
+        self._has_begun = True
+        if self._timer is None:
+            self._start()
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more."""
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._inner.resume_writing()
+
+    def _start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._head_timeout_s, self._end)
+
+    def _stop(self) -> None:
+        self._has_begun = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        """The time is over: close the connection unless a request is being answered."""
+        self._timer = None
+        transport = self._transport
+        if transport is None or self._is_serving:
+            return
+        if self._has_begun and isinstance(transport, asyncio.WriteTransport):
+            transport.write(LATE)
+        transport.close()
+
+
+def patient(head_timeout_s: float) -> type[asyncio.Protocol]:
+    """The protocol class for uvicorn's option `http`, with this limit in seconds."""
+
+    class Patient(PatientProtocol):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(head_timeout_s, options)
+
+    return Patient
