@@ -135,6 +135,8 @@ def test_the_next_piece_is_taken(first: str, piece: str) -> None:
         grown("").replace(b'""', b'"\\ud800"'),
         grown("").replace(b'""', b'"\\x"'),
         grown("").replace(b'""', b'"\xff"'),
+        grown("").replace(b'""', b'\n\n"x"'),
+        grown("").replace(b'""', b'"x" '),
     ],
 )
 def test_another_chunk_is_not(other: bytes) -> None:
@@ -157,6 +159,7 @@ def test_another_chunk_is_not(other: bytes) -> None:
         (grown({"a": 1}), ['{"a":1}']),
         (grown("é").replace("é".encode(), b"\\u00e9"), ["é"]),
         (grown("\\u002c ").replace(b"\\\\u", b"\\u"), [", "]),
+        (grown("x").replace(b'"arguments"', b'"arguments":"x","arguments"'), ["x"]),
         (b"data: {\n\n", [PIECE]),
         (DONE, ["[DONE]"]),
     ],
@@ -170,6 +173,7 @@ def test_another_chunk_is_not(other: bytes) -> None:
         "a value",
         "escaped",
         "only structure",
+        "the same key twice",
         "no JSON",
         "no payload",
     ],

@@ -17,6 +17,7 @@ from callfuse.guard.observer import Observer
 from callfuse.observe.counts import Counts
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import WHOLE
+from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one message may unpack to and still be watched: about 10 ms, in which no other stream goes on."""
@@ -74,7 +75,12 @@ class Watch:
         """Read a message and pass it on."""
         if self._idle:
             chunk = message.get("body", b"")
-            if type(chunk) is bytes and self._mark not in chunk and (chunk.endswith(self._frame_end) or not chunk):
+            if (
+                type(chunk) is bytes
+                and self._mark not in chunk
+                and (chunk.endswith(self._frame_end) or not chunk)
+                and (BACKSLASH not in chunk or not may_hide_letters(chunk))
+            ):
                 return self._send(message)
         ended: Observer | None = None
         with self._stage:

@@ -438,12 +438,13 @@ class Dialect(Protocol):
 
     @property
     def call_mark(self) -> bytes:
-        """Bytes that occur in every frame and every whole answer with a call."""
+        """Bytes that occur in every frame and every whole answer with a call, unless letters of them are escaped. They
+        hold nothing but ASCII letters, underscores and the quotes of a key, so that `may_hide_letters` tells."""
         ...
 
     @property
     def early_mark(self) -> bytes:
-        """Bytes that occur in every frame that names a call before it begins; empty if no vendor sends such frames."""
+        """As `call_mark`, of every frame that names a call before it begins; empty if no vendor sends such frames."""
         ...
 
     def serves(self, path: str) -> bool:

@@ -24,7 +24,7 @@ from callfuse.dialects.base import (
 )
 from callfuse.model import ToolCall
 from callfuse.wire import WHOLE, Format, Payload
-from callfuse.wire.jsontext import NotJSON
+from callfuse.wire.jsontext import BACKSLASH, NotJSON, may_hide_letters
 
 ReadWhole = Callable[[Payload], list[WholeChoice]]
 
@@ -40,7 +40,7 @@ class Codec:
 
     def __init__(self, dialect: Dialect, form: Format) -> None:
         self.form = form
-        self.call_mark = dialect.call_mark
+        self._call_mark = dialect.call_mark
         self._early_mark = dialect.early_mark
         self._dialect = dialect
         self._stateful = stateful_vendor(dialect)
@@ -49,7 +49,11 @@ class Codec:
     def names_call(self, chunk: bytes) -> bool:
         """Whether there may be a part of a call in a chunk, or the id of one that is still to come."""
         early = self._early_mark
-        return self.call_mark in chunk or (bool(early) and early in chunk)
+        return self.shows_call(chunk) or (bool(early) and early in chunk)
+
+    def shows_call(self, chunk: bytes) -> bool:
+        """Whether there may be a part of a call in a chunk. Letters of the mark may be escaped."""
+        return self._call_mark in chunk or (BACKSLASH in chunk and may_hide_letters(chunk))
 
     def reader(self, *, trace: bool = False) -> Reader:
         """A reader for one answer. `trace`: as in `Dialect.reader`."""
@@ -99,6 +103,10 @@ class WholeCodec(Codec):
     """Reads and writes whole answers of one dialect, as streams of one frame. Choices are numbered by their places."""
 
     whole = True
+
+    def shows_call(self, chunk: bytes) -> bool:
+        """As of a stream. A body with NUL bytes is in UTF-16 or UTF-32, where no mark is found."""
+        return super().shows_call(chunk) or 0 in chunk
 
     def reader(self, *, trace: bool = False) -> Reader:
         """A reader for one body."""

@@ -22,7 +22,7 @@ class Observer:
     """Reads one answer of `choices` choices, up to `max_response_bytes` bytes. Without a judge it gives no verdicts.
 
     While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
-    `call_mark` need not be fed.
+    `call_mark`, nor escaped letters, need not be fed.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Observer:
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self._codec
-        return codec.call_mark not in chunk and chunk.endswith(self.frame_end) and not codec.is_stateful
+        return not codec.shows_call(chunk) and chunk.endswith(self.frame_end) and not codec.is_stateful
 
     def _read_growing(self, chunk: bytes, frames: Sequence[bytes]) -> None:
         """Read a chunk after a call has begun; it may serve as the template of the next one."""
@@ -101,7 +101,7 @@ class Observer:
         """Read the frames that may say something about calls."""
         codec = self._codec
         for frame in frames:
-            if not (self._calls or codec.call_mark in frame or codec.is_stateful):
+            if not (self._calls or codec.is_stateful or codec.shows_call(frame)):
                 continue
             try:
                 payload = codec.form.payload(frame)

@@ -32,23 +32,28 @@ MAX_CALLS: Final = 64
 
 class ChunkTemplate:
     """The bytes around the piece of arguments in a chunk. A chunk with the same bytes around its piece only appends
-    it."""
+    it.
 
-    __slots__ = ("_after", "_before", "_known", "_pieces")
+    `before` ends with the piece's opening quote and `after` begins with its closing one: so the piece has no line end
+    beside it, which would end a frame.
+    """
+
+    __slots__ = ("_after", "_before", "_end", "_known", "_pieces", "_start")
 
     def __init__(self, before: bytes, after: bytes, pieces: list[str]) -> None:
         self._before = before
         self._after = after
+        self._start = len(before) - 1
+        self._end = 1 - len(after)
         self._pieces = pieces
         self._known = len(pieces)
 
     def append(self, chunk: bytes) -> bool:
         """Append the piece of a chunk that fits; False if the chunk does not fit and has to be parsed."""
-        before, after = self._before, self._after
-        if not (chunk.startswith(before) and chunk.endswith(after)):
+        if not (chunk.startswith(self._before) and chunk.endswith(self._after)):
             return False
         try:
-            piece = orjson.loads(chunk[len(before) : len(chunk) - len(after)])
+            piece = orjson.loads(chunk[self._start : self._end])
         except orjson.JSONDecodeError:
             return False
         if type(piece) is not str:
@@ -125,8 +130,10 @@ def _cut_out(chunk: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTem
         if len(places) != 1:
             return None
         ((holder, key),) = places
+        if holder[key] != _PROBE:  # of equal keys only the last counts, and this was another
+            return None
         holder[key] = piece
-        return ChunkTemplate(before, after, pieces) if probed == payload else None
+        return ChunkTemplate(before + b'"', b'"' + after, pieces) if probed == payload else None
     except (NotJSON, RecursionError):
         return None
 

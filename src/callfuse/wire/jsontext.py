@@ -27,6 +27,11 @@ _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOT
 """Strings, of which an unclosed one reaches to the end, and brackets."""
 
 
+_LETTER_ESCAPED = re.compile(rb"\\u00[4-7]")
+BACKSLASH: Final = 0x5C
+"""Without this byte a JSON text has no escape: a fast test before `may_hide_letters`."""
+
+
 class NotJSON(ValueError):
     """Raised for text that neither the fast nor the lenient parser reads."""
 
@@ -86,6 +91,12 @@ def dumps(value: Any) -> bytes:
 def dumps_ascii(value: Any) -> bytes:
     """Write compact ASCII JSON, for clients that end lines at other characters, too (google-genai at U+2028)."""
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def may_hide_letters(text: bytes) -> bool:
+    """Whether an ASCII letter or underscore of a JSON text (or of several) may be an escape, so that a key or a name in
+    it need not occur among its bytes."""
+    return b"\\u00" in text and _LETTER_ESCAPED.search(text) is not None
 
 
 END: Final = -1

@@ -14,7 +14,7 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
 
 KEY: Final = "reasoning_details"
-MARK: Final = b"reasoning.encrypted"
+MARK: Final = b"encrypted"
 """Stands in every chunk that has a call's detail."""
 
 _GROWING: Final = frozenset({"text", "summary", "data"})
