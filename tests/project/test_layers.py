@@ -10,7 +10,7 @@ import pytest
 
 from tests.project.sources import Module, document, modules, parsed, quoted, rows, top_level
 
-VALUES = {"abc", "collections", "contextlib", "dataclasses", "enum", "functools", "itertools", "math"}
+VALUES = {"abc", "bisect", "collections", "contextlib", "dataclasses", "enum", "functools", "itertools", "math"}
 VALUES |= {"operator", "types", "typing"}
 TEXTS = {"binascii", "fnmatch", "hashlib", "json", "orjson", "pydantic", "pydantic_core", "rapidfuzz", "re", "string"}
 CORE_MAY_IMPORT = VALUES | TEXTS

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.wire.jsontext import Edit, ExactAt, NotJSON, apply, dumps, loads, loads_exact
+from callfuse.wire.jsontext import Edit, ExactValues, NotJSON, apply, dumps, loads, loads_exact
 
 WIDE = 123456789012345678901234567890
 
@@ -40,8 +40,8 @@ def test_wide_integers_keep_their_digits_when_asked() -> None:
 def test_a_value_at_a_place_is_read_exactly() -> None:
     """Only when it is asked for; what is missing there is None."""
     text = b'{"calls": [{"input": {"n": %d}}, {}]}' % WIDE
-    assert ExactAt(text, "calls", 0, "input")() == {"n": WIDE}
-    assert ExactAt(text, "calls", 1, "input")() is None
+    assert ExactValues(text).read("calls", 0, "input") == {"n": WIDE}
+    assert ExactValues(text).read("calls", 1, "input") is None
 
 
 @pytest.mark.parametrize(

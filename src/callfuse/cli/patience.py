@@ -14,8 +14,8 @@ _make_inner: Callable[..., asyncio.Protocol] = AutoHTTPProtocol
 
 
 class PatientProtocol(asyncio.Protocol):
-    """uvicorn's own HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte of
-    a later head, to the end of that head. Then the connection is closed, with a 408 if part of a head had come."""
+    """uvicorn's own HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte
+    of a later head, to the end of that head. Then the connection is closed, with a 408 if part of a head had come."""
 
     def __init__(self, head_timeout_s: float, options: dict[str, Any]) -> None:
         self._inner = _make_inner(**options)

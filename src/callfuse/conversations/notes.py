@@ -6,10 +6,9 @@ prompt caches keep hitting. What a callback has changed is kept with the call, a
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Final
 
-from callfuse.conversations.ledger import CallKey, is_same_id
+from callfuse.conversations.ledger import CallKey
 from callfuse.conversations.timeline import Conversation
 from callfuse.detect import Engine, can_fire, hindsight_can_fire
 from callfuse.dialects.base import Note
@@ -30,34 +29,60 @@ def notes_for(conversation: Conversation) -> list[Note]:
     if late := [*_hindsight_notes(conversation)]:
         warned_at = {note.position for note in notes}
         notes += [note for note in late if note.position not in warned_at]
-    for (id_, signature, before), text in conversation.evidence.state.notes.items():
-        there = next(islice(_calls_alike(conversation, id_, signature), before, None), None)
-        if there is None:
-            continue
-        position, call = there
-        if text:
-            notes.append(Note(position, call, text))
-        else:
-            notes = [note for note in notes if (note.position, note.call.signature) != (position, signature)]
-    return notes
+    kept = conversation.evidence.state.notes
+    if not kept:
+        return notes
+    index = _CallIndex(conversation)
+    silent: set[tuple[int, Signature]] = set()
+    own: list[Note] = []
+    for (id_, signature, before), text in kept.items():
+        there = index.find(id_, signature, before)
+        if there is not None and text:
+            own.append(Note(*there, text))
+        elif there is not None:
+            silent.add((there[0], signature))
+    return [note for note in notes if (note.position, note.call.signature) not in silent] + own
 
 
 def note_keys(conversation: Conversation, notes: Sequence[tuple[ToolCall, str]]) -> list[tuple[CallKey, str]]:
     """Texts for calls of the answer to this request, under the keys by which the ledger keeps them."""
-    return [
-        ((call.id, call.signature, sum(1 for _ in _calls_alike(conversation, call.id, call.signature))), text)
-        for call, text in notes
-    ]
+    index = _CallIndex(conversation)
+    return [((call.id, call.signature, index.count(call.id, call.signature)), text) for call, text in notes]
 
 
-def _calls_alike(conversation: Conversation, id_: str, signature: Signature) -> Iterator[tuple[int, ToolCall]]:
-    """The calls of all timelines that may have this id, and have this signature, from the front, with their
-    positions."""
-    for rounds in reversed(conversation.timelines):
-        for round_ in reversed(rounds):
-            for past in round_.calls:
-                if is_same_id(past.id, id_) and past.signature == signature:
-                    yield round_.position, past.call
+class _CallIndex:
+    """The calls of all timelines, from the front, by signature and id: a history is read once for all notes.
+
+    An empty id fits any (`is_same_id`).
+    """
+
+    __slots__ = ("_calls", "_places")
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._calls: dict[Signature, list[tuple[int, ToolCall]]] = {}
+        self._places: dict[tuple[str, Signature], list[int]] = {}
+        for rounds in reversed(conversation.timelines):
+            for round_ in reversed(rounds):
+                for past in round_.calls:
+                    equal = self._calls.setdefault(past.signature, [])
+                    self._places.setdefault((past.id, past.signature), []).append(len(equal))
+                    equal.append((round_.position, past.call))
+
+    def count(self, id_: str, signature: Signature) -> int:
+        """How many calls may have this id, and have this signature."""
+        if not id_:
+            return len(self._calls.get(signature, ()))
+        return len(self._places.get((id_, signature), ())) + len(self._places.get(("", signature), ()))
+
+    def find(self, id_: str, signature: Signature, before: int) -> tuple[int, ToolCall] | None:
+        """The position and the call with so many of these `before` it; None if there is none."""
+        if self.count(id_, signature) <= before:
+            return None
+        equal = self._calls[signature]
+        if not id_:
+            return equal[before]
+        places = self._places.get((id_, signature), []) + self._places.get(("", signature), [])
+        return equal[sorted(places)[before]]
 
 
 def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:

@@ -1,5 +1,6 @@
 """Edits of frames and bodies, shared by several dialects. What is not changed keeps its bytes."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -35,6 +36,12 @@ def remove_elements(path: Path, gone: Collection[int], length: int) -> list[Edit
     if gone and len(gone) == length:
         return [Edit(path, None)]
     return [Edit((*path, place), None) for place in gone]
+
+
+def index_without(index: int, gone: Sequence[int]) -> int | None:
+    """The index that an element has once those at `gone` (sorted) are removed; None if it is one of them."""
+    before = bisect_left(gone, index)
+    return None if before < len(gone) and gone[before] == index else index - before
 
 
 def lower_index(by: int) -> Callable[[bytes], bytes]:

@@ -5,8 +5,10 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from callfuse.dialects.base import Note
 from callfuse.harness import OWN_KEY, is_automatic
 from callfuse.model import PastCall, PlainResult, ToolCall
+from callfuse.model.signature import Signature
 from callfuse.wire.jsontext import END, Edit, Path, dumps
 
 
@@ -39,48 +41,88 @@ def is_own_or_reminder(content: Any) -> bool:
 
 
 def pair(
-    calls: Sequence[ToolCall], results: Sequence[tuple[str, PlainResult]], keys: Sequence[str] | None = None
+    calls: Sequence[ToolCall],
+    results: Sequence[tuple[str, PlainResult]],
+    keys: Sequence[str] | None = None,
+    pairing: "Pairing | None" = None,
 ) -> tuple[PastCall, ...]:
     """The calls, each with its result: matched by id, and by order if ids repeat or are missing.
 
-    `keys`: for each call, what results name it by, if that is not the id.
+    `keys`: for each call, what results name it by, if that is not the id. `pairing`: that of the results' ids, if
+    there is one already.
     """
     if len(calls) == 1 == len(results):
         (call,), ((id_, result),) = calls, results
         key = keys[0] if keys else call.id
         return (PastCall(call, result if id_ == key or not (id_ and key) else None),)
-    places = _pairing(keys or [call.id for call in calls], [id_ for id_, _ in results])
+    places = (pairing or Pairing([id_ for id_, _ in results])).places(keys or [call.id for call in calls])
     return tuple(
         [PastCall(call, None if at is None else results[at][1]) for call, at in zip(calls, places, strict=True)]
     )
 
 
-def result_at(
-    calls: Sequence[ToolCall], ids: Sequence[str], wanted: ToolCall, keys: Sequence[str] | None = None
-) -> int | None:
-    """The index, among results with these ids (or keys), of the one of the wanted call; None if there is none."""
-    for call, at in zip(calls, _pairing(keys or [call.id for call in calls], ids), strict=True):
-        is_named = call.id == wanted.id and call.full_name == wanted.full_name
-        if is_named and call.ignoring(wanted.ignore).signature == wanted.signature:
-            return at
-    return None
+class Pairing:
+    """Finds the results of calls: by id, and by order if ids repeat or are missing.
+
+    `ids`: for each result, what it names its call by. Made once for results that several answers share, because it
+    looks at all of them.
+    """
+
+    __slots__ = ("_by_id", "_ids")
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._ids = ids
+        self._by_id: dict[str, list[int]] = {}
+        for at, id_ in enumerate(ids):
+            self._by_id.setdefault(id_, []).append(at)
+
+    def places(self, keys: Sequence[str]) -> list[int | None]:
+        """For each call of one answer, by its id (or key), the index of its result; None if it has none."""
+        ids = self._ids
+        if len(keys) == 1 == len(ids):
+            return [0 if ids[0] == keys[0] or not (ids[0] and keys[0]) else None]
+        if not any(keys):
+            return [at if at < len(ids) else None for at in range(len(keys))]
+        taken: dict[str, int] = {}
+        return [self._take(key, taken) for key in keys]
+
+    def _take(self, key: str, taken: dict[str, int]) -> int | None:
+        """The index of the next result with this id, or without one; None if all are `taken` (counted by id)."""
+        for id_ in (key, ""):
+            places, count = self._by_id.get(id_, ()), taken.get(id_, 0)
+            if count < len(places):
+                taken[id_] = count + 1
+                return places[count]
+        return None
 
 
-def _pairing(keys: Sequence[str], ids: Sequence[str]) -> Iterator[int | None]:
-    """For each call, by its key, the index of its result."""
-    if len(keys) == 1 and len(ids) == 1:
-        yield 0 if ids[0] == keys[0] or not (ids[0] and keys[0]) else None
-        return
-    if not any(keys):
-        yield from (at if at < len(ids) else None for at in range(len(keys)))
-        return
-    free: dict[str, list[int]] = {}
-    for at in reversed(range(len(ids))):
-        free.setdefault(ids[at], []).append(at)
-    nameless = free.get("", [])
-    for key in keys:
-        places = free.get(key) or nameless
-        yield places.pop() if places else None
+def note_places(
+    notes: Sequence[Note], calls: Sequence[ToolCall], places: Sequence[int | None]
+) -> Iterator[tuple[int, str]]:
+    """The index of the result and the text of each note on a call of one answer; nothing for a call without result.
+
+    `places`: for each call, the index of its result.
+    """
+    ignored: dict[str, set[frozenset[str]]] = {}
+    for note in notes:
+        ignored.setdefault(note.call.full_name, set()).add(note.call.ignore)
+    known: dict[tuple[str, Signature, frozenset[str]], int | None] = {}
+    for call, at in zip(calls, places, strict=True):
+        for names in ignored.get(call.full_name, ()):
+            known.setdefault((call.id, call.ignoring(names).signature, names), at)
+    for note in notes:
+        wanted = note.call
+        at = known.get((wanted.id, wanted.signature, wanted.ignore))
+        if at is not None:
+            yield at, note.text
+
+
+def by_position(notes: Iterable[Note]) -> dict[int, list[Note]]:
+    """Notes by the positions of their calls' rounds."""
+    found: dict[int, list[Note]] = {}
+    for note in notes:
+        found.setdefault(note.position, []).append(note)
+    return found
 
 
 def without_parts(message: Any, path: Path, is_gone: Callable[[Any], bool]) -> Iterator[Edit]:

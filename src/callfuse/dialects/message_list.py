@@ -6,20 +6,32 @@ own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, Note, Reply, Writer
 from callfuse.dialects.declared import RequestWithTools
-from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.history import (
+    Pairing,
+    append_text,
+    by_position,
+    digest_of,
+    is_own_or_reminder,
+    note_places,
+    pair,
+    texts,
+)
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
+from callfuse.wire.jsontext import END, Edit, ExactValues, Path, apply, dumps, loads
 
 Key = Any
 """What a result names its call by: the call's id, or a key that the dialect's `_match` knows."""
 KeyedResult = tuple[Key, PlainResult]
+Match = Callable[[Sequence[ToolCall]], tuple[PastCall, ...]]
+"""Pairs the calls of an answer with their results."""
 
 
 class ResultPlace(NamedTuple):
@@ -33,7 +45,18 @@ class ResultPlace(NamedTuple):
 class MessageList(RequestWithTools):
     """A request with `messages`: the parsed body and its bytes."""
 
-    __slots__ = ("_messages", "_payload", "body", "choices", "length", "model", "probe", "stream", "structured")
+    __slots__ = (
+        "_exact",
+        "_messages",
+        "_payload",
+        "body",
+        "choices",
+        "length",
+        "model",
+        "probe",
+        "stream",
+        "structured",
+    )
 
     chain: Final = None
 
@@ -51,6 +74,7 @@ class MessageList(RequestWithTools):
 
     def __init__(self, body: bytes, payload: Payload) -> None:
         self.body = body
+        self._exact = ExactValues(body)
         self._payload = payload
         self._messages: list[Any] = payload["messages"]
         self.length = len(self._messages)
@@ -146,6 +170,7 @@ class MessageList(RequestWithTools):
         calls_of, results_of, is_real_user = self._calls, self._results, self._is_real_user
         speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
         results: list[KeyedResult] = []
+        match: Match | None = None
         answered = False
         position = self.length
         for message in reversed(self._messages):
@@ -155,13 +180,17 @@ class MessageList(RequestWithTools):
             role = message.get("role")
             if role == "assistant":
                 if calls := calls_of(position, message):
-                    in_order = results[::-1] if len(results) > 1 else results
-                    yield Round(pair(calls, in_order) if by_id else self._pair(calls, in_order), position)
+                    if by_id and len(results) < 2:  # as in most rounds
+                        yield Round(pair(calls, results), position)
+                    else:
+                        match = match or self._matcher(results)
+                        yield Round(match(calls), position)
                 if joins_roles:
                     answered = True  # an assistant message before this one may share these results
                 else:
-                    results = []
+                    results, match = [], None
             elif role in speaking:
+                match = None
                 found = results_of(position, message, role)
                 if (
                     role == "user"
@@ -176,42 +205,59 @@ class MessageList(RequestWithTools):
                     results += found
                 answered = False
 
-    def _pair(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
-        """The calls with their results, matched by the dialect's keys."""
-        names, ids = self._match(calls, [key for key, _ in results])
-        return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)
+    def _matcher(self, results: Sequence[KeyedResult]) -> Match:
+        """A function that pairs the calls of an answer with these results (last first), by the dialect's keys. Several
+        answers may share it."""
+        keys, in_order = [key for key, _ in reversed(results)], results[::-1]
+        if self._names_calls_by_id:
+            return partial(pair, results=in_order, pairing=Pairing(keys))
+
+        def match(calls: Sequence[ToolCall]) -> tuple[PastCall, ...]:
+            names, ids = self._match(calls, keys)
+            return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, in_order, strict=True)], names)
+
+        return match
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to the results of these calls."""
-        found: dict[Path, tuple[Any, str]] = {}
-        for note in notes:
-            places = self._results_behind(note.position)
-            calls = self._calls(note.position, self._messages[note.position])
-            names, keys = self._match(calls, [place.key for place in places])
-            at = result_at(calls, keys, note.call, names)
-            if at is not None:
-                path, _, content = places[at]
-                found[path] = content, f"{found[path][1]}\n\n{note.text}" if path in found else note.text
+        wanted = by_position(notes)
+        found: dict[Path, tuple[Any, list[str]]] = {}
+        for positions, places in self._results_behind(wanted) if wanted else ():
+            keys = [place.key for place in places]
+            pairing = Pairing(keys) if self._names_calls_by_id else None
+            for position in positions:
+                calls = self._calls(position, self._messages[position])
+                names, ids = self._match(calls, keys)
+                matched = (pairing or Pairing(ids)).places(names or [call.id for call in calls])
+                for at, text in note_places(wanted[position], calls, matched):
+                    found.setdefault(places[at].path, (places[at].content, []))[1].append(text)
         edits: list[Edit] = []
-        for path, (content, text) in found.items():
-            edits += append_text(path, content, text, text_part=self._text_type)
+        for path, (content, added) in found.items():
+            edits += append_text(path, content, "\n\n".join(added), text_part=self._text_type)
         return apply(self.body, edits)
 
-    def _results_behind(self, position: int) -> list[ResultPlace]:
-        """The results of the round at `position`, from one or more messages."""
+    def _results_behind(self, wanted: Container[int]) -> list[tuple[list[int], list[ResultPlace]]]:
+        """The results behind the answers at the `wanted` positions, as (positions, results). Neighbouring answers that
+        the vendor joins share their results."""
+        found: list[tuple[list[int], list[ResultPlace]]] = []
+        positions: list[int] = []
         places: list[ResultPlace] = []
-        answered = not self._joins_roles
-        for place in range(position + 1, self.length):
-            message = self._messages[place]
+        answered = True
+        for at, message in enumerate(self._messages):
             role = message.get("role") if type(message) is dict else None
-            if role == "assistant" and answered:
-                break
-            if role in self._speaking:
+            if role == "assistant":
+                if answered or not self._joins_roles:
+                    positions, places = [], []
+                    found.append((positions, places))
+                    answered = False
+                if at in wanted:
+                    positions.append(at)
+            elif role in self._speaking:
                 answered = True
-                places += self._result_places(place, message, role)
-                if role == "user" and self._is_real_user(place, message):
-                    break
-        return places
+                places += self._result_places(at, message, role)
+                if role == "user" and self._is_real_user(at, message):
+                    places = []
+        return found
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """The body with each turn and the replies to its calls appended. Raises CannotReplay."""

@@ -14,8 +14,18 @@ from typing import Any, Final
 
 import orjson
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
-from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
+from callfuse.dialects.base import (
+    NO_EVENTS,
+    Block,
+    CannotReplay,
+    Event,
+    Frame,
+    OpenCall,
+    Reader,
+    What,
+    WholeChoice,
+)
+from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -179,7 +189,7 @@ class MessagesWriter:
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The events without withheld calls. A block's text is written before `message_delta`, which is added if the
         answer has none."""
-        gone = {call.index for call in withheld}
+        gone = sorted({call.index for call in withheld})
         block = blocks.get(0)
         due = [block.text] if block else []
         pieces: list[bytes] = []
@@ -199,15 +209,15 @@ class MessagesWriter:
             pieces.append(edit_event(frame.raw, edits))
         return b"".join(pieces)
 
-    def _thin_block(self, frame: bytes, payload: Payload, gone: set[int]) -> bytes:
-        """An event of a content block, renumbered; empty if the block is removed."""
+    def _thin_block(self, frame: bytes, payload: Payload, gone: Sequence[int]) -> bytes:
+        """An event of a content block, renumbered; empty if the block is removed. `gone`: sorted indexes."""
         index = payload.get("index", 0)
-        if index in gone:
+        left = index_without(index, gone)
+        if left is None:
             return b""
-        shift = sum(other < index for other in gone)
         if payload.get("type") == "content_block_start":
-            self._next = index - shift + 1
-        return edit_event(frame, [Edit(("index",), dumps(index - shift))] if shift else [])
+            self._next = left + 1
+        return edit_event(frame, [Edit(("index",), dumps(left))] if left != index else [])
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The held events without withheld calls, stop reason and end."""

@@ -18,7 +18,7 @@ from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.events import typed_event
-from callfuse.wire.jsontext import Edit, ExactAt, Path, dumps
+from callfuse.wire.jsontext import Edit, Path, dumps
 
 _CLEARING: Final = "clear_thinking"
 """Prefix of the context edits that the vendor accepts only if thinking is on."""
@@ -46,7 +46,7 @@ class MessagesRequest(ResultBlocks):
                 continue
             if (caller := block.get("caller")) is None or is_direct(caller):
                 id_, name = block.get("id"), block.get("name")
-                exact = partial(_exact_input, self.body, position, at)
+                exact = partial(self._exact.read, "messages", position, "content", at, "input")
                 id_ = id_ if type(id_) is str else str(id_ or "")
                 name = name if type(name) is str else str(name or "")
                 calls.append(ToolCall(id_, name, block.get("input"), "", "", exact))
@@ -140,11 +140,6 @@ class MessagesRequest(ResultBlocks):
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one. See `base.Request`."""
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
-
-
-def _exact_input(body: bytes, position: int, block: int) -> Any:
-    """The input of a call, with all digits of its numbers."""
-    return ExactAt(body, "messages", position, "content", block, "input")()
 
 
 def _added_tool(block: Any) -> Any:

@@ -17,7 +17,7 @@ from callfuse.dialects.edits import raw_at, raw_elements, raw_list
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, ExactAt, apply, dumps, loads
+from callfuse.wire.jsontext import END, Edit, ExactValues, apply, dumps, loads
 
 CUTTING: Final = frozenset(
     {"max_tokens", "content_filtered", "guardrail_intervened", "model_context_window_exceeded", "malformed_tool_use"}
@@ -32,21 +32,17 @@ _FRAME: Final = 16
 """Bytes of the lengths and CRCs of a message."""
 
 
-def calls_of(content: Any, body: bytes = b"", position: int = 0) -> list[ToolCall]:
-    """The client's calls in content blocks: of an answer, or (with `body`) of the message at `position` of a
+def calls_of(content: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
+    """The client's calls in content blocks: of an answer, or (with `exact_values`) of the message at `position` of a
     request."""
     calls = []
     for at, use in tool_uses(content):
-        exact = partial(_exact_input, body, position, at) if body else None
+        path = ("messages", position, "content", at, "toolUse", "input")
+        exact = partial(exact_values.read, *path) if exact_values else None
         calls.append(
             ToolCall(str(use.get("toolUseId") or ""), str(use.get("name") or ""), use.get("input"), exact=exact)
         )
     return calls
-
-
-def _exact_input(body: bytes, position: int, block: int) -> Any:
-    """The input of a call in a history, with all digits of its numbers."""
-    return ExactAt(body, "messages", position, "content", block, "toolUse", "input")()
 
 
 def tool_uses(content: Any) -> Iterator[tuple[int, Payload]]:

@@ -41,7 +41,7 @@ class ConverseRequest(ResultBlocks):
         self.probe = limit == 1 or not self._tools.get("tools")
 
     def _calls(self, position: int, message: Payload) -> list[ToolCall]:
-        return calls_of(message.get("content"), self.body, position)
+        return calls_of(message.get("content"), self._exact, position)
 
     @staticmethod
     def _read_result(block: Any) -> KeyedResult | None:

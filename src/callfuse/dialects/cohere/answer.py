@@ -8,8 +8,26 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
-from callfuse.dialects.edits import edit_event, message_at, prepend_to_string, raw_elements, raw_list, remove_elements
+from callfuse.dialects.base import (
+    NO_EVENTS,
+    Block,
+    CannotReplay,
+    Event,
+    Frame,
+    OpenCall,
+    Reader,
+    What,
+    WholeChoice,
+)
+from callfuse.dialects.edits import (
+    edit_event,
+    index_without,
+    message_at,
+    prepend_to_string,
+    raw_elements,
+    raw_list,
+    remove_elements,
+)
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload, sse
@@ -169,7 +187,7 @@ class CohereWriter:
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The events without withheld calls. A block's text is written before `message-end`."""
-        gone = {call.index for call in withheld}
+        gone = sorted({call.index for call in withheld})
         pieces: list[bytes] = []
         for frame in frames:
             payload = frame.payload or {}
@@ -177,10 +195,11 @@ class CohereWriter:
             edits: list[Edit] = []
             if kind in _CALL_EVENTS:
                 index = payload.get("index", 0)
-                if index in gone:
+                left = index_without(index, gone)
+                if left is None:
                     continue
-                if shift := sum(other < index for other in gone):
-                    edits.append(Edit(("index",), dumps(index - shift)))
+                if left != index:
+                    edits.append(Edit(("index",), dumps(left)))
             elif kind == "message-end" and (block := blocks.get(0)):
                 pieces.append(self._text(block.text))
                 if delta_of(payload).get("finish_reason") in OWN_REASONS:
@@ -323,15 +342,15 @@ def _without_thinking(body: bytes) -> bytes:
     message = loads(body)["message"]
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
-    gone = {at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("type") == THINKING}
+    gone = [at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("type") == THINKING]
     edits = [Edit(("message", "content", at), None) for at in gone]
     if gone and len(gone) == len(blocks):
         edits = [Edit(("message", "content"), None)]
     for at, citation in enumerate(message.get("citations") or () if gone else ()):
         about = citation.get("content_index") or 0
         place = ("message", "citations", at)
-        left = dumps(about - sum(other < about for other in gone))
-        edits.append(Edit(place, None) if about in gone else Edit((*place, "content_index"), left))
+        left = index_without(about, gone)
+        edits.append(Edit(place, None) if left is None else Edit((*place, "content_index"), dumps(left)))
     return apply(body, edits)
 
 

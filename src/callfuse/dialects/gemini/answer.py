@@ -475,7 +475,7 @@ class GeminiWriter:
 
 
 def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> list[int]:
-    """The indexes of the parts of a candidate that belong to withheld calls."""
+    """The indexes of the parts of a candidate that belong to withheld calls, in order."""
     return [int(entry.path[-1]) for entry in entries if entry.path[1] == place and entry.call in withheld]
 
 
@@ -483,5 +483,6 @@ def _is_hollow(candidate: Payload, gone: Sequence[int]) -> bool:
     """Whether a candidate without these parts has nothing left to say."""
     if not candidate.keys() <= _NEEDS_NO_CHUNK:
         return False
-    left = [part for at, part in enumerate(_parts(candidate)) if at not in gone]
+    lost = set(gone)
+    left = [part for at, part in enumerate(_parts(candidate)) if at not in lost]
     return all(part.keys() <= _TEXT_KEYS and not part.get("text") for part in left)

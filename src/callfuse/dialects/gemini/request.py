@@ -5,7 +5,7 @@ matched to calls by id if both have one, else by name and order.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,12 +14,12 @@ from callfuse.dialects.declared import RequestWithTools, entries, name_of
 from callfuse.dialects.gemini.answer import GeminiWriter
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
-from callfuse.dialects.history import digest_of, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.history import Pairing, by_position, digest_of, is_own_or_reminder, note_places, pair, texts
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads, loads_exact
+from callfuse.wire.jsontext import END, Edit, ExactValues, apply, dumps, loads
 
 _TARGET: Final = re.compile(r"(?<![^/:?])([^/:?]*+):(generateContent|streamGenerateContent)(?:\?|\Z)")
 _FORCED: Final = frozenset({"ANY", 2})
@@ -44,6 +44,7 @@ class GeminiRequest(RequestWithTools):
 
     __slots__ = (
         "_contents",
+        "_exact",
         "_payload",
         "_wants_events",
         "body",
@@ -60,6 +61,7 @@ class GeminiRequest(RequestWithTools):
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         self.body = body
+        self._exact = ExactValues(body)
         self._payload = payload
         self._contents: Sequence[Any] = payload["contents"]
         self.length = len(self._contents)
@@ -114,18 +116,18 @@ class GeminiRequest(RequestWithTools):
         """The answers with calls, newest first, as (position, calls, responses); None for a message of a person. An
         answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
-        responses: list[_Response] = []
+        responses: list[_Response] = []  # these two backwards, as the contents are read
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
         for at in range(self.length - 1, -1, -1):
             if is_model[at]:
-                calls = self._calls(at) + calls if calls else self._calls(at)
+                calls += reversed(self._calls(at))
                 if at and is_model[at - 1]:
                     continue
                 if calls:
-                    yield at, calls, responses
+                    yield at, calls[::-1], responses[::-1]
                 calls, responses = [], []
             elif found := self._responses(at):
-                responses = found + responses if responses else found
+                responses += reversed(found)
             elif self._is_real_user(at):
                 yield None
                 responses = []
@@ -157,10 +159,11 @@ class GeminiRequest(RequestWithTools):
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_CALL)
             if type(function) is dict and (name := function.get("name")):
-                exact = partial(_exact_arguments, self.body, at, place)  # refers to the bytes only, not to parsed JSON
+                path = ("contents", at, "parts", place, key(part, FUNCTION_CALL), "args")
+                exact: Callable[[], Any] | None = partial(self._exact.read, *path)
                 arguments = function.get("args")
                 if arguments is None or "partialArgs" in function:
-                    arguments = arguments_of(function)
+                    arguments, exact = arguments_of(function), None
                 found.append(ToolCall(str(function.get("id") or ""), str(name), arguments, "", "", exact))
         return found
 
@@ -189,19 +192,23 @@ class GeminiRequest(RequestWithTools):
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the responses of these calls, under a key of callfuse's own."""
-        found: dict[Path, str] = {}
-        answers = {answer[0]: answer for answer in self._answers() if answer} if notes else {}
-        for note in notes:
-            _, calls, responses = answers.get(note.position, (0, [], []))
-            keys, ids = _pairing_keys(calls, [function for _, _, function in responses])
-            at = result_at(calls, ids, note.call, keys)
-            if at is None or not isinstance(responses[at][2].get("response"), dict):
+        wanted = by_position(notes)
+        found: dict[tuple[int, int], list[str]] = {}
+        for answer in self._answers() if wanted else ():
+            if answer is None or answer[0] not in wanted:
                 continue
-            content, place, _ = responses[at]
-            response = key(self._parts(content)[place], FUNCTION_RESPONSE)
-            path = ("contents", content, "parts", place, response, "response", OWN_KEY)
-            found[path] = f"{found[path]}\n\n{note.text}" if path in found else note.text
-        return apply(self.body, [Edit(path, dumps(text)) for path, text in found.items()])
+            position, calls, responses = answer
+            keys, ids = _pairing_keys(calls, [function for _, _, function in responses])
+            for at, text in note_places(wanted[position], calls, Pairing(ids).places(keys)):
+                content, place, function = responses[at]
+                if isinstance(function.get("response"), dict):
+                    found.setdefault((content, place), []).append(text)
+        return apply(self.body, [self._note_edit(*where, "\n\n".join(added)) for where, added in found.items()])
+
+    def _note_edit(self, content: int, place: int, text: str) -> Edit:
+        """The edit that adds a text to the function response in this part."""
+        response = key(self._parts(content)[place], FUNCTION_RESPONSE)
+        return Edit(("contents", content, "parts", place, response, "response", OWN_KEY), dumps(text))
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """The body with each turn and its function responses appended. Raises CannotReplay for another model or tool
@@ -293,11 +300,6 @@ class GeminiRequest(RequestWithTools):
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in a content of the model's; None if it is not the model's."""
         return own_text(self._parts(at)) if self._is_model(at) else None
-
-
-def _exact_arguments(body: bytes, at: int, place: int) -> Any:
-    """The arguments of a call, with all digits of their integers."""
-    return get(loads_exact(body)["contents"][at]["parts"][place], FUNCTION_CALL).get("args")
 
 
 def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tuple[list[str], list[str]]:

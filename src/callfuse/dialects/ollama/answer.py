@@ -8,6 +8,7 @@ Content and thinking of a next answer begin after a blank line if there was some
 ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 and the like.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -36,7 +37,7 @@ from callfuse.dialects.edits import (
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, ExactAt, apply, dumps, dumps_ascii, loads
+from callfuse.wire.jsontext import Edit, ExactValues, apply, dumps, dumps_ascii, loads
 from callfuse.wire.ndjson import NDJSON
 
 COUNTS: Final = (
@@ -99,20 +100,17 @@ def parts_of(part: Any) -> tuple[str, str, Payload]:
     return str(id_ or ""), str(name or ""), function
 
 
-def calls_of(message: Any, body: bytes = b"", position: int = 0) -> list[ToolCall]:
-    """The calls of a whole message: of an answer, or (with `body`) of the message at `position` of a request."""
+def calls_of(message: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
+    """The calls of a whole message: of an answer, or (with `exact_values`) of the message at `position` of a
+    request."""
     parts = message.get("tool_calls") if isinstance(message, dict) else None
     calls = []
     for at, part in enumerate(parts if isinstance(parts, list) else ()):
         id_, name, function = parts_of(part)
-        exact = partial(_exact_arguments, body, position, at) if body else None
+        path = ("messages", position, "tool_calls", at, "function", "arguments")
+        exact = partial(exact_values.read, *path) if exact_values else None
         calls.append(ToolCall(id_, name, function.get("arguments", ""), exact=exact))
     return calls
-
-
-def _exact_arguments(body: bytes, position: int, place: int) -> Any:
-    """The arguments of a call in a history, with all digits of their numbers."""
-    return ExactAt(body, "messages", position, "tool_calls", place, "function", "arguments")()
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
@@ -160,12 +158,13 @@ class OllamaWriter:
         """The lines without withheld calls. A block's text is written before the last line, or in it if that has
         content."""
         pieces: list[bytes] = []
+        gone = sorted(call.index for call in withheld)
         for frame in frames:
             payload = frame.payload
             if payload is None:
                 pieces.append(frame.raw)
                 continue
-            edits = list(_removal_edits(frame, withheld))
+            edits = list(_removal_edits(frame, withheld, gone))
             block = blocks.get(0) if payload.get("done") else None
             if block is not None:
                 if (payload.get("message") or {}).get("content"):
@@ -182,12 +181,13 @@ class OllamaWriter:
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The held lines without withheld calls, counts and end."""
         pieces: list[bytes] = []
+        gone = sorted(call.index for call in withheld)
         for frame in frames:
             payload = frame.payload
             if payload is None:
                 pieces.append(frame.raw)
                 continue
-            edits = list(_removal_edits(frame, withheld))
+            edits = list(_removal_edits(frame, withheld, gone))
             if payload.get("done"):
                 edits += _reopen_edits(payload)
             if not (edits and _is_empty(payload, edits)):
@@ -243,14 +243,14 @@ class OllamaWriter:
         return dumps_ascii({"model": "", "created_at": NO_TIME} | self._head | rest) + b"\n"
 
 
-def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
-    """The edits that remove the withheld calls from a line and renumber the others."""
+def _removal_edits(frame: Frame, withheld: set[OpenCall], gone: Sequence[int]) -> Iterable[Edit]:
+    """The edits that remove the withheld calls from a line and renumber the others. `gone`: their indexes, sorted."""
     entries: Sequence[Entry] = frame.entries
     if entries and all(entry.call in withheld for entry in entries):
         yield Edit(("message", "tool_calls"), None)
         return
     for entry in entries:
-        shift = sum(call.index < entry.call.index for call in withheld)
+        shift = bisect_left(gone, entry.call.index)
         if entry.call in withheld:
             yield Edit(entry.path, None)
         elif shift and entry.call.numbered:
@@ -295,9 +295,12 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
 def _renumber_edits(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
     """The edits that renumber the calls that stay, if they have an index."""
     edits = []
+    shift = 0
+    left = set(gone)
     for place, call in enumerate(calls):
-        shift = sum(other < place for other in gone)
-        if shift and place not in gone and isinstance((call.get("function") or {}).get("index"), int):
+        if place in left:
+            shift += 1
+        elif shift and isinstance((call.get("function") or {}).get("index"), int):
             index = call["function"]["index"] - shift
             edits.append(Edit(("message", "tool_calls", place, "function", "index"), dumps(index)))
     return edits

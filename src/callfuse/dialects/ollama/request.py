@@ -31,7 +31,7 @@ class OllamaRequest(ResultMessages):
         self.structured = bool(payload.get("format"))
 
     def _calls(self, position: int, message: Payload) -> list[ToolCall]:
-        return calls_of(message, self.body, position)
+        return calls_of(message, self._exact, position)
 
     def _key(self, message: Payload) -> tuple[Any, Any]:
         """The id of the call and the name of the tool; either may be missing."""

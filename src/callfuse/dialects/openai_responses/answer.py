@@ -14,8 +14,18 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
-from callfuse.dialects.edits import edit_event, raw_at, raw_elements, raw_list
+from callfuse.dialects.base import (
+    NO_EVENTS,
+    Block,
+    CannotReplay,
+    Event,
+    Frame,
+    OpenCall,
+    Reader,
+    What,
+    WholeChoice,
+)
+from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -287,7 +297,7 @@ class ResponsesWriter:
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The events without withheld items. A block's message is written before the terminal event."""
         frames = list(frames)
-        gone = {call.index for call in withheld if call.index >= 0}
+        gone = sorted({call.index for call in withheld if call.index >= 0})
         self._note_losses(frames, gone)
         pieces: list[bytes] = []
         for raw, payload, _ in frames:
@@ -297,11 +307,12 @@ class ResponsesWriter:
             index = payload.get("output_index")
             edits: list[Edit] = []
             if isinstance(index, int):
-                if index in gone:
+                left = index_without(index, gone)
+                if left is None:
                     continue
-                if shift := sum(other < index for other in gone):
-                    edits.append(Edit(("output_index",), dumps(index - shift)))
-                    payload = payload | {"output_index": index - shift}
+                if left != index:
+                    edits.append(Edit(("output_index",), dumps(left)))
+                    payload = payload | {"output_index": left}
             elif payload.get("type") in TERMINAL:
                 own = []
                 for block in blocks.values():
@@ -312,15 +323,16 @@ class ResponsesWriter:
             pieces.append(self._edit(raw, payload, edits))
         return b"".join(pieces)
 
-    def _note_losses(self, frames: Sequence[Frame], gone: set[int]) -> None:
+    def _note_losses(self, frames: Sequence[Frame], gone: Sequence[int]) -> None:
         """Note in the trail which items of this answer the client does not get. Before renumbering."""
         known = {index: item for index, item in self._items.items() if index >= self._splice.first}
         for _, payload, _ in frames:
             if payload is not None and payload.get("type") == "response.output_item.done":
                 known[payload.get("output_index", 0)] = payload.get("item") or {}
         order = sorted(known)
+        lost = set(gone)
         self._trail.note_withheld(
-            [known[index] for index in order], {order.index(index) for index in gone if index in known}
+            [known[index] for index in order], {at for at, index in enumerate(order) if index in lost}
         )
 
     def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
@@ -389,7 +401,7 @@ class ResponsesWriter:
         return isinstance(index, int) and is_reasoning(own.get(index))
 
     def _lose_reasoning(self, items: Sequence[Payload]) -> None:
-        self._trail.note_withheld(items, [at for at, item in enumerate(items) if is_reasoning(item)])
+        self._trail.note_withheld(items, {at for at, item in enumerate(items) if is_reasoning(item)})
 
     def _response_edits(self, response: Payload, before: Sequence[bytes], *path: str) -> list[Edit]:
         """The edits that turn the next answer's response, at `path`, into the client's: the first one's head, the items

@@ -4,14 +4,23 @@ The input is a text or a list of items. The items of one response begin after a 
 chain, and with item references, results come without their calls; `recall` supplies these from the ledger.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cache, partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Note, StoredAnswer
 from callfuse.dialects.declared import RequestWithTools, entries, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
-from callfuse.dialects.history import append_text, digest_of, is_own_or_reminder, pair, result_at, texts
+from callfuse.dialects.history import (
+    Pairing,
+    append_text,
+    by_position,
+    digest_of,
+    is_own_or_reminder,
+    note_places,
+    pair,
+    texts,
+)
 from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -148,6 +157,7 @@ class ResponsesRequest(RequestWithTools):
         calls: list[ToolCall] = []
         results: list[int] = []
         begun = False
+        listed = cache(self._listed_ids)
         position = self.length
         for item in (*reversed(self._items), _BEFORE_ALL):
             position -= 1
@@ -162,7 +172,7 @@ class ResponsesRequest(RequestWithTools):
                 begun = True
                 continue
             if begun or (results and not is_report):
-                calls += self._missing_calls(calls, results)
+                calls += self._missing_calls(results, listed)
                 if calls:
                     yield position + 1, calls[::-1], results[::-1]
                 calls, results, begun = [], [], False
@@ -171,16 +181,16 @@ class ResponsesRequest(RequestWithTools):
             elif _is_real_user(item):
                 yield None
 
-    def _missing_calls(self, calls: Sequence[ToolCall], results: Sequence[int]) -> list[ToolCall]:
+    def _missing_calls(self, results: Sequence[int], listed: Callable[[], Set[str]]) -> list[ToolCall]:
         """The calls of these results that are not in the input, as far as `recall` supplied them; newest first."""
         if not self._known:
             return []
-        listed = {call.id for call in calls}
         ids = [call_id(self._items[place]) for place in results]
-        loose = [id_ for id_ in ids if id_ in self._known and id_ not in listed]
-        if loose:
-            listed = {call_id(item) for item in self._items if is_client_call(item)}
-        return [self._known[id_]() for id_ in loose if id_ not in listed]
+        return [self._known[id_]() for id_ in ids if id_ in self._known and id_ not in listed()]
+
+    def _listed_ids(self) -> Set[str]:
+        """The ids of the calls in the input."""
+        return {call_id(item) for item in self._items if is_client_call(item)}
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: a stored prompt or conversation may have others. Built-in tools are
@@ -195,14 +205,17 @@ class ResponsesRequest(RequestWithTools):
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to the results of these calls."""
-        found: dict[int, str] = {}
-        answers = {answer[0]: answer for answer in self._answers() if answer} if notes else {}
-        for note in notes:
-            _, calls, places = answers.get(note.position, (0, [], []))
-            at = result_at(calls, [call_id(self._items[place]) for place in places], note.call)
-            if at is not None:
-                found[places[at]] = f"{found[places[at]]}\n\n{note.text}" if places[at] in found else note.text
-        return apply(self.body, [edit for place, text in found.items() for edit in self._append_text(place, text)])
+        wanted = by_position(notes)
+        found: dict[int, list[str]] = {}
+        for answer in self._answers() if wanted else ():
+            if answer is None or answer[0] not in wanted:
+                continue
+            position, calls, places = answer
+            matched = Pairing([call_id(self._items[place]) for place in places]).places([call.id for call in calls])
+            for at, text in note_places(wanted[position], calls, matched):
+                found.setdefault(places[at], []).append(text)
+        edits = [edit for place, added in found.items() for edit in self._append_text(place, "\n\n".join(added))]
+        return apply(self.body, edits)
 
     def _append_text(self, place: int, text: str) -> list[Edit]:
         """The edits that append a text to a result; empty if the result cannot have one."""

@@ -1,0 +1,260 @@
+"""Rounds of many parallel calls cost in proportion to their calls, which is counted."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.notes import note_keys, notes_for
+from callfuse.conversations.timeline import Conversation, read_conversation
+from callfuse.dialects.base import Entry, Frame, Note, OpenCall, Request
+from callfuse.dialects.codec import codec_of
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire import jsontext
+from callfuse.wire.jsontext import loads
+from tests.dialects.reading import dialect_of, read
+from tests.support.kits import KITS, DialectKit
+from tests.support.model import Answer, Call, History, Round, User
+from tests.support.work import lines_run
+
+WARN = LoopSettings.model_validate({"mode": "warn"})
+FEW, MANY = 60, 240
+"""Calls of one round; in proportion, MANY cost four times as much as FEW, and sixteen times if the cost is squared."""
+MOST = 5.5
+WIDE = 123456789012345678901234567890
+each_kit = pytest.mark.parametrize("kit", KITS, ids=lambda kit: f"{kit.name}-{type(kit).__name__}")
+
+
+def wide(calls: int, *, rounds: int = 3, arguments: str = '{"q": %d}') -> History:
+    """The same round of parallel calls, several times, answered alike."""
+    made = [
+        Round(
+            tuple(Call(f"c{at}_{place}", "search", (arguments % place,)) for place in range(calls)),
+            ("nothing",) * calls,
+        )
+        for at in range(rounds)
+    ]
+    return History((User("Go."), *made))
+
+
+def converse(calls: int) -> Request:
+    """As `wide`, for Bedrock's Converse, which has no kit."""
+    messages: list[Any] = [{"role": "user", "content": [{"text": "Go."}]}]
+    for at in range(3):
+        uses = [{"toolUseId": f"c{at}_{one}", "name": "search", "input": {"q": one}} for one in range(calls)]
+        results = [{"toolUseId": use["toolUseId"], "content": [{"text": "nothing"}]} for use in uses]
+        messages.append({"role": "assistant", "content": [{"toolUse": use} for use in uses]})
+        messages.append({"role": "user", "content": [{"toolResult": result} for result in results]})
+    return read_as("bedrock-converse", {"messages": messages, "toolConfig": {"tools": [{}]}}, "/model/m/converse")
+
+
+def read_as(name: str, payload: dict[str, Any], target: str = "") -> Request:
+    """A request as the dialect of this name reads it."""
+    body = json.dumps(payload).encode()
+    request = dialect_of(name).read_request(body, loads(body), target)
+    assert request is not None
+    return request
+
+
+def conversation(request: Request) -> Conversation:
+    """The conversation of a request that no ledger knows."""
+    return read_conversation(request, LaneState(), 0.0, WARN)
+
+
+def warned(request: Request) -> int:
+    """Add the warnings of a request; returns their number."""
+    return request.with_notes(notes_for(conversation(request))).count(b"[callfuse]")
+
+
+def assert_linear(work: Callable[[int], object]) -> None:
+    """Four times the calls are about four times the work."""
+    few, many = lines_run(lambda: work(FEW)), lines_run(lambda: work(MANY))
+    assert many < MOST * few, f"{many / few:.1f} times the work for {MANY / FEW:.0f} times the calls"
+
+
+@each_kit
+def test_warnings_in_wide_rounds(kit: DialectKit) -> None:
+    """Each call of the third round has a warning in its own result."""
+    assert_linear(lambda calls: warned(read(kit, kit.request(wide(calls), stream=True))))
+    assert warned(read(kit, kit.request(wide(FEW), stream=True))) == FEW
+
+
+def test_warnings_in_wide_rounds_of_converse() -> None:
+    """The same for Bedrock's Converse."""
+    assert_linear(lambda calls: warned(converse(calls)))
+    assert warned(converse(FEW)) == FEW
+
+
+def neighbours(calls: int, *, ids: bool = True) -> Request:
+    """Rounds of Anthropic in which each call is a message of its own: the vendor joins neighbours of one role."""
+    messages: list[Any] = [{"role": "user", "content": "Go."}]
+    for at in range(3):
+        made = [f"c{at}_{one}" if ids else "" for one in range(calls)]
+        messages += [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": id_, "name": "search", "input": {"q": one}}]}
+            for one, id_ in enumerate(made)
+        ]
+        results = [{"type": "tool_result", "tool_use_id": id_, "content": f"came {id_}"} for id_ in made]
+        messages.append({"role": "user", "content": results})
+    return read_as("anthropic", {"model": "m", "max_tokens": 9, "tools": [{"name": "search"}], "messages": messages})
+
+
+def test_neighbours_share_their_results() -> None:
+    """Each of n neighbouring messages finds its result among n, without looking at all of them."""
+    rounds = [one for one in neighbours(FEW).rounds() if one]
+    assert [past.result for round_ in rounds for past in round_.calls if past.result] == [
+        (f"came {past.id}", None) for round_ in rounds for past in round_.calls
+    ]
+    assert_linear(lambda calls: list(neighbours(calls).rounds()))
+
+
+def test_notes_on_neighbours() -> None:
+    """A note on each of n neighbouring messages stands in its own result."""
+
+    def noted(calls: int) -> bytes:
+        request = neighbours(calls)
+        notes = [
+            Note(round_.position, past.call, f"Note on {past.id}.")
+            for round_ in request.rounds()
+            if round_
+            for past in round_.calls
+        ]
+        return request.with_notes(notes)
+
+    messages = json.loads(noted(FEW))["messages"]
+    for block in (one for message in messages if message["role"] == "user" for one in message["content"]):
+        if isinstance(block, dict):
+            assert block["content"] == f"came {block['tool_use_id']}\n\nNote on {block['tool_use_id']}."
+    assert_linear(noted)
+
+
+def test_gemini_joins_contents() -> None:
+    """A content of its own for each call of an answer, as google-genai's chats keep them."""
+
+    def asked(calls: int) -> Request:
+        made = [{"functionCall": {"id": f"c{one}", "name": "search", "args": {"q": one}}} for one in range(calls)]
+        came = [{"functionResponse": {"id": f"c{one}", "name": "search", "response": {}}} for one in range(calls)]
+        contents = [{"role": "model", "parts": [part]} for part in made] + [{"role": "user", "parts": came}]
+        return read_as("gemini", {"contents": contents, "tools": [{}]}, "/models/m:generateContent")
+
+    (round_,) = (one for one in asked(FEW).rounds() if one)
+    assert [past.id for past in round_.calls] == [f"c{one}" for one in range(FEW)]
+    assert all(past.result for past in round_.calls)
+    assert_linear(lambda calls: list(asked(calls).rounds()))
+
+
+def test_results_of_a_chain() -> None:
+    """Results of calls that only the ledger has, among other answers in the same input."""
+
+    def asked(answers: int) -> list[Any]:
+        items: list[Any] = []
+        for at in range(answers):
+            call = {"type": "function_call", "call_id": f"c{at}", "name": "search", "arguments": "{}"}
+            items += [call, {"type": "function_call_output", "call_id": f"c{at}", "output": ""}]
+            items += [{"type": "function_call_output", "call_id": f"known{at}", "output": ""}]
+        request = read_as("openai-responses", {"model": "m", "input": items, "previous_response_id": "resp_1"})
+        chain = request.chain
+        assert chain is not None
+        call_of = {round_.calls[0].id: round_.calls[0].call for round_ in request.rounds() if round_}
+        chain.recall({f"known{at}": partial(call_of.__getitem__, f"c{at}") for at in range(answers)}, b"")
+        return [round_ for round_ in request.rounds() if round_]
+
+    assert [len(round_.calls) for round_ in asked(FEW)] == [2] * FEW
+    assert_linear(asked)
+
+
+@each_kit
+def test_wide_integers_in_wide_rounds(kit: DialectKit) -> None:
+    """Arguments whose integers the fast parser rounds are read again one by one, not the body for each."""
+
+    def signatures(calls: int) -> set[bytes]:
+        arguments = f'{{"{type(kit).__name__} {calls}": {WIDE}%d}}'  # of its own, as signatures are cached
+        request = read(kit, kit.request(wide(calls, rounds=1, arguments=arguments), stream=True))
+        return {past.signature for round_ in request.rounds() if round_ for past in round_.calls}
+
+    assert_linear(signatures)
+    assert len(signatures(FEW)) == FEW
+
+
+def test_a_body_is_parsed_once_for_all_wide_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many calls have them: together the parser reads no more than the arguments."""
+    read_exactly: list[int] = []
+    whole = jsontext.loads_exact
+
+    def counted(text: bytes | str) -> Any:
+        read_exactly.append(len(text))
+        return whole(text)
+
+    monkeypatch.setattr(jsontext, "loads_exact", counted)
+    for kit in KITS:
+        read_exactly.clear()
+        body = kit.request(wide(FEW, rounds=1, arguments=f'{{"q": {WIDE}%d}}'), stream=True)
+        found = [past.signature for round_ in read(kit, body).rounds() if round_ for past in round_.calls]
+        assert len(found) == FEW
+        assert sum(read_exactly) < len(body)
+
+
+def calls_of(count: int) -> Answer:
+    """An answer with so many parallel calls, whole ones."""
+    return Answer((tuple(Call(f"n{at}", "search", (f'{{"q": {at}}}',)) for at in range(count)),))
+
+
+@each_kit
+def test_thinning_a_wide_answer(kit: DialectKit) -> None:
+    """Every second of many parallel calls is taken out of a stream."""
+
+    def thinned(calls: int) -> bytes:
+        frames, withheld, writer = opened(kit, calls)
+        out: bytes = writer.thin(frames, set(withheld), {})
+        return out
+
+    out = thinned(FEW)
+    assert [call.id for call in kit.read(out, stream=True)[0].calls] == [f"n{at}" for at in range(1, FEW, 2)]
+    assert_linear(thinned)
+
+
+def opened(kit: DialectKit, calls: int) -> tuple[list[Frame], Sequence[OpenCall], Any]:
+    """The frames of an answer with so many calls, every second call, and a writer."""
+    request = read(kit, kit.request(wide(1), stream=True))
+    dialect = dialect_of(kit.name)
+    form = next(
+        found
+        for kind in (b"text/event-stream", b"application/x-ndjson", b"application/json")
+        if (found := dialect.stream_format(kind, request)) is not None and is_of(kit, kind)
+    )
+    codec = codec_of(dialect, form)
+    reader = codec.reader(trace=True)
+    frames = []
+    for one in kit.frames(calls_of(calls)):
+        payload = form.payload(one.raw)
+        entries: tuple[Entry, ...] = ()
+        if payload is not None:
+            reader.read(payload)
+            entries = tuple(reader.entries)
+        frames.append(Frame(one.raw, payload, entries))
+    return frames, reader.calls[::2], codec.writer(request, usage="last")
+
+
+def is_of(kit: DialectKit, content_type: bytes) -> bool:
+    """Whether a kit's streams come with this content type."""
+    if type(kit).__name__ == "GeminiArrayKit":
+        return content_type == b"application/json"
+    return content_type == (b"application/x-ndjson" if kit.name == "ollama" else b"text/event-stream")
+
+
+def test_notes_that_the_ledger_has() -> None:
+    """The keys of n notes on n equal calls, and their places in the history."""
+
+    def keyed(calls: int) -> list[Any]:
+        kit = KITS[0]
+        equal = [Call(f"c{at}", "search", ('{"q": 1}',)) for at in range(calls)]
+        request = read(kit, kit.request(History((User("Go."), Round(tuple(equal), ("",) * calls))), stream=True))
+        told = conversation(request)
+        found = [past.call for round_ in told.timelines[0] for past in round_.calls]
+        return note_keys(told, [(call, "A note.") for call in found])
+
+    assert [before for (_, _, before), _ in keyed(FEW)] == [1] * FEW
+    assert_linear(keyed)
