@@ -180,10 +180,12 @@ class MessageList(RequestWithTools):
             role = message.get("role")
             if role == "assistant":
                 if calls := calls_of(position, message):
-                    if by_id and len(results) < 2:  # as in most rounds
+                    if not by_id:
+                        yield Round(self._pair(calls, results[::-1]), position)
+                    elif len(results) < 2:  # as in most rounds
                         yield Round(pair(calls, results), position)
                     else:
-                        match = match or self._matcher(results)
+                        match = match or _matcher(results[::-1])
                         yield Round(match(calls), position)
                 if joins_roles:
                     answered = True  # an assistant message before this one may share these results
@@ -205,18 +207,10 @@ class MessageList(RequestWithTools):
                     results += found
                 answered = False
 
-    def _matcher(self, results: Sequence[KeyedResult]) -> Match:
-        """A function that pairs the calls of an answer with these results (last first), by the dialect's keys. Several
-        answers may share it."""
-        keys, in_order = [key for key, _ in reversed(results)], results[::-1]
-        if self._names_calls_by_id:
-            return partial(pair, results=in_order, pairing=Pairing(keys))
-
-        def match(calls: Sequence[ToolCall]) -> tuple[PastCall, ...]:
-            names, ids = self._match(calls, keys)
-            return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, in_order, strict=True)], names)
-
-        return match
+    def _pair(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
+        """The calls with their results, matched by the dialect's keys."""
+        names, ids = self._match(calls, [key for key, _ in results])
+        return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to the results of these calls."""
@@ -382,6 +376,11 @@ class ResultBlocks(MessageList):
             if type(message) is dict and message.get("role") == "user":
                 return found + texts(message.get("content"))
         return found
+
+
+def _matcher(results: Sequence[KeyedResult]) -> Match:
+    """A function that pairs the calls of an answer with these results by id. Several answers may share it."""
+    return partial(pair, results=results, pairing=Pairing([id_ for id_, _ in results]))
 
 
 def has_messages(payload: Any) -> bool:

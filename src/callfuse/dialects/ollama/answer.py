@@ -107,10 +107,14 @@ def calls_of(message: Any, exact_values: ExactValues | None = None, position: in
     calls = []
     for at, part in enumerate(parts if isinstance(parts, list) else ()):
         id_, name, function = parts_of(part)
-        path = ("messages", position, "tool_calls", at, "function", "arguments")
-        exact = partial(exact_values.read, *path) if exact_values else None
+        exact = partial(_exact_arguments, exact_values, position, at) if exact_values else None
         calls.append(ToolCall(id_, name, function.get("arguments", ""), exact=exact))
     return calls
+
+
+def _exact_arguments(values: ExactValues, position: int, place: int) -> Any:
+    """The arguments of a call in a history, with all digits of their numbers."""
+    return values.read("messages", position, "tool_calls", place, "function", "arguments")
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
