@@ -25,17 +25,17 @@ from callfuse.conversations.notes import notes_for
 class Exchange:
     """One request that is judged, and its answer."""
 
-    __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_reads_all", "_repairs", "_watch")
+    __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_unpacks", "_repairs", "_watch")
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
         self._host = host
         self._prepared = prepared
         self._watch: Watch | None = None
-        self._reads_all = self._repairs = False
+        self._unpacks = self._repairs = False
         chain = prepared.request.get().chain
         remembers = False
         if chain is not None:
-            self._reads_all = chain.chained or chain.begins_chain
+            self._unpacks = chain.chained or chain.begins_chain
             remembers = chain.stored or chain.chained
             self._repairs = remembers and not prepared.signed
             if prepared.signed and chain.chained:
@@ -64,8 +64,8 @@ class Exchange:
                 first = headers.for_body(scope, content, identity=True)
                 return self._guarded(called, scope, body, send).run(first, content)
             sent = scope
-            if content is not None or self._reads_all:
-                sent = headers.for_body(scope, content, identity=self._reads_all)
+            if content is not None or self._unpacks:
+                sent = headers.for_body(scope, content, identity=self._unpacks)
             watch = self._send_watched(body, send)
             receive = body.replay(content)
             body.release()
@@ -84,6 +84,7 @@ class Exchange:
     def _send_watched(self, body: RequestBody, send: Send) -> Send:
         """A `send` that watches a healthy answer. Drops everything that was parsed."""
         self._evidence.drop()
+        reads_all = self._prepared.keeps_place
         self._watch = watch = Watch(
             self._evidence,
             self._prepared.settings,
@@ -91,9 +92,10 @@ class Exchange:
             self._host.counts,
             body,
             send,
-            unpacks=self._reads_all,
+            unpacks=self._unpacks,
+            reads_all=reads_all,
         )
-        return watch.send_to_the_end if self._evidence.kept.is_new else watch.send
+        return watch.send_to_the_end if reads_all or self._evidence.kept.is_new else watch.send
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:
         """The runner for an answer that may have to be held."""

@@ -21,7 +21,7 @@ from callfuse.commands import FoundCommands
 from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, SessionState
 from callfuse.dialects import Dialect
-from callfuse.dialects.base import Request
+from callfuse.dialects.base import NO_DIFFERENCE, Request
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
@@ -64,8 +64,8 @@ class Prepared:
     """One request that is judged.
 
     `state`: the ledger's state of its lane. `settings`: those of this exchange. `signed`: the body must not be changed.
-    `changed`: commands were removed, so the body differs from the original. `keeps_place`: the session has settings
-    that must be found again where a chain continues.
+    `changed`: commands were removed, so the body differs from the original. `keeps_place`: the session has settings, or
+    the lane a state, that must be found again where a chain continues, even after an answer without calls.
     """
 
     request: KeptRequest
@@ -178,11 +178,11 @@ class _Preparation:
     ) -> Prepared | Unjudged | None:
         """The result for a request: with its settings, or unjudged if these or the request itself say so."""
         host, incoming = self._host, self._incoming
-        settings, keeps_place = host.settings, False
+        settings, keeps_place = host.settings, goes_on(request, state)
         chosen = kept.overrides if self._is_ordinary else merge_overrides(self._own, kept.overrides)
         if chosen or self._backend or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
-            keeps_place = bool(kept.overrides) and request.chain is not None
+            keeps_place |= bool(kept.overrides) and request.chain is not None
         changed = request.body != incoming.content
         if request.probe or not (settings.enabled or keeps_place):
             return Unjudged(host.app, request.body) if changed else None
@@ -209,6 +209,12 @@ class _Preparation:
     def _model(self, request: Request) -> str:
         """Backend and model as one text, the form in which settings name models."""
         return f"{self._backend or self._incoming.dialect.backend}:{request.model}"
+
+
+def goes_on(request: Request, state: LaneState) -> bool:
+    """Whether a request continues a stored conversation of which the ledger has a state."""
+    chain = request.chain
+    return chain is not None and chain.chained and bool(state.rounds or state.continuation != NO_DIFFERENCE)
 
 
 def read_overrides(host: Host, found: Mapping[bytes, bytes]) -> Overrides:

@@ -27,7 +27,7 @@ class Watch:
     """Watches one answer. `send` is given to the app. `unpacks`: the answer must be read, even if it comes packed.
 
     `send` returns the server's own awaitable, so that a chunk costs no extra coroutine. While `_idle`, chunks of whole
-    frames without a call are not even read.
+    frames without a call are not even read, unless `reads_all`: the id of an answer without calls is needed.
     """
 
     __slots__ = (
@@ -56,6 +56,7 @@ class Watch:
         send: Send,
         *,
         unpacks: bool,
+        reads_all: bool,
     ) -> None:
         self._evidence = evidence
         self._settings = settings
@@ -64,7 +65,7 @@ class Watch:
         self._body = body
         self._send = send
         self._unpacks = unpacks
-        self._mark: Final = evidence.request.dialect.call_mark
+        self._mark: Final = b"" if reads_all else evidence.request.dialect.call_mark
         self._stage = keeper.fail_open.stage("while watching")
         self._intake: Intake | None = None
         self._observer: Observer | None = None

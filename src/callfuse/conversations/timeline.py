@@ -120,8 +120,15 @@ def read_conversation(
         Timeline(merged, now, has_blocks=blocks, declares=request.declares),
         LaneEvidence(state, tuple(kept), request.length, view.turn, is_new=is_new),
         chained,
-        brings_results=match.at is None or match.first > 0 or not match.kept[match.at].has_outcomes,
+        brings_results=_brings_results(view, match),
     )
+
+
+def _brings_results(view: "_RequestView", match: "_Match") -> bool:
+    """Whether the results of the newest round have come for the first time."""
+    if match.at is None:
+        return bool(view.rounds) or not view.chained
+    return match.first > 0 or not match.kept[match.at].has_outcomes
 
 
 def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
@@ -189,7 +196,7 @@ def _match(view: _RequestView, state: LaneState) -> _Match:
     """Match the ledger's rounds (at least one) with the rounds of a request."""
     kept = [round_ for round_ in state.rounds if round_.turn == view.turn]
     if not view.rounds:
-        return _NOTHING if view.chained else _match_compacted(view, kept, state)
+        return _match_chained(view, kept) if view.chained else _match_compacted(view, kept, state)
     anchor = _anchor(view, kept)
     if anchor is None and view.length < state.length:  # a summary may have taken the place of the user message
         kept = _of_last_turn(state, view.turn)
@@ -214,6 +221,12 @@ def _anchor(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | 
         if at is not None:
             return first, at
     return None
+
+
+def _match_chained(view: _RequestView, kept: list[KeptRound]) -> _Match:
+    """Match the kept rounds with a request of a chain that has no rounds: a reminder, or a message of a person, behind
+    which nothing is kept."""
+    return _Match(kept, shift=kept[-1].position + 1, dropped_to=view.length) if kept else _NOTHING
 
 
 def _match_compacted(view: _RequestView, kept: list[KeptRound], state: LaneState) -> _Match:

@@ -1,6 +1,7 @@
 """Chains: the vendor has the conversation, the request only what is new, and the ledger what callfuse must know."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -319,3 +320,158 @@ def test_the_log_names_one_session() -> None:
     lines = [line for met in in_session(talk, "observe").meetings for _, _, line in met.log]
     assert len(lines) == 3
     assert len({line.split("session")[1].split(",")[0].split(":")[0] for line in lines}) == 1
+
+
+def ids_of(met: Meeting, at: int = 0) -> list[Any]:
+    """The call ids of the items that the vendor got, None for messages."""
+    return [item.get("call_id") for item in heard(met, at)["input"]]
+
+
+OTHER, SURVIVOR = function("call_o", name="read"), function("call_k", name="read")
+
+
+def in_conversation(*items: Any, stream: bool = True, **more: Any) -> Any:
+    """A request in the vendor's conversation `conv_1`."""
+    return request(*items, conversation="conv_1", store=True, stream=stream, **more)
+
+
+async def blocked_in_conversation(session: Session, *, stream: bool = True, survivor: bool = False) -> None:
+    """A conversation whose third call is withheld, perhaps beside one that is not and is no news either."""
+    news: list[Any] = ["Go."]
+    if survivor:
+        await session.exchange(in_conversation(*news, stream=stream), answer(OTHER, tag="0", stream=stream))
+        news = [result(OTHER)]
+    for at in (1, 2, 3):
+        beside = (SURVIVOR,) if survivor and at == 3 else ()
+        brought = answer(call(at), *beside, tag=str(at), stream=stream)
+        await session.exchange(in_conversation(*news, stream=stream), brought)
+        news = [result(call(at))]
+
+
+@ways
+@pytest.mark.parametrize("survivor", [False, True], ids=["alone", "beside"])
+def test_what_is_unanswered_is_answered_once(stream: bool, survivor: bool) -> None:
+    """In a conversation, whose lane keeps its name: the vendor refuses an output for a call that has one already."""
+
+    async def talk(session: Session) -> None:
+        await blocked_in_conversation(session, stream=stream, survivor=survivor)
+        news: list[Any] = [result(SURVIVOR)] if survivor else ["And?"]
+        for at in range(4):
+            said = answer(message(), tag=f"t{at}", stream=stream)
+            await session.exchange(in_conversation(*news, stream=stream), said)
+            news = [f"Go on {at}."]
+
+    first, *later = in_session(talk).meetings[-4:]
+    assert ids_of(first) == ["call_3", "call_k" if survivor else None]
+    assert [ids_of(met) for met in later] == [[None]] * 3
+    assert all(b"call_3" not in met.app.heard[0].body for met in later)
+
+
+@ways
+def test_what_is_unanswered_waits_for_an_answer(stream: bool) -> None:
+    """A vendor that fails has stored nothing, so the next try brings the output again."""
+
+    async def talk(session: Session) -> None:
+        await blocked_in_conversation(session, stream=stream)
+        for status in (500, 429, 200, 200):
+            said = answer(message(), tag="t", stream=stream) if status == 200 else whole(b'{"error":{}}', status)
+            await session.exchange(in_conversation("And?", stream=stream), said)
+
+    assert [ids_of(met) for met in in_session(talk).meetings[-4:]] == [["call_3", None]] * 3 + [[None]]
+
+
+@ways
+def test_a_chain_in_text_stays_as_it_is(stream: bool) -> None:
+    """Each answer has an id of its own: only a request that goes on from the one with the withheld call answers it."""
+
+    async def talk(session: Session) -> None:
+        await spun(session, stream=stream, times=3)
+        for after, tag in (("3", "4"), ("4", "5"), ("5", "6"), ("3", "7")):
+            asked = going_on("And?", after=f"resp_{after}", stream=stream)
+            await session.exchange(asked, answer(message(), tag=tag, stream=stream))
+
+    *_, first, second, third, branch = in_session(talk).meetings
+    assert [ids_of(met) for met in (first, second, third, branch)] == [
+        ["call_3", None], [None], [None], ["call_3", None],
+    ]  # fmt: skip
+
+
+@ways
+def test_a_steered_conversation_goes_on(stream: bool) -> None:
+    """Both answers of a steer are in the conversation, and what the second left open is answered once."""
+
+    async def talk(session: Session) -> None:
+        for at in (1, 2):
+            news: list[Any] = [result(call(at - 1))] if at > 1 else ["Go."]
+            await session.exchange(in_conversation(*news, stream=stream), answer(call(at), tag=str(at), stream=stream))
+        tries = [answer(call(at), tag=str(at), stream=stream) for at in (3, 4)]
+        await session.exchange(in_conversation(result(call(2)), stream=stream), *tries)
+        for at in range(3):
+            await session.exchange(in_conversation("And?", stream=stream), answer(message(), tag=f"t{at}"))
+
+    *_, steered, first, second, third = in_session(talk, "chance_then_block").meetings
+    assert [ids_of(steered), ids_of(steered, 1)] == [["call_2"], ["call_3"]]
+    assert [ids_of(met) for met in (first, second, third)] == [["call_4", None], [None], [None]]
+
+
+def test_an_output_that_the_vendor_does_not_want_is_taken_back() -> None:
+    """A ledger that is behind, e.g. that of another worker: the vendor names the call, and callfuse's output goes."""
+    said = "No tool call found for function call output with call_id call_3."
+    refusal = whole(json.dumps({"error": {"message": said, "type": "invalid_request_error"}}).encode(), 400)
+
+    async def talk(session: Session) -> None:
+        await blocked_in_conversation(session)
+        await session.exchange(in_conversation("And?"), refusal, answer(message(), tag="4"))
+
+    *_, met = in_session(talk).meetings
+    assert met.client.status == 200
+    assert [ids_of(met), ids_of(met, 1)] == [["call_3", None], [None]]
+
+
+def test_an_output_of_the_client_is_not_taken_back() -> None:
+    """What the vendor says of it is the client's to read."""
+    said = "No tool call found for function call output with call_id call_9."
+    refusal = whole(json.dumps({"error": {"message": said}}).encode(), 400)
+
+    async def talk(session: Session) -> None:
+        await session.exchange(in_conversation(result(call(9))), refusal)
+
+    (met,) = in_session(talk).meetings
+    assert (met.client.status, met.body, len(met.app.heard)) == (400, refusal.body, 1)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("framewise", [True, False])
+def test_an_answer_in_text_is_read_however_it_comes(framewise: bool, ends: bool) -> None:
+    """Event by event or at once, of a vendor whose responses hold no word like a call's."""
+    plain = answer(message(), tag="t").body.replace(b'"parallel_tool_calls": true, ', b"")
+    assert b"_call" not in plain
+    chunks = tuple(one + b"\n\n" for one in plain.split(b"\n\n")[:-1]) if framewise else (plain,)
+
+    async def talk(session: Session) -> None:
+        await blocked_in_conversation(session)
+        for _ in range(2):
+            await session.exchange(
+                in_conversation("And?"), replace(answer(message(), tag="t"), chunks=chunks, ends=ends)
+            )
+
+    *_, first, second = in_session(talk).meetings
+    assert [ids_of(first), ids_of(second)] == [["call_3", None], [None]]
+    assert first.body == plain
+
+
+@ways
+def test_reminders_answered_in_text_do_not_end_a_chain(stream: bool) -> None:
+    """A harness that writes into the conversation by itself starts nothing afresh, with or without calls in between."""
+    nudge = {"role": "user", "content": "<system-reminder>Go on.</system-reminder>"}
+
+    async def talk(session: Session) -> None:
+        await spun(session, stream=stream)
+        for at, news in enumerate((result(call(2)), nudge, nudge)):
+            asked = going_on(news, after=f"resp_{at + 2}", stream=stream)
+            await session.exchange(asked, answer(message(), tag=str(at + 3), stream=stream))
+        await session.exchange(going_on(nudge, after="resp_5", stream=stream), answer(call(6), tag="6", stream=stream))
+
+    *_, last = in_session(talk).meetings
+    assert b"call_6" not in last.body
+    assert MARK.encode() in last.body

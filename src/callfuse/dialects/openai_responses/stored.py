@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import CannotReplay, Continuation
-from callfuse.dialects.openai_responses.items import CALLS, OWN_ID, is_reasoning, user_item
+from callfuse.dialects.openai_responses.items import CALLS, OWN_ID, RESULTS, is_reasoning, user_item
 from callfuse.model import MARKER
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
@@ -21,6 +21,7 @@ LEFT_OUT: Final = b""
 UNKNOWN_RESULT: Final = f"{MARKER} This call was not run."
 
 _NO_OUTPUT: Final = re.compile(r"No tool output found for (?P<kind>(?:[a-z]+ )*call) (?P<id>[\w-]+)")
+_NO_CALL: Final = re.compile(r"No tool call found for (?:[a-z]+ )*output with call_id (?P<id>[\w-]+)")
 _NO_FOLLOWING: Final = re.compile(
     r"Item '(?P<id>[\w-]+)' of type 'reasoning' was provided without its required following"
 )
@@ -118,7 +119,8 @@ def _put_first(items: bytes, spoken: bytes) -> bytes:
 
 def repair(body: bytes, error: bytes) -> bytes | None:
     """A body that the vendor refused because of withheld calls, repaired by the error's own words: it names a call
-    without a result, or an item whose neighbour is missing. None for any other error."""
+    without a result, a result (of callfuse's) without a call, or an item whose neighbour is missing. None for any other
+    error."""
     try:
         payload, refusal = loads(body), loads(error)
     except NotJSON:
@@ -133,15 +135,32 @@ def repair(body: bytes, error: bytes) -> bytes | None:
 
 def _repairs(items: Any, message: str) -> list[Edit]:
     if missing := _NO_OUTPUT.search(message):
-        known = CALLS.get(missing["kind"].replace(" ", "_")) or CALLS["function_call"]
-        said = known.answer(UNKNOWN_RESULT) if known.answer else {"output": UNKNOWN_RESULT}
-        result = {"type": known.result, "call_id": missing["id"]} | said
+        kind = CALLS.get(missing["kind"].replace(" ", "_")) or CALLS["function_call"]
+        said = kind.answer(UNKNOWN_RESULT) if kind.answer else {"output": UNKNOWN_RESULT}
+        result = {"type": kind.result, "call_id": missing["id"]} | said
         return [Edit(("input",), partial(_put_first, dumps(result)))]
+    if unwanted := _NO_CALL.search(message):
+        return [Edit(("input", at), None) for at in _own_outputs(items, unwanted["id"])]
     if lone := _NO_FOLLOWING.search(message):
         return [Edit(("input", at), None) for at in _places(items, lone["id"])]
     if lone := _NO_REASONING.search(message):
         return [Edit(("input", at, "id"), None) for at in _places(items, lone["id"])]
     return []
+
+
+def _own_outputs(items: Any, id_: str) -> list[int]:
+    """The indexes of the results that callfuse has given for the call with this id."""
+    listed = items if isinstance(items, list) else []
+    return [at for at, item in enumerate(listed) if _is_own_output(item, id_)]
+
+
+def _is_own_output(item: Any, id_: str) -> bool:
+    if not isinstance(item, dict) or item.get("type") not in RESULTS or item.get("call_id") != id_:
+        return False
+    output = item.get("output")
+    if isinstance(output, list) and output and isinstance(output[0], dict):
+        output = output[0].get("stderr")
+    return isinstance(output, str) and output.startswith(MARKER)
 
 
 def _places(items: Any, id_: str) -> list[int]:
