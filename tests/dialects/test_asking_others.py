@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects import dialect_of
-from callfuse.dialects.addresses import path_to
+from callfuse.dialects.addresses import model_in, path_to
 from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Reply, Request
 from callfuse.model import ToolCall
 
@@ -352,3 +352,20 @@ def test_bedrock() -> None:
 def test_addresses(path: str, there: str | None) -> None:
     """Paths that name a model name the other; where the name's place is not known, there is no path."""
     assert path_to(path, "b") == there
+
+
+@pytest.mark.parametrize(
+    ("target", "model"),
+    [
+        ("/v1/chat/completions", ""),
+        ("/openai/deployments/gpt-a/chat/completions?api-version=1", "gpt-a"),
+        ("/v1beta/models/gemini-a:streamGenerateContent?alt=sse", "gemini-a"),
+        ("/v1/projects/p/models/claude-a@1:rawPredict", "claude-a@1"),
+        ("/model/arn:aws:x:y/claude-a/converse", "arn:aws:x:y/claude-a"),
+        ("/model/anthropic.claude-v1:0/invoke/", "anthropic.claude-v1:0"),
+        ("/v1/projects/p/endpoints/123:streamRawPredict", ""),
+    ],
+)
+def test_models_in_paths(target: str, model: str) -> None:
+    """The name of the model where the path has it, which settings and logs then know."""
+    assert model_in(target) == model

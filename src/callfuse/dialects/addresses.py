@@ -1,4 +1,4 @@
-"""Replaces the model's name in a request path.
+"""Reads and replaces the model's name in a request path.
 
 Azure (deployments), Bedrock and Google (AI Studio, Vertex) name the model in the path; all others in the body.
 """
@@ -21,3 +21,9 @@ def path_to(path: str, model: str) -> str | None:
         if found := named.search(path):
             return path[: found.start(1)] + model + path[found.end(1) :]
     return None if _METHOD.search(path) else path
+
+
+def model_in(target: str) -> str:
+    """The model that a path (with a query or without) names; empty if it names none."""
+    path = target.partition("?")[0]
+    return next((found[1] for named in _NAMED if (found := named.search(path))), "")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
+from callfuse.dialects.addresses import model_in
 from callfuse.dialects.base import AskOptions, Attempt, Block, Note, Reply, Writer
 from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.history import (
@@ -43,7 +44,7 @@ class ResultPlace(NamedTuple):
 
 
 class MessageList(RequestWithTools):
-    """A request with `messages`: the parsed body and its bytes."""
+    """A request with `messages`: the parsed body and its bytes. Some clouds name the model in the path only."""
 
     __slots__ = (
         "_exact",
@@ -72,13 +73,13 @@ class MessageList(RequestWithTools):
     """The type of text parts in a result; None if they have no type."""
     _stream_type: ClassVar[bytes] = EVENT_STREAM
 
-    def __init__(self, body: bytes, payload: Payload) -> None:
+    def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         self.body = body
         self._exact = ExactValues(body)
         self._payload = payload
         self._messages: list[Any] = payload["messages"]
         self.length = len(self._messages)
-        self.model = str(payload.get("model") or "")
+        self.model = str(payload.get("model") or "") or model_in(target)
         self.stream = payload.get("stream") is True
         self.choices = 1
         self.structured = False
@@ -264,7 +265,7 @@ class MessageList(RequestWithTools):
             new += self._reply_messages(turn, replies)
         edits.append(Edit(("messages", END), b",".join(new)))
         if options.model:
-            if self._payload.get("model"):  # some clouds have it in the path only
+            if self._payload.get("model"):
                 edits.append(Edit(("model",), dumps(options.model)))
             edits += self._without_reasoning_setting()
             for at, message in enumerate(self._messages):

@@ -41,7 +41,7 @@ class Anthropic(EventDialect):
         """The request, if the body has messages and `max_tokens` or `anthropic_version`."""
         if not has_messages(payload) or not ("max_tokens" in payload or "anthropic_version" in payload):
             return None
-        return MessagesRequest(body, payload)
+        return MessagesRequest(body, payload, target)
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether the frame is a ping or holds nothing but comments."""

@@ -32,8 +32,8 @@ class MessagesRequest(ResultBlocks):
     _joins_roles = True
     _block_path = ("content",)
 
-    def __init__(self, body: bytes, payload: Payload) -> None:
-        super().__init__(body, payload)
+    def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
+        super().__init__(body, payload, target)
         self.probe |= payload.get("max_tokens") == 1
 
     def _calls(self, position: int, message: Payload) -> list[ToolCall]:

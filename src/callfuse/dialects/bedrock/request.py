@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from callfuse.dialects.addresses import model_in
 from callfuse.dialects.base import Block, CannotReplay, Reply, Writer
 from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_message, reasons, splice_whole, thin_whole
 from callfuse.dialects.declared import entries, name_of
@@ -28,10 +29,9 @@ class ConverseRequest(ResultBlocks):
     _stream_type = EVENT_STREAM
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
-        super().__init__(body, payload)
-        path = target.partition("?")[0]
-        self.model = path.rpartition("/")[0].partition("/model/")[2]
-        self.stream = path.endswith("-stream")
+        super().__init__(body, payload, target)
+        self.model = model_in(target)
+        self.stream = target.partition("?")[0].rstrip("/").endswith("-stream")
         config = payload.get("toolConfig")
         self._tools: Payload = config if isinstance(config, dict) else {}
         more = payload.get("additionalModelRequestFields")

@@ -27,7 +27,7 @@ class OpenAIChat(OpenAIDialect):
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
         """The request, if it has messages."""
-        return ChatRequest(body, payload) if has_messages(payload) else None
+        return ChatRequest(body, payload, target) if has_messages(payload) else None
 
     def is_end(self, frame: bytes) -> bool:
         """Whether the frame is `[DONE]`."""

@@ -27,8 +27,8 @@ class ChatRequest(ResultMessages):
 
     _speaking = frozenset({"user", "tool", "function"})
 
-    def __init__(self, body: bytes, payload: Payload) -> None:
-        super().__init__(body, payload)
+    def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
+        super().__init__(body, payload, target)
         choices = payload.get("n")
         self.choices = choices if isinstance(choices, int) else 1
         limit = payload.get("max_completion_tokens") or payload.get("max_tokens")
