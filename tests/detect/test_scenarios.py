@@ -140,7 +140,15 @@ def test_a_loop_that_ends_is_over() -> None:
     assert [at for at, _ in found(texts)] == [3, 4, 8]
 
 
-def test_a_denied_permission_is_no_loop() -> None:
-    """Nor is any other answer from outside: a poller's limits hold."""
-    for said in ("The_user_doesn't_want_to_proceed_with_it.", "This_was_denied_by_the_user"):
+def test_what_is_denied_stays_denied() -> None:
+    """Waiting mends no refusal: the third is a loop. It does mend a limit and a time-out: a poller's limits hold."""
+    for said in (
+        "The_user_doesn't_want_to_proceed_with_it.",
+        "Permission_denied",
+        "Unauthorized",
+        "401",
+        "403_Forbidden",
+    ):
+        assert found([f"run=!{said}"] * 3)[0] == (3, {"repeat"})
+    for said in ("429", "503_Service_Unavailable", "Overloaded", "connection_refused", "timed_out_after_10_s"):
         assert found([f"run=!{said}"] * 14) == []

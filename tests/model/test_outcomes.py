@@ -417,20 +417,18 @@ def test_other_results_are_not_pending(content: Any) -> None:
         '{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}',
         "Request failed with status code 503",
         "HTTP 502 Bad Gateway",
-        mcp('{"error": {"message": "Failed to fetch: HTTP status 500"}}'),
+        mcp('{"error": {"message": "Failed to fetch: HTTP status 504"}}'),
+        "Command timed out after 120 s",
+        "Error: requests.exceptions.ReadTimeout: the host does not answer",
+        "Error: subprocess.TimeoutExpired: Command 'make' did not end",
+        "Error: connect ECONNREFUSED 127.0.0.1:5432",
+        "Error: connection refused",
+        "Error: context deadline exceeded",
         '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}',
-        "failed to create file: PUT https://api.example.com: 403 Resource not accessible",
-        "The user doesn't want to proceed with this tool use. The tool use was rejected.",
-        "The user rejected permission to use this specific tool call.",
-        "The user denied this operation.",
-        "Claude requested permissions to write to /a, but you haven't granted it yet.",
-        "Tool call was rejected by the user",
-        "Permission denied",
-        "Error: 401 Unauthorized",
     ],
 )
-def test_an_error_whose_cause_lies_outside_is_transient(text: str) -> None:
-    """A limit, a failing server, a permission that was denied: calling again is no sign of a loop."""
+def test_an_error_that_waiting_mends_is_transient(text: str) -> None:
+    """A limit, a server that is down, a time-out: calling again is no sign of a loop."""
     outcome = known(text)
     assert outcome.kind is OutcomeKind.ERROR
     assert outcome.transient
@@ -441,6 +439,19 @@ def test_an_error_whose_cause_lies_outside_is_transient(text: str) -> None:
     [
         ("Error: no such file", None),
         ("cat: /etc/shadow: Permission denied", None),
+        ("Error: Unauthorized", None),
+        ("Error: 403 Forbidden", None),
+        ("Request failed with status code 401", None),
+        ("Error: 500 Internal Server Error", None),
+        ("Error: timeout must be a whole number", None),
+        ("failed to create file: PUT https://api.example.com: 403 Resource not accessible", None),
+        ("The user doesn't want to proceed with this tool use. The tool use was rejected.", None),
+        ("The user rejected permission to use this specific tool call.", None),
+        ("The user denied this operation.", None),
+        ("Claude requested permissions to write to /a, but you haven't granted it yet.", None),
+        ("Tool call was rejected by the user", None),
+        ("Permission denied", None),
+        ("Error: 401 Unauthorized", None),
         ('File "a.py", line 503 in main', True),
         ("HTTP 404 Not Found", None),
         ("Error: 429 widgets are missing", False),
@@ -449,7 +460,7 @@ def test_an_error_whose_cause_lies_outside_is_transient(text: str) -> None:
     ],
 )
 def test_other_results_are_not_transient(content: Any, flag: bool | None) -> None:
-    """The model's own mistakes, what the system refuses whoever asks, and results about limits."""
+    """The model's own mistakes, what is refused or denied however long one waits, and results about limits."""
     assert not known(content, flag).transient
 
 

@@ -25,7 +25,7 @@ from callfuse.conversations.notes import notes_for
 class Exchange:
     """One request that is judged, and its answer."""
 
-    __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_unpacks", "_repairs", "_watch")
+    __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_repairs", "_unpacks", "_watch")
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
         self._host = host

@@ -99,7 +99,7 @@ def _weight(timeline: Timeline, settings: Settings) -> int:
     total, known = 1, set[bytes]()
     for call in reversed(timeline.memoized(_executed, settings).calls):
         outcome = call.outcome
-        if outcome is None or outcome.pending or outcome.transient:  # the cause lies outside
+        if outcome is None or outcome.pending or outcome.transient:  # it was right to wait
             total += 1
             continue
         total += STALE if outcome.digest in known else 1

@@ -1,7 +1,7 @@
 """Calls that come again and again by their nature: they wait for something outside.
 
-Known by the tool's name, by an argument that says so, or by what came back: still running, or an error whose cause
-lies outside (429, 5xx, a denied permission).
+Known by the tool's name, by an argument that says so, or by what came back: still running, or an error that waiting
+mends (429, overloaded, 502 to 504, time-outs, connection refused). What was refused or denied is none: it stays so.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Classify errors: whether the cause is external, and whether two are the same error for different arguments.
+"""Classify errors: whether waiting mends them, and whether two are the same error for different arguments.
 
 Messages often repeat the arguments: a file name, a quoted value, a number. `error_digest` leaves these out, so that
 the same complaint about other arguments has the same digest.
@@ -12,7 +12,7 @@ from typing import Any, Final
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.reading import MAX_DEPTH, edges, exit_code, parse_container, strip_frame
 
-_EXTERNAL_CAUSES: Final = (
+_MENDED_BY_WAITING: Final = (
     "rate limit",
     "rate_limit",
     "too many requests",
@@ -23,23 +23,19 @@ _EXTERNAL_CAUSES: Final = (
     "service unavailable",
     "temporarily unavailable",
     "bad gateway",
-    "gateway timeout",
-    "gateway time-out",
-    "internal server error",
-    "unauthorized",
-    "forbidden",
-    "haven't granted",
-    "requires approval",
-    "doesn't want to proceed",
+    "connection refused",
+    "econnrefused",
+    "etimedout",
+    "deadline exceeded",
+    "deadline_exceeded",
 )
-"""Phrases of servers at their limit or down, and of harnesses whose user has denied a permission."""
-_DENIED = re.compile(
-    r"\A\W*permission denied|permission to \w+\b.{0,80}\bdenied"
-    r"|(?:user|operator|human) (?:has )?(?:cancell?ed|declined|denied|disallowed|refused|rejected)\b"
-    r"|(?:declined|denied|refused|rejected) by (?:the |a )?(?:user|operator|human|policy|hook|administrator)\b",
+"""Phrases of servers that are at their limit or down. What was refused or denied stays so, however long one waits."""
+_TIMED_OUT = re.compile(
+    r"timed[ -]?out\b|time-?out(?:error|exception|expired)\b|time-?out (?:after|exceeded|expired|reached|wait|while)"
+    r"|(?:connect|connection|execution|gateway|network|operation|read|request|response|socket)[ _-]?time-?out\b"
 )
 _STATUS = re.compile(
-    r"(?:code|error|http|status)\w*\W{1,8}(?:40[13]|429|5\d\d)\b|(?:\A|: )(?:40[13]|429|50[0-4]|529) [a-z]"
+    r"(?:code|error|http|status)\w*\W{1,8}(?:408|429|50[2-4]|529)\b|(?:\A|: )(?:408|429|50[2-4]|529) [a-z]"
 )
 _MAX_MESSAGE: Final = 2000
 """Characters of a message that are digested."""
@@ -56,9 +52,9 @@ _PUNCTUATION: Final = b".,:;!?()[]{}<>\"'`"
 
 
 def is_transient(text: str) -> bool:
-    """Whether the cause of an error is external: a rate limit, a failing server, a denied permission."""
+    """Whether an error is mended by waiting: a rate limit, a server that is overloaded or down, a time-out."""
     seen = edges(text).lower()
-    return any(words in seen for words in _EXTERNAL_CAUSES) or bool(_DENIED.search(seen) or _STATUS.search(seen))
+    return any(words in seen for words in _MENDED_BY_WAITING) or bool(_TIMED_OUT.search(seen) or _STATUS.search(seen))
 
 
 def error_digest(texts: Iterable[str]) -> bytes:
