@@ -347,7 +347,7 @@ def _law_3(case: Case, met: Met) -> list[Failure]:
     if (met.opened and not closed) or met.client.raised:
         return []
     body = met.client.body
-    given = {one.call.id for one in met.verdicts if not one.withholds}
+    given = [one.call.id for one in met.verdicts if not one.withholds]
     leaked = [
         one.call
         for one in met.verdicts
