@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callfuse.guard.guard import Guard
+from callfuse.model import Delivery
 from callfuse.wire import EVENTS, Format, Framer, Payload
 from tests.guard.driving import Outcome, Scene, each_kit, play, scene
 from tests.support.kits import DialectKit, stream_of
@@ -225,3 +226,14 @@ def test_a_bug_in_the_format_is_survived(kit: DialectKit, ladder: str) -> None:
             return
         assert outcome.out == b"".join(chunks) or FIRST not in outcome.out, fuse.where
         assert outcome.out, fuse.where
+
+
+@each_kit
+@streamed_and_whole
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_call_that_is_blocked_is_on_record(kit: DialectKit, stream: bool, ladder: str) -> None:
+    """Whatever broke while the verdict was carried out: the log, the counts and the ledger know of the block."""
+    for where, outcome, guard in outcomes(kit, "dialect", ladder, again(tag="second"), stream=stream):
+        if MARK.encode() in outcome.out:
+            assert any(verdict.blocks for verdict in guard.record.verdicts), where
+            assert guard.record.rounds[-1][0].delivery is Delivery.BLOCKED, where

@@ -190,6 +190,7 @@ class Guard:
         step = self._attempt(partial(self._act, verdicts))
         if step is None:
             self._loop.stop_asking()
+            self._keep_blocked(verdicts)
             return Step(self._close(*self._last_words(choices, verdicts)))
         return step
 
@@ -506,6 +507,15 @@ class Guard:
             return True
         sent = self._kept.without(self._queue) if self._queue.spoke else []
         return all_ask(verdicts) and not self._codec.is_unfinished(sent)
+
+    def _keep_blocked(self, verdicts: Sequence[Verdict]) -> None:
+        """Record the round of verdicts that could not be carried out, so that the answer ends in a block."""
+        blocked = [self._judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]
+        if self._recorded:
+            self.record.replace_last(blocked)
+        else:
+            self._recorded = True
+            self._attempt(lambda: self._keep(list(self._calls.complete_calls().values()), blocked))
 
     def _go_on(self) -> None:
         """Switch the writer and the steer loop to the next answer."""
