@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.commands import PrefixSearch, find_commands
-from callfuse.commands.conversation import MAX_SINGLE_SEARCHES
+from callfuse.commands import ParsedText, PrefixSearch, conversation, find_commands, parse_commands
+from callfuse.commands.conversation import MAX_SINGLE_SEARCHES, MAX_TEXTS
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.testing import violations
@@ -213,8 +213,27 @@ def test_the_same_in_each_request() -> None:
 
 
 def test_many_messages_of_commands() -> None:
-    """Each message is looked at once."""
-    assert len(left("openai-chat", [*[user(f"{SET}\nOne.") for _ in range(300)], TASK])) == 301
+    """So many are looked at, from the first on; words and other uses of the prefix are not counted."""
+    script = user("#!/bin/sh\nWhat is this?")
+    many = [user(f"{SET}\nOne.") for _ in range(MAX_TEXTS + 2)]
+    found = left("openai-chat", [*[script] * 2 * MAX_TEXTS, *many, TASK])
+    assert found[2 * MAX_TEXTS :] == [*[user("One.")] * MAX_TEXTS, *many[:2], TASK]
+
+
+@pytest.mark.parametrize("message", [user(f"{SET}\nOne."), user("!/help " * 40 + "x"), user(*[text(SET)] * 40)])
+def test_the_number_of_texts_that_are_parsed_has_a_limit(message: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many messages, or texts of one message, begin like commands, and however they go on."""
+    parsed: list[str] = []
+
+    def counted(text: str, *more: Any) -> ParsedText:
+        parsed.append(text)
+        return parse_commands(text, *more)
+
+    monkeypatch.setattr(conversation, "parse_commands", counted)
+    for times in (MAX_TEXTS, 4 * MAX_TEXTS):
+        parsed.clear()
+        find_commands(asked("openai-chat", [message] * times), "!/")
+        assert len(parsed) == MAX_TEXTS
 
 
 @pytest.mark.parametrize(

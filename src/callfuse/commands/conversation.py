@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from callfuse.commands.run import REFUSED
-from callfuse.commands.syntax import MAX_COMMANDS, Command, parse_commands
+from callfuse.commands.syntax import MAX_COMMANDS, Command, ParsedText, may_begin, parse_commands
 from callfuse.dialects.base import Request
 from callfuse.dialects.typed import TypedMessage, TypedText
 from callfuse.harness import typed_start
@@ -18,6 +18,10 @@ from callfuse.wire.jsontext import Edit, dumps
 
 MAX_SINGLE_SEARCHES: Final = 64
 """Hits of the prefix's first character in a request until it counts as frequent, and the pattern searches instead."""
+
+MAX_TEXTS: Final = 256
+"""Texts of a request that are parsed because they begin with the prefix, the first ones first, so that each request has
+the same ones stripped. One costs 0.1 ms at most."""
 
 STAND_IN: Final = "(command)"
 """Replaces commands that a model has answered, if the message holds nothing else: the answer needs a question."""
@@ -93,6 +97,7 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
     commands: tuple[Command, ...] = ()
     fresh = only = behind_result = False
     edits: list[Edit] = []
+    parser = _TextParser(prefix)
     for at in range(request.length):
         if request.has_result(at):
             behind_result = True
@@ -101,7 +106,7 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
         typed = request.typed_message(at)
         if typed is None:
             continue
-        texts = [] if behind_result else _parse_texts(typed.texts, prefix)
+        texts = [] if behind_result else parser.parse(typed.texts)
         commands = tuple(command for text in texts for command in text.commands)
         fresh = only = False
         if commands:
@@ -114,25 +119,37 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
     return FoundCommands(commands, fresh, only, tuple(edits))
 
 
-def _parse_texts(texts: Iterable[TypedText], prefix: str) -> list[_ParsedPart]:
-    """Parse the texts of one message. Commands stand before all else that is said in it."""
-    parsed: list[_ParsedPart] = []
-    room = MAX_COMMANDS + 1
-    for text in texts:
-        said = any(part.said for part in parsed[-1:])
-        part = _ParsedPart(text, (), text.text, True) if said else _parse_text(text, prefix, room)
-        room -= len(part.commands)
-        parsed.append(part)
-    return parsed
+class _TextParser:
+    """Parses the texts of one request, of which `MAX_TEXTS` may begin with the prefix."""
 
+    __slots__ = ("_left", "_prefix")
 
-def _parse_text(text: TypedText, prefix: str, room: int) -> _ParsedPart:
-    start = typed_start(text.text)
-    if start is None:
-        return _ParsedPart(text, (), text.text, True)
-    commands, rest, at = parse_commands(text.text, prefix, start, room)
-    behind = rest[at if commands else start :]
-    return _ParsedPart(text, commands, rest, bool(behind.strip()) and typed_start(behind) != len(behind.rstrip()))
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._left = MAX_TEXTS
+
+    def parse(self, texts: Iterable[TypedText]) -> list[_ParsedPart]:
+        """Parse the texts of one message. Commands stand before all else that is said in it."""
+        parsed: list[_ParsedPart] = []
+        room = MAX_COMMANDS + 1
+        said = False
+        for text in texts:
+            part = _ParsedPart(text, (), text.text, True) if said else self._parse(text, room)
+            room -= len(part.commands)
+            said = part.said
+            parsed.append(part)
+        return parsed
+
+    def _parse(self, text: TypedText, room: int) -> _ParsedPart:
+        start = typed_start(text.text)
+        if start is None:
+            return _ParsedPart(text, (), text.text, True)
+        parsed = ParsedText((), text.text, start)
+        if self._left and may_begin(text.text, self._prefix, start):
+            self._left -= 1
+            parsed = parse_commands(text.text, self._prefix, start, room)
+        behind = parsed.rest[parsed.at :].rstrip()
+        return _ParsedPart(text, parsed.commands, parsed.rest, bool(behind) and typed_start(behind) != len(behind))
 
 
 def _next_speaker(request: Request, at: int) -> int | None:

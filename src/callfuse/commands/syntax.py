@@ -48,11 +48,16 @@ class Command:
 
 
 class ParsedText(NamedTuple):
-    """The commands of a text, and the text without them. `at`: where in `rest` they stood."""
+    """The commands of a text, and the text without them. `at`: where in `rest` they stood, or could have stood."""
 
     commands: tuple[Command, ...]
     rest: str
     at: int = 0
+
+
+def may_begin(text: str, prefix: str, start: int = 0) -> bool:
+    """Whether what is typed from `start` on begins with the prefix; else it has no commands."""
+    return text.startswith(prefix, _end_of(_SPACE, text, start))
 
 
 def parse_commands(text: str, prefix: str, start: int = 0, most: int = MAX_COMMANDS + 1) -> ParsedText:
@@ -72,7 +77,7 @@ def parse_commands(text: str, prefix: str, start: int = 0, most: int = MAX_COMMA
         end = after
         at = _end_of(_SPACE, text, end)
     if not commands:
-        return ParsedText((), text)
+        return ParsedText((), text, start)
     return ParsedText(tuple(commands), text[:first] + text[end:], first)
 
 

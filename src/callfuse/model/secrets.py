@@ -16,7 +16,8 @@ _KEY: Final = (
     r"|authorization|credentials?|cookie)"
 )
 _SECRET: Final = re.compile(
-    rf"(?P<key>--[\w-]{{0,24}}?{_KEY}[ ]|{_KEY}\\{{0,4}}[\"']?[ \t]{{0,4}}(?:=>|[:=])[ \t\n]{{0,8}})(?:"
+    rf"(?P<key>(?<![\w-])--(?=[a-zA-Z])[\w-]{{0,24}}?{_KEY}[ ]"  # an option of a shell command
+    rf"|{_KEY}\\{{0,4}}[\"']?[ \t]{{0,4}}(?:=>|[:=])[ \t\n]{{0,8}})(?:"
     r'(?P<quote>["\'])(?:(?!(?P=quote))[^\\]|\\.)*+(?P=quote)?+'  # a string, closed or cut
     r'|(?P<escaped>\\{1,4}["\'])(?:(?!\\{1,4}["\'])[^"])*+(?:\\{1,4}["\'])?+'  # one in a string
     r"|(?i:(?:bearer|basic|digest|token)[ ]+)?+(?!(?i:null|none|true|false)\b)[^\s\"',;&(){}\[\]<>\\]++)"
