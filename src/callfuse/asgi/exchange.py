@@ -23,9 +23,9 @@ from callfuse.conversations.notes import notes_for
 
 
 class Exchange:
-    """One request that is judged, and its answer."""
+    """One request that is judged, and its answer. To make it is work on the whole request."""
 
-    __slots__ = ("_evidence", "_host", "_keeper", "_prepared", "_repairs", "_unpacks", "_watch")
+    __slots__ = ("_evidence", "_first", "_host", "_keeper", "_prepared", "_repairs", "_unpacks", "_watch")
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
         self._host = host
@@ -51,6 +51,7 @@ class Exchange:
             hold_all=host.on_loop is not None,
         )
         self._keeper = Keeper(host, prepared, self._evidence)
+        self._first = self._content()
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app. For a healthy answer this returns the app's own awaitable, so that its chunks cost no extra
@@ -58,7 +59,7 @@ class Exchange:
         app = self._host.app
         stage = self._keeper.fail_open.stage("in a request")
         with stage:
-            content = self._content()
+            content, self._first = self._first, None
             called = RepairingApp(app, self._repair) if self._repairs else app
             if self._evidence.holds:
                 first = headers.for_body(scope, content, identity=True)

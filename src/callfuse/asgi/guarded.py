@@ -11,6 +11,7 @@ from callfuse.asgi.answer import BODY, START, UNDECLARED, WHOLE, Intake, Shape, 
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.keep import Keeper
+from callfuse.asgi.off_loop import run
 from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.stream import ClientStream
@@ -200,7 +201,10 @@ class GuardedAnswer:
         """Feed the guard, carry out a verdict that is needed, and write what may leave."""
         if self.client.closed:
             return
-        out = guard.feed(chunk, final=final)
+        if final and self._shape.stream is None:  # a whole answer is parsed at its end
+            out = await run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
+        else:
+            out = guard.feed(chunk, final=final)
         kept = guard.buffered_bytes
         if kept and not (self._body.share.hold(kept) or guard.needs_verdict):
             out += guard.give_way("max_total_bytes")
@@ -220,7 +224,7 @@ class GuardedAnswer:
             return
         with self.keeper.fail_open.stage("while reporting"):
             log.steer_failure(cause)
-        step = self.guard.escalate()
+        step = await run(self.guard.escalate, len(self._request.body))
         self.ask = step.ask
         if step.ask is None:
             await self._finish(self.guard, step.out)

@@ -1,7 +1,10 @@
 """Records what an exchange brought: log lines, counts, and the lane's new state in the ledger."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
+from callfuse.asgi import off_loop
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
@@ -9,7 +12,7 @@ from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState
 from callfuse.dialects.base import ChainedRequest, Continuation
 from callfuse.guard.record import ExchangeRecord
-from callfuse.model import ToolCall
+from callfuse.model import PastCall, ToolCall
 from callfuse.observe import log
 from callfuse.policy.ladder import Verdict
 
@@ -75,11 +78,22 @@ class Keeper:
         now = self._host.clock()
         if not (rounds or notes or evidence.hindsight or goes_on or evidence.kept.is_new):
             return
-        state = evidence.after(rounds, notes, now)
-        lanes = {prepared.lane: state}
-        if prepared.request.continues and (chain := prepared.request.get().chain) is not None:
-            lanes = self._places(chain, state, record)
+        lanes = await off_loop.run(partial(self._lanes, record, rounds, notes, now), len(prepared.request.body))
         await self._host.ledger.write(lanes, now)
+
+    def _lanes(
+        self,
+        record: ExchangeRecord,
+        rounds: Sequence[Sequence[PastCall]],
+        notes: Sequence[tuple[ToolCall, str]],
+        now: float,
+    ) -> dict[Lane, LaneState]:
+        """The state after this exchange, under each lane where it is kept. May read the request again."""
+        prepared = self._prepared
+        state = self._evidence.after(rounds, notes, now)
+        if prepared.request.continues and (chain := prepared.request.get().chain) is not None:
+            return self._places(chain, state, record)
+        return {prepared.lane: state}
 
     def _places(self, chain: ChainedRequest, state: LaneState, record: ExchangeRecord) -> dict[Lane, LaneState]:
         """The state under each lane where the next request may look: the request's own, or the one of the answer's

@@ -7,9 +7,10 @@ known dialect are read; everything else, and requests that cannot be parsed, pas
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from callfuse.asgi import headers, overrides
+from callfuse.asgi import headers, off_loop, overrides
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import Budget
 from callfuse.asgi.commands import ChatCommands
@@ -157,7 +158,11 @@ class CallFuseMiddleware:
         try:
             prepared = await prepare(host, scope, found, body, dialect)
             with stage:
-                handler = Exchange(host, prepared) if isinstance(prepared, Prepared) else prepared
+                if isinstance(prepared, Prepared):
+                    weight = off_loop.weight_of(prepared.request.body)
+                    handler = await off_loop.run(partial(Exchange, host, prepared), weight)
+                else:
+                    handler = prepared
             del found, prepared  # not to be kept while the answer streams, for there may be thousands
             if handler is None:
                 await self.app(scope, body.pass_on(), send)

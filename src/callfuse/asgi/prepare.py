@@ -6,9 +6,10 @@ callfuse answers itself; an `Unjudged` if only commands were removed; or None if
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
-from callfuse.asgi import headers, overrides
+from callfuse.asgi import headers, off_loop, overrides
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import Budget
 from callfuse.asgi.codings import UnreadableBodyError, unpack
@@ -28,6 +29,7 @@ from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, apply, as_utf8, loads
+from callfuse.wire.values import has_too_many_values
 
 MOST_DIGITS = 19
 """Digits of a content length that are read. 19 hold any 64-bit size; Python refuses to parse more than 4,300."""
@@ -93,10 +95,21 @@ class Incoming(NamedTuple):
         query = self.scope.get("query_string", b"")
         return f"{self.scope['path']}?{query.decode('latin-1')}" if query else str(self.scope["path"])
 
+    def decode(self, encoding: str, limit: int) -> "Incoming":
+        """The same without its content codings, in UTF-8. Raises UnreadableBodyError, NotJSON or TooManyValuesError."""
+        content = as_utf8(unpack(self.content, encoding, limit) if encoding else self.content)
+        if has_too_many_values(content):
+            raise TooManyValuesError
+        return self._replace(content=content)
+
     def read(self, content: bytes) -> tuple[Request | None, Payload]:
         """The request with this body (None if the body is not of the dialect) and the parsed body. Raises NotJSON."""
         payload = loads(content)
         return self.dialect.read_request(content, payload, self.target), payload
+
+
+class TooManyValuesError(ValueError):
+    """A body has so many values that everybody would wait while it is parsed."""
 
 
 async def prepare(
@@ -113,13 +126,13 @@ async def prepare(
             host.unguarded(body.unread or "max_request_bytes")
             return None
         try:
-            encoding = found.get(b"content-encoding", b"").decode("latin-1")
-            content = as_utf8(unpack(body.content, encoding, limit) if encoding else body.content)
-            return await _Preparation(host, Incoming(scope, found, dialect, content)).run()
+            return await _Preparation(host, Incoming(scope, found, dialect, body.content)).run()
         except NotJSON:
             host.unguarded("request not JSON")
         except UnreadableBodyError:
             host.unguarded("request encoding")
+        except TooManyValuesError:
+            host.unguarded("request values")
     return None
 
 
@@ -139,16 +152,14 @@ class _Preparation:
     async def run(self) -> Prepared | SyntheticReply | Unjudged | None:
         """Run all steps."""
         host, incoming = self._host, self._incoming
-        request, payload = incoming.read(incoming.content)
-        if request is None:
+        encoding = incoming.headers.get(b"content-encoding", b"").decode("latin-1")
+        weight = off_loop.weight_of(incoming.content, packed=bool(encoding))
+        read = await off_loop.run(partial(self._read, encoding), weight)
+        if read is None:
             return None
-        commands = host.commands.find(request, incoming.headers)
-        if request.probe and not commands.any:
-            return None
+        request, commands, lane = read
         if not self._is_ordinary:
             self._own = read_overrides(host, incoming.headers)
-        query = incoming.scope.get("query_string", b"")
-        lane = lane_of(incoming.headers, request, query, payload, ordinary=self._is_ordinary)
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
         kept = host.commands.without_closed(kept)
@@ -162,6 +173,18 @@ class _Preparation:
             request, kept = done
         return self._build(request, lane, state, kept, now)
 
+    def _read(self, encoding: str) -> tuple[Request, FoundCommands, Lane] | None:
+        """Read the body: the request, its commands and its lane; None if it passes as it came."""
+        self._incoming = incoming = self._incoming.decode(encoding, self._host.settings.max_request_bytes)
+        request, payload = incoming.read(incoming.content)
+        if request is None:
+            return None
+        commands = self._host.commands.find(request, incoming.headers)
+        if request.probe and not commands.any:
+            return None
+        query = incoming.scope.get("query_string", b"")
+        return request, commands, lane_of(incoming.headers, request, query, payload, ordinary=self._is_ordinary)
+
     async def _carry_out(
         self, commands: FoundCommands, request: Request, session: Session, kept: SessionState
     ) -> tuple[Request, SessionState] | SyntheticReply | None:
@@ -170,8 +193,13 @@ class _Preparation:
         kept, answer = await self._host.commands.carry_out(commands, request, session, kept, status)
         if answer is not None:
             return SyntheticReply(answer)
-        stripped, _ = self._incoming.read(apply(self._incoming.content, commands.edits))
+        content = self._incoming.content
+        stripped = await off_loop.run(partial(self._strip, commands), off_loop.weight_of(content))
         return None if stripped is None else (stripped, kept)  # no edit changes what a body is
+
+    def _strip(self, commands: FoundCommands) -> Request | None:
+        """The request without its commands."""
+        return self._incoming.read(apply(self._incoming.content, commands.edits))[0]
 
     def _build(
         self, request: Request, lane: Lane, state: LaneState, kept: SessionState, now: float

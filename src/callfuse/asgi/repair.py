@@ -5,9 +5,11 @@ Only answers of status 400 are held back, until they are whole; every other answ
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from callfuse.asgi import headers
 from callfuse.asgi.answer import START
+from callfuse.asgi.off_loop import run
 from callfuse.asgi.scopes import snapshot
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,7 +39,10 @@ class RepairingApp:
             first.forget_request()
             await first.send_refusal()
             raise
-        repaired = self._repair(first.body, first.error) if first.is_refused else None
+        repaired = None
+        if first.is_refused:
+            refused = first.body
+            repaired = await run(partial(self._repair, refused, first.error), len(refused))
         if repaired is None:
             await first.send_refusal()
             return

@@ -6,7 +6,9 @@ withheld call is gone, so the next rung is taken, or the answer ends.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
+from callfuse.asgi import off_loop
 from callfuse.asgi.answer import Shape
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.dialects.base import Dialect, Request
@@ -103,7 +105,7 @@ class SafeGuard:
             verdicts = await review(verdicts)
         self._waiting.clear()
         with self._stage:
-            step = self._guard.apply(verdicts)
+            step = await off_loop.run(partial(self._guard.apply, verdicts), len(self._request.body))
             self._copy_state()
             return step
         with self._stage:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterator
 from itertools import chain
 from typing import Final
 
+from callfuse.asgi import off_loop
 from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.codings import UnreadableBodyError
@@ -198,7 +199,7 @@ class Watch:
         """Send the last message, after keeping what the answer brought: the client may send its next request right
         after."""
         with self._stage:
-            record = observer.settle()
+            record = await off_loop.run(observer.settle, observer.waiting)
             if not self._body.gone:
                 await self._keeper.settle(record)
         await self._send(message)

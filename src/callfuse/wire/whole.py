@@ -5,6 +5,7 @@ from typing import Final
 
 from callfuse.wire.format import Framer, Payload
 from callfuse.wire.jsontext import NotJSON, loads, loads_exact
+from callfuse.wire.values import has_too_many_values
 
 _WIDE: Final = re.compile(rb"\d{19}")
 """Integers of 19 digits may exceed 64 bits, which orjson reads as rounded floats."""
@@ -47,7 +48,10 @@ class Whole:
         return WholeFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the body, with every digit of its integers. Raises NotJSON if it is no JSON object."""
+        """Parse the body, with every digit of its integers. Raises NotJSON if it is no JSON object, or if it has too
+        many values."""
+        if has_too_many_values(frame):
+            raise NotJSON("too many values")
         value = loads_exact(frame) if _WIDE.search(frame) else loads(frame)
         if not isinstance(value, dict):
             raise NotJSON("a body is no object")

@@ -1,0 +1,50 @@
+"""Does work on long bodies in threads, so that no other stream stands still because of one body.
+
+A thread gives way every 5 ms (`sys.getswitchinterval`), but not within one call of C code. So such calls must be
+bounded: a body is unpacked in pieces (`codings.py`), and not parsed if it has too many values (`wire/values.py`).
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import anyio
+from anyio.lowlevel import RunVar
+from anyio.to_thread import run_sync
+
+T = TypeVar("T")
+
+LONG_BYTES: Final = 64 * 1024
+"""Work on longer bodies is done in a thread: on as much of an ordinary conversation it takes 1 to 3 ms."""
+MANY_VALUES: Final = 4000
+"""So is work on shorter bodies with so many values, each of which may be a message that takes 3 to 5 us."""
+HUGE_BYTES: Final = 4 * 1024 * 1024
+"""Longer bodies are worked on one at a time. The others need not wait for them."""
+
+_SLOTS: Final = (4, 1)
+"""Threads for long bodies, and for huge ones. Each more may keep the event loop waiting for 5 ms more."""
+_limiters: RunVar[tuple[anyio.CapacityLimiter, ...]] = RunVar("callfuse_off_loop")
+
+
+def weight_of(text: bytes, *, packed: bool = False) -> int:
+    """The length of a body, for `run`: more, if it has many values, or if nobody knows how long it is unpacked."""
+    size = len(text)
+    if packed or (LONG_BYTES >= size > MANY_VALUES and sum(map(text.count, (b",", b"[", b"{"))) > MANY_VALUES):
+        return max(size, LONG_BYTES + 1)
+    return size
+
+
+async def run(work: Callable[[], T], size: int) -> T:
+    """Do work on a body of so many bytes: in a thread if it is long. A thread costs about 0.1 ms."""
+    if size <= LONG_BYTES:
+        return work()
+    return await run_sync(work, limiter=_limiter(is_huge=size > HUGE_BYTES))
+
+
+def _limiter(*, is_huge: bool) -> anyio.CapacityLimiter:
+    """The limiter of this event loop."""
+    try:
+        limiters = _limiters.get()
+    except LookupError:
+        limiters = tuple(map(anyio.CapacityLimiter, _SLOTS))
+        _limiters.set(limiters)
+    return limiters[is_huge]
