@@ -74,14 +74,17 @@ WATCHING = (
     "asgi.evidence.ExchangeEvidence.drop",
     "asgi.evidence.KeptRequest.stream_format",
     "asgi.evidence.KeptRequest.get",
-    "asgi.watch.shape_of",
+    "asgi.watch.Intake.__init__",
+    "asgi.watch.Watch._observe_intake",
+    "asgi.answer.shape_of",
     "asgi.watch.is_success",
     "asgi.watch.Watch._observer_of",
 )
 GUARDING = (
     "asgi.exchange.Review.__init__",
     "asgi.guarded.GuardedAnswer._choose_guard",
-    "asgi.guarded.shape_of",
+    "asgi.guarded.Intake.__init__",
+    "asgi.answer.shape_of",
     "asgi.guarded.SafeGuard.__init__",
 )
 GUARD_BEFORE_ITS_VERDICT = ("feed", "finish", "verdicts")

@@ -24,8 +24,8 @@ class Shape(NamedTuple):
 
 
 WHOLE: Final = Shape()
-UNDECLARED: Final = Shape(unreadable="content-type")
-"""The headers name no content type; the first bytes of the body tell the form. Compared by identity."""
+UNDECLARED: Final = Shape(unreadable="no content-type")
+"""The headers name no content type; the first bytes of the body tell the form."""
 _ENCODED: Final = Shape(unreadable="content-encoding")
 _FOREIGN: Final = Shape(unreadable="content-type")
 _EVENTS: Final = b"text/event-stream"

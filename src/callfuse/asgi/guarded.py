@@ -9,7 +9,6 @@ from anyio.lowlevel import checkpoint
 
 from callfuse.asgi.answer import BODY, START, UNDECLARED, WHOLE, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.off_loop import run
 from callfuse.asgi.review import Review
@@ -121,9 +120,10 @@ class GuardedAnswer:
 
     async def _start(self, message: Message) -> None:
         """Start the client's answer."""
-        if self._intake is not None:
-            message = self._intake.start(message)
-            self._intake = self._intake.unless_plain()
+        with self.keeper.fail_open.stage("while guarding"):
+            if self._intake is not None:
+                message = self._intake.start(message)
+                self._intake = self._intake.unless_plain()
         await self.client.start(message, at_once=self._shape.stream is not None)
 
     async def _take_untold(self, intake: Intake, message: Message) -> None:
@@ -175,27 +175,26 @@ class GuardedAnswer:
 
     async def _take_pieces(self, guard: SafeGuard, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> None:
         """Take the plain bytes of a chunk. If it cannot be unpacked the answer has broken off, for the client, too."""
+        stage = self.keeper.fail_open.stage("while guarding")
         more = True
-        if intake.shape is UNDECLARED and not intake.spoiled:  # a later answer
-            begin = intake.tell(pieces, final=final)
-            if intake.shape is UNDECLARED:
-                return
-            intake.spoiled = intake.shape != self._shape
-            if not intake.spoiled:
-                await self._take_plain(guard, begin, final=False)
         while more and self.ask is None and not intake.spoiled:
-            piece = b""
-            try:
-                piece = next(pieces)
-            except StopIteration:
-                more = False
-            except UnreadableBodyError:
+            piece: bytes | None = None
+            with stage:
+                piece = self._next_piece(intake, pieces, final=final)
+            more = piece is not None
+            if stage.failed:
                 intake.spoiled = True
-                self.keeper.fail_open.report("content-encoding")
-                return
-            if piece or (final and not more):
-                await self._take_plain(guard, piece, final=final and not more)
+            elif piece or (final and not (more or intake.spoiled)):
+                await self._take_plain(guard, piece or b"", final=final and not more)
                 await checkpoint()  # a chunk may unpack to many pieces
+
+    def _next_piece(self, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> bytes | None:
+        """The next plain bytes of a chunk; None at its end. A later answer may have to tell its form first."""
+        if intake.shape is not UNDECLARED:
+            return next(pieces, None)
+        begin = intake.tell(pieces, final=final)
+        intake.spoiled = intake.shape not in (UNDECLARED, self._shape)
+        return begin or None
 
     async def _take_plain(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
         """Feed the guard, carry out a verdict that is needed, and write what may leave."""
