@@ -1,6 +1,7 @@
 """Chains: the vendor has the conversation, the request only what is new, and the ledger what callfuse must know."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.dialects.openai_responses.wire import (
 )
 from tests.support.asgi import JSON_REQUEST
 from tests.support.meeting import MARK, Meeting, Session, in_session
-from tests.support.scripted import Reply, whole
+from tests.support.scripted import Reply, gzipped, whole
 
 ways = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 
@@ -74,6 +75,34 @@ def test_a_loop_is_blocked_and_the_chain_goes_on(stream: bool) -> None:
     assert first["output"].startswith(MARK)
     assert user == {"role": "user", "content": "And?"}
     assert heard(following)["previous_response_id"] == "resp_3"
+
+
+def undeclared(script: Reply) -> Reply:
+    """Without a content type."""
+    return replace(script, headers=tuple(pair for pair in script.headers if pair[0] != b"content-type"))
+
+
+@ways
+@pytest.mark.parametrize("change", [gzipped, undeclared, lambda script: undeclared(gzipped(script))])
+@pytest.mark.parametrize("size", [1, 50, 9999])
+def test_a_chain_is_known_however_its_answers_come(stream: bool, change: Callable[[Reply], Reply], size: int) -> None:
+    """Packed though plain bytes were asked for, without a content type, or both: the healthy ones pass as they came,
+    and are read all the same, so that the third call is withheld."""
+
+    def script(at: int) -> Reply:
+        made = change(answer(call(at), tag=str(at), stream=stream))
+        return made.cut(tuple(made.body[place : place + size] for place in range(0, len(made.body), size)))
+
+    async def talk(session: Session) -> None:
+        await session.exchange(request("Go.", store=True, stream=stream), script(1))
+        for at in (2, 3):
+            asked = going_on(result(call(at - 1)), after=f"resp_{at - 1}", stream=stream)
+            await session.exchange(asked, script(at))
+
+    *passed, blocked = in_session(talk).meetings
+    assert [met.body for met in passed] == [met.app.replies[0].body for met in passed]
+    assert b"call_3" not in blocked.body
+    assert MARK.encode() in blocked.body
 
 
 @pytest.mark.parametrize(("own", "last"), [({}, 3), ({"max_repeats": 2}, 2)])
