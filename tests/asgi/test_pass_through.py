@@ -40,7 +40,7 @@ CHAT = "/v1/chat/completions"
     "scope",
     [
         {"type": "lifespan"},
-        {"type": "websocket", "path": CHAT},
+        {"type": "websocket", "path": "/chat"},
         {"type": "http", "method": "GET", "path": CHAT},
         {"type": "http", "method": "OPTIONS", "path": CHAT},
         {"type": "http", "method": "POST", "path": "/v1/embeddings"},

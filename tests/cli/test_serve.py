@@ -163,8 +163,8 @@ def test_a_stream_that_does_not_end_is_cut_in_time(vendor: str) -> None:
             answer.read()
 
 
-def test_a_websocket_upgrade_is_no_crash(vendor: str) -> None:
-    """An upgrade gets an HTTP answer, and the server goes on and logs no advice."""
+def test_a_websocket_upgrade_is_refused(vendor: str) -> None:
+    """An upgrade is answered with 426, and the server goes on and logs no advice."""
     upgrade = {
         "connection": "Upgrade",
         "upgrade": "websocket",
@@ -173,7 +173,7 @@ def test_a_websocket_upgrade_is_no_crash(vendor: str) -> None:
     }
     with serving("--upstream", vendor) as served:
         with served.asked("/v1/responses", upgrade) as answer:
-            assert answer.status != 101
+            assert (answer.status, answer.getheader("x-should-retry")) == (426, "false")
         assert served.get("/after") == b"/after and its end"
         code, printed = served.end(signal.SIGTERM)
     assert code == 0

@@ -99,7 +99,7 @@ def echo(*messages: Message) -> tuple[App, list[Any]]:
 async def test_other_scopes_pass_untouched(kind: str) -> None:
     """Scope, messages and callables of other protocols reach the app as they are."""
     app, got = echo({"type": f"{kind}.answer"})
-    scope: dict[str, Any] = {"type": kind, "path": "/v1/messages", "headers": []}
+    scope: dict[str, Any] = {"type": kind, "path": "/chat", "headers": []}
     sent: list[Message] = []
 
     async def receive() -> Message:

@@ -1,11 +1,12 @@
 """Clients that fall silent in their request: each wait has a limit, after which the connection is free again."""
 
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
 
-from callfuse.cli.patience import patient
+from callfuse.cli.patience import PatientConfig, PatientProtocol
 from callfuse.cli.serve import _uvicorn_options
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
@@ -15,6 +16,12 @@ from tests.proxy.wire import client as connect
 from tests.support.serving import serve
 
 LIMIT_S = 0.2
+
+
+class Quick(PatientProtocol):
+    """With a short limit."""
+
+    head_timeout_s = LIMIT_S
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ async def test_a_head_that_does_not_come(said: bytes, answered: bool, before: in
     recorder = Recorder()
     async with upstream(recorder) as origin:
         proxy = ReverseProxy(ServeSettings(upstream=origin))
-        async with serve(proxy, http=patient(LIMIT_S), timeout_keep_alive=1) as base_url, connect(base_url) as client:
+        async with serve(proxy, http=Quick, timeout_keep_alive=1) as base_url, connect(base_url) as client:
             for _ in range(before):
                 await client.send(get("/"))
                 assert (await client.response())[1] == b"ok"
@@ -89,14 +96,15 @@ async def test_a_long_answer_is_not_cut() -> None:
 
     async with upstream(script) as origin:
         proxy = ReverseProxy(ServeSettings(upstream=origin))
-        async with serve(proxy, http=patient(0.05)) as base_url, connect(base_url) as client:
+        async with serve(proxy, http=Quick) as base_url, connect(base_url) as client:
             await client.send(post("/"))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(2 * LIMIT_S)
             go_on.set()
             assert (await client.response())[1] == b"ok"
 
 
 def test_serve_has_the_limit() -> None:
-    """`callfuse serve` runs uvicorn with it."""
+    """`callfuse serve` runs uvicorn with it, and so do its workers, to which the configuration is pickled."""
     options: dict[str, Any] = _uvicorn_options(ServeSettings(upstream="http://h", read_timeout_s=7))
-    assert issubclass(options["http"], asyncio.Protocol)
+    config = pickle.loads(pickle.dumps(PatientConfig("app:app", **options)))
+    assert (config.http, config.head_timeout_s) == (PatientProtocol, 7)

@@ -38,7 +38,7 @@ class Exchange:
             self._unpacks = chain.chained or chain.begins_chain
             remembers = chain.stored or chain.chained
             self._repairs = remembers and not prepared.signed
-            if prepared.signed and chain.chained:
+            if prepared.signed and chain.chained and not prepared.observed:
                 host.unguarded("signed chain")
         self._evidence = ExchangeEvidence(
             prepared.request,
@@ -47,8 +47,8 @@ class Exchange:
             prepared.now,
             prepared.settings,
             may_change=not prepared.signed,
-            may_withhold=not (remembers and prepared.signed),
-            hold_all=host.on_loop is not None,
+            may_withhold=not (prepared.observed or (remembers and prepared.signed)),
+            hold_all=host.on_loop is not None and not prepared.observed,
         )
         self._keeper = Keeper(host, prepared, self._evidence)
         self._first = self._content()

@@ -13,6 +13,8 @@ BODY_BOUND: Final = frozenset(
     {b"content-length", b"etag", b"content-md5", b"digest", b"content-digest", b"repr-digest"}
 )
 """Headers of an answer that are only valid for its exact bytes."""
+VIA: Final = b"x-callfuse-via"
+"""The header of a request that a callfuse has guarded and sent on."""
 NOT_AGAIN: Final = frozenset({b"idempotency-key", b"content-length", b"content-encoding", b"transfer-encoding"})
 """Headers of a request that must not be sent again with another body."""
 
@@ -35,6 +37,11 @@ def is_signed(headers: Mapping[bytes, bytes]) -> bool:
 def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> Headers:
     """The headers except those with these names (lower case)."""
     return [(name, value) for name, value in headers if name.lower() not in names]
+
+
+def with_via(scope: Scope) -> Scope:
+    """A copy of the scope whose request says that it has been guarded."""
+    return {**scope, "headers": [*without(scope.get("headers") or (), frozenset({VIA})), (VIA, b"callfuse")]}
 
 
 def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity: bool = False) -> Scope:

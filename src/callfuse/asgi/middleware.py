@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from callfuse.asgi import headers, off_loop, overrides
+from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import Budget
 from callfuse.asgi.commands import ChatCommands
@@ -70,6 +70,9 @@ class CallFuseMiddleware:
     action), `"allow"`, or the name of a rung (`"observe"`, `"warn"`, `"steer"`, `"force_text"`, `"escalate"`,
     `"block"`). One that raises, or takes longer than `callback_timeout_s`, is logged and changes nothing.
 
+    `via`: mark guarded requests with the header `x-callfuse-via`, so that another callfuse behind this one only
+    observes them. For apps that send them on, as `callfuse serve` does.
+
     Raises `ConfigError` for a wrong setting, here and in `configure`; never while it serves. Does no IO before the
     first request.
     """
@@ -81,8 +84,10 @@ class CallFuseMiddleware:
         *,
         store: Ledger | str | None = None,
         on_loop: OnLoop | None = None,
+        via: bool = False,
     ) -> None:
         self.app = app
+        self._via = via
         self._url = store if isinstance(store, str) else None
         resolved = self._resolve(config)
         settings = resolved.config.tool_call_loop
@@ -126,6 +131,8 @@ class CallFuseMiddleware:
             await self._live(scope, receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._pass_unread(scope, receive, send, is_handshake=True)
         else:
             await self.app(scope, receive, send)
 
@@ -151,7 +158,7 @@ class CallFuseMiddleware:
             dialect = self._dialect_of(scope)
             scope = overrides.without_overrides(scope, found)
         if stage.failed or dialect is None:
-            await self.app(scope, receive, send)
+            await self._pass_unread(scope, receive, send, is_handshake=refusals.is_handshake(scope, found))
             return
         body = RequestBody(receive, host.budget.open())
         handler: Handler | None = None
@@ -161,6 +168,7 @@ class CallFuseMiddleware:
                 if isinstance(prepared, Prepared):
                     weight = off_loop.weight_of(prepared.request.body)
                     handler = await off_loop.run(partial(Exchange, host, prepared), weight)
+                    scope = headers.with_via(scope) if self._via else scope
                 else:
                     handler = prepared
             del found, prepared  # not to be kept while the answer streams, for there may be thousands
@@ -173,6 +181,22 @@ class CallFuseMiddleware:
             body.close()
             if handler is not None:
                 handler.close()
+
+    async def _pass_unread(self, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool) -> None:
+        """Call the app with a request that is not guarded. WebSocket handshakes on guarded paths are refused, as the
+        settings have it."""
+        refusal: bytes | None = None
+        with self._host.fail_open.stage("in a request"):
+            dialect = dialect_of(scope["path"]) if is_handshake and self._may_judge else None
+            if dialect is not None and self.settings.websocket == "pass":
+                self._host.unguarded("websocket")
+            elif dialect is not None:
+                self.counts.add("refused", "websocket")
+                refusal = dialect.error_body(refusals.UPGRADE_REQUIRED, refusals.REASON)
+        if refusal is None:
+            await self.app(scope, receive, send)
+        else:
+            await refusals.refuse_handshake(refusal, scope, receive, send)
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
         """The dialect of a request that may be judged; None if it passes unread."""

@@ -13,7 +13,7 @@ from callfuse.asgi import headers, off_loop, overrides
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import Budget
 from callfuse.asgi.codings import UnreadableBodyError, unpack
-from callfuse.asgi.commands import ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
+from callfuse.asgi.commands import NOTHING, ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.review import OnLoop, Where
@@ -66,8 +66,9 @@ class Prepared:
     """One request that is judged.
 
     `state`: the ledger's state of its lane. `settings`: those of this exchange. `signed`: the body must not be changed.
-    `changed`: commands were removed, so the body differs from the original. `keeps_place`: the session has settings, or
-    the lane a state, that must be found again where a chain continues, even after an answer without calls.
+    `observed`: another callfuse guards it, so this one only observes. `changed`: commands were removed, so the body
+    differs from the original. `keeps_place`: the session has settings, or the lane a state, that must be found again
+    where a chain continues, even after an answer without calls.
     """
 
     request: KeptRequest
@@ -77,6 +78,7 @@ class Prepared:
     settings: LoopSettings
     where: Where
     signed: bool
+    observed: bool
     changed: bool
     keeps_place: bool
 
@@ -139,13 +141,14 @@ async def prepare(
 class _Preparation:
     """The steps from an `Incoming` to a `Prepared`."""
 
-    __slots__ = ("_backend", "_host", "_incoming", "_is_ordinary", "_is_signed", "_own")
+    __slots__ = ("_backend", "_host", "_incoming", "_is_observed", "_is_ordinary", "_is_signed", "_own")
 
     def __init__(self, host: Host, incoming: Incoming) -> None:
         self._host = host
         self._incoming = incoming
         self._backend = (host.backend_of and host.backend_of(incoming.scope["path"])) or ""
         self._is_ordinary = are_ordinary_headers(incoming.headers)
+        self._is_observed = headers.VIA in incoming.headers
         self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
         self._own = NO_OVERRIDES
 
@@ -163,6 +166,8 @@ class _Preparation:
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
         kept = host.commands.without_closed(kept)
+        if commands.any and self._is_observed:
+            commands = NOTHING
         if commands.any and self._is_signed:
             host.unguarded("signed command")
         elif commands.any:
@@ -229,7 +234,8 @@ class _Preparation:
                 self._backend or dialect.backend,
                 dialect.name,
             ),
-            signed=self._is_signed,
+            signed=self._is_signed or self._is_observed,
+            observed=self._is_observed,
             changed=changed,
             keeps_place=keeps_place,
         )

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nx-should-retry: false\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -17,9 +18,11 @@ class PatientProtocol(asyncio.Protocol):
     """uvicorn's own HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte
     of a later head, to the end of that head. Then the connection is closed, with a 408 if part of a head had come."""
 
-    def __init__(self, head_timeout_s: float, options: dict[str, Any]) -> None:
+    head_timeout_s = 60.0
+
+    def __init__(self, **options: Any) -> None:
         self._inner = _make_inner(**options)
-        self._head_timeout_s = head_timeout_s
+        self._head_timeout_s: float = getattr(options["config"], "head_timeout_s", self.head_timeout_s)
         self._transport: asyncio.BaseTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._has_begun = False
@@ -84,11 +87,9 @@ class PatientProtocol(asyncio.Protocol):
         transport.close()
 
 
-def patient(head_timeout_s: float) -> type[asyncio.Protocol]:
-    """The protocol class for uvicorn's option `http`, with this limit in seconds."""
+class PatientConfig(uvicorn.Config):
+    """uvicorn's configuration with `PatientProtocol`. It is pickled for workers, so the limit is an attribute of it."""
 
-    class Patient(PatientProtocol):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(head_timeout_s, options)
-
-    return Patient
+    def __init__(self, app: Any, *, head_timeout_s: float, **options: Any) -> None:
+        super().__init__(app, http=PatientProtocol, **options)
+        self.head_timeout_s = head_timeout_s

@@ -28,7 +28,7 @@ from uvicorn.supervisors import Multiprocess
 from callfuse import CallFuseMiddleware, __version__
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
-from callfuse.cli.patience import patient
+from callfuse.cli.patience import PatientConfig
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
 from callfuse.config import Config, Resolved, without_credentials
 from callfuse.config.environment import ADMIN_TOKEN
@@ -66,7 +66,7 @@ def build_app(setup: ServeSetup) -> App:
     if it is enabled."""
     config, origin = setup.resolved.config, setup.origin
     proxy = ReverseProxy(config.serve, error_body)
-    fuse = CallFuseMiddleware(proxy, setup.resolved)
+    fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
     app = ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse
     return AdminMount(app, AdminApp(fuse, token=setup.token), config.admin) if config.admin.enabled else app
 
@@ -135,7 +135,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
         if config.admin.enabled and not token:
             print(admin_notice(config, port, setup.token), file=sys.stderr, flush=True)
         if settings.workers == 1:
-            _Server(uvicorn.Config(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
+            _Server(PatientConfig(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
         else:
             os.environ[WORKER_CONFIG] = encode_setup(setup)
             _run_workers(settings, listener)
@@ -143,7 +143,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
 
 
 def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
-    workers = uvicorn.Config(f"{__name__}:{create_app.__name__}", **_uvicorn_options(settings))
+    workers = PatientConfig(f"{__name__}:{create_app.__name__}", **_uvicorn_options(settings))
     # Older releases of uvicorn need the target that a worker runs.
     tell = "target" in inspect.signature(Multiprocess).parameters
     target = {"target": uvicorn.Server(workers).run} if tell else {}
@@ -198,7 +198,7 @@ def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
         "backlog": BACKLOG,
         # A WebSocket upgrade reaches the proxy as a plain HTTP request, and is answered as one.
         "ws": "none",
-        "http": patient(settings.read_timeout_s),
+        "head_timeout_s": settings.read_timeout_s,
         "server_header": False,
         "date_header": False,
         # Nothing depends on the client's address, so no forwarded header needs to be trusted.

@@ -40,7 +40,6 @@ class Observer:
         "_template",
         "frame_end",
         "idle",
-        "is_whole",
     )
 
     def __init__(
@@ -60,7 +59,11 @@ class Observer:
         self._finder = TemplateFinder(self._calls, form.payload)
         self.frame_end = form.frame_end
         self.idle = self._framer.empty
-        self.is_whole = self._codec.whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer comes as one body, which is buffered to its end."""
+        return self._codec.whole
 
     @property
     def buffered_bytes(self) -> int:

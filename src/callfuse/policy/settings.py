@@ -151,6 +151,8 @@ class LoopSettings(Strict):
     """The longest request that is read; a longer one passes unguarded."""
     max_response_bytes: Bytes = 64 * 1024 * 1024
     """The longest answer that is guarded, whole or streamed; a longer one is let go."""
+    websocket: Literal["refuse", "pass"] = "refuse"
+    """A WebSocket handshake on a guarded path: answered with 426, or passed on unguarded."""
     max_total_bytes: Bytes = 512 * 1024 * 1024
     """Bytes that all exchanges keep together at most: requests, what is held, answers that are buffered. An exchange
     that would keep more passes unguarded."""
