@@ -31,6 +31,27 @@ def test_the_url_of_a_scope(scope: dict[str, Any], url: str) -> None:
     assert str(UPSTREAM.url(scope)) == url
 
 
+@pytest.mark.parametrize(
+    ("base", "path", "url"),
+    [
+        ("/v1", "/v1/chat/completions", "/v1/chat/completions"),
+        ("/api/v1/", "/v1/chat/completions", "/api/v1/chat/completions"),
+        ("/v1", "/chat/completions", "/v1/chat/completions"),
+        ("/v1", "/v1", "/v1/"),
+        ("/v1", "/v1beta/models", "/v1/v1beta/models"),
+        ("/v1beta", "/v1beta/models", "/v1beta/models"),
+        ("/v1", "/v2/x", "/v1/v2/x"),
+        ("/v1", "/v1/v1/x", "/v1/v1/x"),
+        ("/base", "/base/x", "/base/base/x"),
+        ("/vone", "/vone/x", "/vone/vone/x"),
+    ],
+)
+def test_a_version_in_both_is_sent_once(base: str, path: str, url: str) -> None:
+    """The upstream's base URL and the client's end in the same one."""
+    upstream = Upstream.parse(f"https://vendor.test{base}")
+    assert str(upstream.url({"path": path})) == f"https://vendor.test{url}"
+
+
 @pytest.mark.parametrize("path", [b"@evil.test/", b".evil.test/", b":1@evil.test/", b"//evil.test/", b"\\evil.test"])
 def test_no_path_changes_the_host(path: bytes) -> None:
     """Whatever a client asks for, the upstream is asked."""

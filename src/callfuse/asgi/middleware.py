@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
@@ -27,6 +27,10 @@ from callfuse.stores import open_ledger
 
 TIMES_KEPT = 10
 """Lanes are kept for this many times `ttl_seconds`."""
+
+
+MOST_LAYERS = 100
+"""Layers of middleware that are looked through."""
 
 
 class Handler(Protocol):
@@ -105,6 +109,24 @@ class CallFuseMiddleware:
         commands = ChatCommands(settings.commands, store, self.counts)
         self._host = Host(app, settings, store, self.counts, on_loop, time.time, commands, Budget())
         self.configure(resolved)
+
+    @classmethod
+    def of(cls, app: object) -> Self:
+        """The middleware in an app to which it was added by `app.add_middleware(CallFuseMiddleware)`, for its `counts`,
+        `settings` and `configure`. The outermost one if there are several.
+
+        Starlette and FastAPI make their middleware with the first request, or at their startup: LookupError before, and
+        where there is none. A wrapper is looked into if it names its app `app`, as ASGI middleware does.
+        """
+        layer: object | None = app
+        for _ in range(MOST_LAYERS):
+            if isinstance(layer, cls):
+                return layer
+            stack = getattr(layer, "middleware_stack", None)
+            layer = stack if stack is not None else getattr(layer, "app", None)
+            if layer is None:
+                break
+        raise LookupError("there is no CallFuseMiddleware in this app, or the app has not started yet")
 
     def configure(self, config: Source | None = None) -> None:
         """Apply a configuration to exchanges that begin from now on, except `max_sessions` and the store, which stay as

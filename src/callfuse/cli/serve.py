@@ -25,15 +25,14 @@ from typing import Any
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from callfuse import CallFuseMiddleware, __version__
+from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
+from callfuse.cli.greeting import admin_notice, greeting, hints
 from callfuse.cli.patience import PatientConfig
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
-from callfuse.config import Config, Resolved, without_credentials
-from callfuse.config.environment import ADMIN_TOKEN
+from callfuse.config import Config, Resolved
 from callfuse.dialects import error_body
-from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
 from callfuse.proxy.settings import ServeSettings
@@ -134,6 +133,8 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
         print(greeting(config, port), file=sys.stderr, flush=True)
         if config.admin.enabled and not token:
             print(admin_notice(config, port, setup.token), file=sys.stderr, flush=True)
+        for line in hints(config, port, has_token=bool(token)):
+            print(line, file=sys.stderr, flush=True)
         if settings.workers == 1:
             _Server(PatientConfig(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
         else:
@@ -148,33 +149,6 @@ def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
     tell = "target" in inspect.signature(Multiprocess).parameters
     target = {"target": uvicorn.Server(workers).run} if tell else {}
     _Workers(workers, sockets=[listener], **target).run()
-
-
-def greeting(config: Config, port: int) -> str:
-    """The line at the start: where callfuse listens and what it guards."""
-    serve = config.serve
-    upstreams = [serve.upstream] if serve.upstream else []
-    upstreams += [f"{route.path} -> {route.upstream}" for route in serve.routes]
-    guarded = ", ".join(map(without_credentials, upstreams))
-    return f"callfuse {__version__} on {_base_url(serve, port)} guards {guarded} ({_mode_text(config.tool_call_loop)})"
-
-
-def admin_notice(config: Config, port: int, token: str) -> str:
-    """The line at the start with the URL of the admin page and the token that was made for it."""
-    page = f"{_base_url(config.serve, port)}{config.admin.path}/"
-    return f"callfuse admin page: {page} with the token {token} (of this start; {ADMIN_TOKEN} sets one)"
-
-
-def _base_url(serve: ServeSettings, port: int) -> str:
-    host = f"[{serve.host}]" if ":" in serve.host else serve.host
-    return f"http://{host}:{port}"
-
-
-def _mode_text(settings: LoopSettings) -> str:
-    if not settings.enabled:
-        return "off: tool_call_loop.enabled is false"
-    names = (name for name, ladder in MODES.items() if ladder == settings.ladder)
-    return f"mode={next(names, ', '.join(settings.ladder))}, max_repeats={settings.max_repeats}"
 
 
 def _listener(settings: ServeSettings) -> socket.socket:

@@ -7,7 +7,11 @@ MAX_LABELS = 200
 
 
 class Counts:
-    """The counts of one process: exchanges by outcome, findings by action, failures by cause."""
+    """The counts of one process, by name and label. `print(counts)` shows all; `docs/settings.md` says what each is.
+
+    counts.of("findings")           # all of a name
+    counts.of("findings", "block")  # those with a label
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -18,6 +22,19 @@ class Counts:
             label = "other"
         self._counts[name, label] += 1
         return self._counts[name, label]
+
+    def __str__(self) -> str:
+        """A line for each name: its count, and those of its labels, the most frequent first."""
+        lines = []
+        for name in sorted({name for name, _ in self._counts}):
+            labels = [(label, n) for (mine, label), n in self._counts.most_common() if mine == name and label]
+            shown = ", ".join(f"{label} {n}" for label, n in labels)
+            lines.append(f"{name}: {self.of(name)}{f' ({shown})' if shown else ''}")
+        return "\n".join(lines) or "nothing is counted yet"
+
+    def __repr__(self) -> str:
+        """The same in one line."""
+        return f"<Counts: {'; '.join(str(self).splitlines())}>"
 
     def of(self, name: str, label: str | None = None) -> int:
         """The count of a name with one label, or with all labels (None)."""

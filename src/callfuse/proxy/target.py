@@ -4,6 +4,7 @@ The client's path and query follow the path of the base URL, byte for byte. The 
 whatever the path holds.
 """
 
+import re
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from yarl import URL
 
 from callfuse.proxy.asgi import Scope
 
+_VERSION = re.compile(r"/v[0-9]{1,3}(?:(?:alpha|beta)[0-9]{0,3})?$")
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -26,6 +28,9 @@ class Upstream:
     """The base URL's path, without the slash at its end."""
     authorization: str | None = None
     """The base URL's `user:password@` as a header's value, for requests that bring none."""
+    version: str = ""
+    """The last part of the base URL's path if it names a version, as in `/v1`. It is left out where a request begins
+    with the same: the base URLs of clients have it, too."""
 
     @classmethod
     def parse(cls, base_url: str) -> "Upstream":
@@ -34,7 +39,9 @@ class Upstream:
         credentials = None
         if url.user is not None or url.password is not None:
             credentials = "Basic " + b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
-        return cls(str(url.origin()), url.raw_path.rstrip("/"), credentials)
+        path = url.raw_path.rstrip("/")
+        version = _VERSION.search(path)
+        return cls(str(url.origin()), path, credentials, version[0] if version else "")
 
     @property
     def secure(self) -> bool:
@@ -47,6 +54,8 @@ class Upstream:
         `encoded`, so that yarl quotes, unquotes and normalises nothing.
         """
         path = path_of(scope).removeprefix(route)
+        if self.version and f"{path}/".startswith(f"{self.version}/"):
+            path = path.removeprefix(self.version)
         target = self.prefix + (path if path.startswith("/") else "/" + path)
         if query := scope.get("query_string", b""):
             target += "?" + _text(query)

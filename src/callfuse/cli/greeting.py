@@ -1,0 +1,75 @@
+"""What `callfuse serve` says at its start: where it listens, what it guards, and what to give to which client."""
+
+from typing import Final
+
+from callfuse import __version__
+from callfuse.config import Config, without_credentials
+from callfuse.config.environment import ADMIN_TOKEN
+from callfuse.policy.settings import MODES, LoopSettings
+from callfuse.proxy.settings import ServeSettings
+from callfuse.proxy.target import Upstream
+from callfuse.stores.address import MEMORY
+
+CLIENTS: Final = (
+    ("OpenAI", "/v1", "OPENAI_BASE_URL", ("openai", "vllm", "litellm")),
+    ("Anthropic", "", "ANTHROPIC_BASE_URL", ("anthropic",)),
+    ("Gemini", "", "GOOGLE_GEMINI_BASE_URL", ("googleapis", "gemini")),
+    ("Ollama", "", "OLLAMA_HOST", ("ollama", ":11434")),
+)
+"""Kinds of clients: the path behind the base URL, the variable that most of them read, and what the host of an upstream
+for them has in its name."""
+
+
+def greeting(config: Config, port: int) -> str:
+    """The first line: where callfuse listens and what it guards."""
+    serve = config.serve
+    upstreams = [serve.upstream] if serve.upstream else []
+    upstreams += [f"{route.path} -> {route.upstream}" for route in serve.routes]
+    guarded = ", ".join(map(without_credentials, upstreams))
+    return f"callfuse {__version__} on {base_url(serve, port)} guards {guarded} ({_mode_text(config.tool_call_loop)})"
+
+
+def admin_notice(config: Config, port: int, token: str) -> str:
+    """The line with the URL of the admin page and the token that was made for it."""
+    page = f"{base_url(config.serve, port)}{config.admin.path}/"
+    return f"callfuse admin page: {page} with the token {token} (of this start; {ADMIN_TOKEN} sets one)"
+
+
+def hints(config: Config, port: int, *, has_token: bool) -> list[str]:
+    """The lines behind the first one: base URLs by kind of client, the admin page, and warnings. Fewer of them at the
+    log levels `warning` and `error`."""
+    serve = config.serve
+    lines = []
+    if serve.log_level in ("debug", "info"):
+        places = [("", serve.upstream)] if serve.upstream else []
+        places += [(route.path, route.upstream) for route in serve.routes]
+        for path, upstream in places:
+            lines += _client_lines(f"{base_url(serve, port)}{path}", upstream)
+        if config.admin.enabled and has_token:
+            lines.append(f"  admin page: {base_url(serve, port)}{config.admin.path}/ with the token of {ADMIN_TOKEN}")
+    if serve.log_level != "error" and serve.workers > 1 and config.store == MEMORY:
+        lines.append(
+            f"callfuse: warning: {serve.workers} workers and no store: each knows only the exchanges that it has"
+            " served, and what a session sets holds in one of them; --store redis://HOST is for all"
+        )
+    return lines
+
+
+def _client_lines(base: str, upstream: str) -> list[str]:
+    """The base URL for each kind of client that an upstream is for, by its host; for all if that does not tell."""
+    origin = Upstream.parse(upstream).origin
+    kinds = [kind for kind in CLIENTS if any(word in origin for word in kind[3])] or list(CLIENTS)
+    return [f"  {name} clients: {variable}={base}{path}" for name, path, variable, _ in kinds]
+
+
+def base_url(serve: ServeSettings, port: int) -> str:
+    """The URL under which callfuse listens."""
+    host = f"[{serve.host}]" if ":" in serve.host else serve.host
+    return f"http://{host}:{port}"
+
+
+def _mode_text(settings: LoopSettings) -> str:
+    if not settings.enabled:
+        return "off: tool_call_loop.enabled is false"
+    names = (name for name, ladder in MODES.items() if ladder == settings.ladder)
+    return f"mode={next(names, ', '.join(settings.ladder))}, max_repeats={settings.max_repeats}"
