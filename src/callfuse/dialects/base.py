@@ -30,7 +30,7 @@ class OpenCall:
     `index`: its place among the calls (or content blocks) of its choice. `numbered`: the wire has an index for it.
     `pieces`: the arguments as text so far. `value`: arguments that came whole, as a value; then there are no `pieces`.
     `extra`: what the vendor added to the call and wants back; replace it, never change it, as calls share an empty one.
-    `namespace`, `kind`: see `ToolCall`.
+    `name_grows`: the name may go on in a later frame. `namespace`, `kind`: see `ToolCall`.
     """
 
     __slots__ = (
@@ -41,6 +41,7 @@ class OpenCall:
         "index",
         "kind",
         "name",
+        "name_grows",
         "namespace",
         "numbered",
         "pieces",
@@ -67,6 +68,7 @@ class OpenCall:
         self.closed = closed
         self.numbered = numbered
         self.extra = _NOTHING
+        self.name_grows = False
         self.namespace = ""
         self.kind = kind
 

@@ -118,6 +118,10 @@ class MessageList(RequestWithTools):
     def _without_reasoning(self, message: Any, path: Path, reader: str) -> Iterable[Edit]:
         """The edits that prepare the model's message at `path` for another model, `reader`."""
 
+    def _in_clients_hand(self, turn: bytes) -> bytes:
+        """A turn of the model's as the client would write it, where servers differ in what they accept."""
+        return turn
+
     def _without_reasoning_setting(self) -> Iterable[Edit]:
         """The edits that turn off reasoning if the vendor would otherwise demand it in the history."""
         return ()
@@ -261,7 +265,8 @@ class MessageList(RequestWithTools):
         new: list[bytes] = []
         for turn, replies, model in attempts:
             own = model == options.model
-            new.append(turn if own else apply(turn, self._without_reasoning(loads(turn), (), reader)))
+            turn = turn if own else apply(turn, self._without_reasoning(loads(turn), (), reader))
+            new.append(self._in_clients_hand(turn))
             new += self._reply_messages(turn, replies)
         edits.append(Edit(("messages", END), b",".join(new)))
         if options.model:

@@ -1,12 +1,17 @@
 """OpenAI chat completions: calls put together from deltas by the rules that naive code breaks."""
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import CannotReplay, What
+from callfuse.dialects.base import Block, CannotReplay, Frame, OpenCall, What
+from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.openai_chat.writer import ChatWriter, _ends
+from callfuse.wire import sse
+from callfuse.wire.jsontext import dumps
 
 
 def delta(*parts: Any, finish: str | None = None, choice: int | None = 0) -> dict[str, Any]:
@@ -374,13 +379,173 @@ def test_parallel_calls_and_vendor_keys() -> None:
 
 def test_a_whole_turn_keeps_its_bytes() -> None:
     """Without the keys that say nothing; big numbers, order and white space stay."""
-    raw = b'{ "reasoning" : "r\\u00e9" , "tool_calls":[ {"id":"a", "n":9007199254740993.0} ], "big":1.50 }'
+    call = b'{"function":{"name":"f"}, "n":9007199254740993.0}'
+    raw = b'{ "reasoning" : "r\\u00e9" , "tool_calls":[ ' + call + b' ], "audio":{"x":1} }'
     body = b'{"choices":[{"message":' + raw + b"}]}"
     assert model_turn_of_whole(body, json.loads(body)) == raw
-    body = body.replace(b'"big":1.50', b'"refusal":null,"annotations":[],"audio":null,"content":null')
+    body = body.replace(b'"audio":{"x":1}', b'"big":1.50,"refusal":null,"annotations":[],"audio":null,"content":null')
     assert json.loads(model_turn_of_whole(body, json.loads(body))).keys() == {"reasoning", "tool_calls", "content"}
     with pytest.raises(CannotReplay):
         model_turn_of_whole(b'{"choices":[]}', {"choices": []})
+
+
+def test_a_whole_turn_without_unknown_keys() -> None:
+    """What a gateway adds, nobody is known to want back; nor a call without a name."""
+    more = {"provider_metadata": {"x": 1}, "channel": "final", "graph_data": {"y": [1]}, "name": "x", "token_id": 7}
+    calls = [WHOLE, {"id": "b", "type": "function", "function": {"name": "", "arguments": "{}"}}, None]
+    payload = {"choices": [{"message": {"role": "assistant", "content": None, **more, "tool_calls": calls}}]}
+    found = json.loads(model_turn_of_whole(json.dumps(payload).encode(), payload))
+    assert found == {"role": "assistant", "content": None, "tool_calls": [WHOLE]}
+
+
+def test_a_streamed_turn_without_nameless_calls() -> None:
+    """Nobody could answer them."""
+    parts = delta(piece("{}", id="a", name="f"), piece("{}", 1, id="b", name=""))
+    assert [call["id"] for call in json.loads(model_turn([parts, END]))["tool_calls"]] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        delta({"index": 0, "id": "a"}),
+        delta({"index": 0, "type": "function"}),
+        delta({"index": 0, "function": None}),
+        delta({"index": 0, "function": []}),
+        delta({"index": 0, "function": "f"}),
+        delta({"index": [0], "function": {"arguments": ""}}),
+        delta({"index": {}, "id": 7, "function": {"name": 5, "arguments": 3}}),
+        delta({"index": 0, "custom": "x"}),
+        delta(None, 7, "x", []),
+        {"choices": [None, 7, "x", []]},
+        {"choices": {"0": {}}},
+        {"choices": "x"},
+        {"choices": [{"index": "x", "delta": "y", "finish_reason": None}]},
+        {"choices": [{"index": [0], "delta": [1]}]},
+        {"choices": [{"delta": {"tool_calls": {"0": {}}}}]},
+        {"choices": [{"delta": {"tool_calls": "x", "function_call": "y", "reasoning_details": 7}}]},
+        {"choices": [{"delta": {"function_call": {"name": ["f"], "arguments": {}}}}]},
+        {"choices": [{"delta": {"reasoning_details": [None, 7, {"id": [1], "type": "reasoning.encrypted"}]}}]},
+        {"choices": [{"finish_reason": {"x": 1}}]},
+        {"choices": [{"finish_reason": ["stop"]}]},
+        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{}", "x": 1}}]}}]},
+    ],
+)
+def test_what_no_vendor_documents_is_no_trouble(payload: dict[str, Any]) -> None:
+    """A value of another type counts as missing: neither the reader raises, nor what rewrites the stream."""
+    for trace in (True, False):
+        reader = ChatReader(trace=trace)
+        reader.read(payload)
+        first = len(reader.calls)
+        reader.read(delta(piece('{"x":1}', 9, id="c", name="f")))
+        reader.read(payload)
+        reader.read(END)
+        assert reader.calls[first].complete().id == "c"
+    writer = ChatWriter(structured=False, wants_usage=True, summed=False)
+    writer.note_sent(payload)
+    frame = Frame(sse.event(dumps(payload)), payload, tuple(reader.entries))
+    assert writer.thin([frame], set(reader.calls), {0: Block("x")})
+    writer.before_asking([frame], set(reader.calls))
+    writer.next_answer(foreign=True)
+    writer.splice(frame.raw, payload)
+    assert OpenAIChat().choices_of(payload) in ([], [0])
+
+
+def test_a_name_in_pieces() -> None:
+    """It is joined, as SDKs do; one that only comes again is not."""
+    opening, rest = delta(piece("", id="a", name="get_")), delta(piece("", name="weather"))
+    again = delta(piece('{"x":1}', name="get_weather"))
+    assert assembled(opening, rest, again, END) == [(0, 0, "a", "get_weather", '{"x":1}', True)]
+    assert assembled(opening, rest, delta(piece('{"x":1}')), END) == [(0, 0, "a", "get_weather", '{"x":1}', True)]
+
+
+class Counting(str):
+    """A text that counts how often it is joined or copied."""
+
+    __slots__ = ()
+    characters = 0
+
+    def __add__(self, other: str) -> "Counting":
+        Counting.characters += len(self) + len(other)
+        return Counting(str(self) + other)
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        lambda size: [{"content": Counting("x")}] * size,
+        lambda size: [{"reasoning_content": Counting("x")}] * size,
+        lambda size: [{"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": Counting("x")}]}] * size,
+    ],
+    ids=["content", "reasoning", "details"],
+)
+def test_long_texts_are_joined_once(deltas: Callable[[int], list[dict[str, Any]]]) -> None:
+    """However many pieces they have: twice as many cost twice as much."""
+    cost = []
+    for size in (200, 400):
+        Counting.characters = 0
+        assert "x" * size in json.dumps(message(*deltas(size)))
+        cost.append(Counting.characters)
+    assert cost[1] <= 2 * cost[0]
+
+
+class Looked(list[OpenCall]):
+    """Calls that count how often one is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[OpenCall]:
+        for call in super().__iter__():
+            Looked.looks += 1
+            yield call
+
+
+def test_many_choices_finish_in_linear_time() -> None:
+    """A finish looks at the calls of its choice only; so does an end that comes again and again."""
+    cost = []
+    for size in (100, 200):
+        Looked.looks = 0
+        reader = ChatReader(trace=True)
+        reader.calls = Looked()
+        for choice in range(size):
+            reader.read(delta(piece("{}", id="a", name="f"), choice=choice))
+        for choice in range(size):
+            reader.read(delta(finish="stop", choice=choice))
+            reader.end()
+        cost.append(Looked.looks)
+        assert all(call.closed for call in reader.calls)
+    assert cost[1] <= 2 * cost[0]
+
+
+class CountedFrames(list[Frame]):
+    """Frames that count how often one is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in super().__iter__():
+            CountedFrames.looks += 1
+            yield frame
+
+
+def test_many_choices_end_in_linear_time() -> None:
+    """Where each choice of an answer is blocked, its end is found in one pass."""
+    cost = []
+    for size in (50, 100):
+        CountedFrames.looks = 0
+        frames = CountedFrames(Frame(b"", delta(finish="stop", choice=choice)) for choice in range(size))
+        assert len(_ends(frames, range(size))) == size
+        cost.append(CountedFrames.looks)
+    assert cost[1] <= 2 * cost[0]
+
+
+def test_what_a_vendor_adds_to_a_call_piece_by_piece_is_kept() -> None:
+    """All of it, in one object of the call's own."""
+    reader = ChatReader()
+    reader.read(delta(piece("{}", id="a", name="f"), piece("{}", 1, id="b", name="g", other=1)))
+    for at in range(3):
+        reader.read(delta(piece("", **{f"extra{at}": at})))
+    assert reader.calls[0].extra == {"extra0": 0, "extra1": 1, "extra2": 2}
+    assert reader.calls[1].extra == {"other": 1}
 
 
 def test_a_whole_turn_without_what_does_not_apply() -> None:

@@ -244,12 +244,52 @@ def test_asking_again_adds_turn_and_replies() -> None:
     """The model's turn byte for byte, then a result for each of its calls; nothing else changes."""
     raw = body(user())
     made, found = again()
-    assert TURN in made
-    assert found["messages"][1:] == [json.loads(TURN), {"role": "tool", "tool_call_id": "z", "content": REPLY.text}]
+    turn = TURN.replace(b'"content":null,', b"")
+    assert turn in made
+    assert found["messages"][1:] == [json.loads(turn), {"role": "tool", "tool_call_id": "z", "content": REPLY.text}]
     assert {key: value for key, value in found.items() if key != "messages"} == {
         key: value for key, value in json.loads(raw).items() if key != "messages"
     }
     assert b'"seed" : 12345678901234567890123 , "temperature":1.0' in made
+
+
+CALLED = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+LEGACY = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
+NOTHING_SAID: list[dict[str, Any]] = [{}, {"content": None}, {"content": ""}, {"content": []}]
+
+
+@pytest.mark.parametrize("turn", [TURN, TURN.replace(b"null", b'""'), TURN.replace(b"null", b"[]")])
+@pytest.mark.parametrize("spelled", NOTHING_SAID, ids=str)
+@pytest.mark.parametrize("called", [CALLED, LEGACY], ids=["calls", "legacy"])
+def test_an_empty_content_is_spelled_as_the_client_does(
+    turn: bytes, spelled: dict[str, Any], called: dict[str, Any]
+) -> None:
+    """As in its newest turn with calls and without a text: some servers refuse null, others that it lacks."""
+    said = {**called, "content": "Let me see."}
+    asked = request(user(), {**called, "content": "x"}, {**called, **spelled}, said, {"role": "assistant"}, user())
+    made = json.loads(asked.ask_again([Attempt(turn, [REPLY])], AskOptions()))["messages"][-2]
+    assert {key: value for key, value in made.items() if key == "content"} == spelled
+
+
+def test_a_content_that_says_something_stays() -> None:
+    """And one that lacks is not added."""
+    for content in (b'"content":"x",', b'"content":[{"type":"text","text":"x"}],', b""):
+        turn = TURN.replace(b'"content":null,', content)
+        assert turn in request(user(), {**CALLED, "content": None}).ask_again([Attempt(turn, [REPLY])], AskOptions())
+
+
+@pytest.mark.parametrize(
+    ("turn", "role"),
+    [
+        (b'{"role":"assistant","function_call" : {"name":"f","arguments":"{}"}}', "function"),
+        (b'{"role":"assistant","function\\u005fcall":{"name":"f","arguments":"{}"}}', "function"),
+        (b'{"role":"assistant","tool_calls" :[{"id":"z"}],"x":{"function_call":1}}', "tool"),
+    ],
+)
+def test_the_form_of_a_call_is_read_however_it_is_spelled(turn: bytes, role: str) -> None:
+    """The reply has the role that goes with it."""
+    made = json.loads(request(user()).ask_again([Attempt(turn, [REPLY])], AskOptions()))
+    assert made["messages"][-1]["role"] == role
 
 
 @pytest.mark.parametrize(

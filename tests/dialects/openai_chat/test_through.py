@@ -192,3 +192,47 @@ def test_unknown_keys_do_not_forbid_asking_again() -> None:
     said = json.loads(met.app.heard[1].body)["messages"][-2]
     assert said == {"role": "assistant", "content": None, **fields, "tool_calls": [function("call_one")]}
     assert b"Done." in met.body
+
+
+def test_reasoning_of_the_first_whole_answer_stays() -> None:
+    """In front of the second one's, as its text does; of lists the second adds what belongs to its own calls."""
+    thought = {"type": "reasoning.text", "text": "Hm.", "format": "google-gemini-v1", "index": 0}
+    block = {"type": "thinking", "thinking": "Hm.", "signature": "YQ=="}
+    first = answer(
+        function("tool_search_x1"), stream=False, content="Let me look.", reasoning="Hm.", reasoning_content="Hm.",
+        reasoning_details=[thought, signature("tool_search_x1")], thinking_blocks=[block],
+    )  # fmt: skip
+    second = answer(
+        function("tool_search_x2", '{"query":"new"}'), stream=False, content="So.", reasoning_content="So.",
+        reasoning_details=[thought | {"text": "So."}, signature("tool_search_x2", "Yg==")],
+        thinking_blocks=[block | {"thinking": "So."}],
+    )  # fmt: skip
+    met = through(request(function("x"), stream=False), first, second, stream=False, ladder="chance_then_block")
+    said = json.loads(met.body)["choices"][0]["message"]
+    assert said["content"] == "Let me look.\n\nSo."
+    assert (said["reasoning"], said["reasoning_content"]) == ("Hm.", "Hm.\n\nSo.")
+    assert said["reasoning_details"] == [thought, signature("tool_search_x2", "Yg==")]
+    assert said["thinking_blocks"] == [block]
+    plain = answer(function("tool_search_x1"), stream=False)
+    met = through(request(function("x"), stream=False), plain, second, stream=False, ladder="chance_then_block")
+    assert json.loads(met.body)["choices"] == json.loads(second)["choices"]
+
+
+@either
+def test_what_is_no_call_in_the_list_of_calls_hides_none(stream: bool) -> None:
+    """Null, or what else no vendor documents: the call beside it is withheld, and a survivor stays."""
+    odd: Any = [None, 7]
+    asked = request(function("x"), stream=stream, before=[function("y", OKAPI)])
+
+    def body(*made: Any) -> bytes:
+        if not stream:
+            return answer(*made, stream=False)
+        return delta(role="assistant", content="") + calls(*made) + END
+
+    met = through(asked, body(*odd, function("call_one", index=0)), stream=stream)
+    assert b"call_one" not in met.body
+    assert MARK.encode() in met.body
+    both = body(None, function("call_one", index=0), 7, function("call_two", OKAPI, index=1))
+    met = through(asked, both, stream=stream)
+    assert b"call_one" not in met.body
+    assert b"call_two" in met.body

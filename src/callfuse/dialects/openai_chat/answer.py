@@ -10,13 +10,15 @@ what a vendor added to a call. A part that is wanted back and cannot be put toge
 that nobody is known to want is left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import message_at
+from callfuse.dialects.openai_chat.chunk import choice_parts, list_of, number_of, object_of, text_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import add_detail, call_ids
+from callfuse.dialects.pieces import grow, joined
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
@@ -38,12 +40,14 @@ _WHOLE_ONLY: Final = ("audio", "thinking_blocks")
 """What is wanted back and cannot be put together from its pieces."""
 _WANTED: Final = frozenset({*_TEXTS, *_LISTS, *_OBJECTS, *_WHOLE_ONLY, DETAILS})
 """Any other key is left out: Groq's `channel`, for one."""
+_OF_MESSAGE: Final = frozenset({*_WANTED, "role", "tool_calls", "function_call"})
+"""The keys of a whole message that go back."""
 
 
 class ChatReader(Reader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_id", "_by_key", "_count", "_cut", "_growing", "_trace")
+    __slots__ = ("_by_id", "_by_key", "_count", "_cut", "_ended", "_growing", "_open_calls", "_trace")
 
     def __init__(self, *, trace: bool = False) -> None:
         super().__init__()
@@ -52,21 +56,25 @@ class ChatReader(Reader):
         self._growing: dict[int, OpenCall] = {}
         self._by_id: dict[tuple[int, str], OpenCall] = {}
         self._count: dict[int, int] = {}
+        self._open_calls: dict[int, list[OpenCall]] = {}
         self._cut: set[int] = set()
+        self._ended = False
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one chunk."""
         if self._trace:
             self.entries = []
         choices = payload.get("choices")
-        if not choices:
+        if type(choices) is not list or not choices:
             return (Event(What.BROKE),) if payload.get("error") else NO_EVENTS
         events: list[Event] = []
         for place, choice in enumerate(choices):
+            if type(choice) is not dict:
+                continue
             if delta := choice.get("delta"):
-                self._read_delta(events, choice.get("index") or 0, place, delta)
+                self._read_delta(events, number_of(choice), place, object_of(delta))
             if reason := choice.get("finish_reason"):
-                self._finish(events, choice.get("index") or 0, reason)
+                self._finish(events, number_of(choice), reason)
         return events or NO_EVENTS
 
     def _read_delta(self, events: list[Event], choice: int, place: int, delta: Payload) -> None:
@@ -74,17 +82,19 @@ class ChatReader(Reader):
         if self._trace and delta.get(DETAILS):
             self._announce(events, choice, delta)
         if parts := delta.get("tool_calls"):
-            self._read_calls(events, choice, place, parts)
+            self._read_calls(events, choice, place, list_of(parts))
         if part := delta.get("function_call"):
-            self._read_legacy(events, choice, place, part)
+            self._read_legacy(events, choice, place, object_of(part))
 
-    def _read_calls(self, events: list[Event], choice: int, place: int, parts: Sequence[Payload]) -> None:
+    def _read_calls(self, events: list[Event], choice: int, place: int, parts: Sequence[Any]) -> None:
         """Read the parts of calls in the delta of a choice, which stands at `place` of the choices."""
         for at, part in enumerate(parts):
-            function = part.get("function") if len(part) == 2 else None
-            call = self._by_key.get((choice, part.get("index"))) if function else None
-            if function and call is not None and call.name:  # index and function of a call that is known: it grows
-                if piece := function.get("arguments"):
+            if type(part) is not dict:
+                continue
+            function, index = part.get("function"), part.get("index")
+            call = self._by_key.get((choice, index)) if len(part) == 2 and type(index) is int else None
+            if call and call.name and type(function) is dict and len(function) == 1 and "arguments" in function:
+                if piece := function["arguments"]:  # index and arguments of a call that is known: it grows
                     call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
             else:
                 call = self._grow(events, choice, part)
@@ -100,6 +110,9 @@ class ChatReader(Reader):
 
     def end(self) -> Sequence[Event]:
         """A choice that still lacks its finish reason (some vendors send none) is over if all its calls are whole."""
+        if self._ended:
+            return (Event(What.ENDED),)
+        self._ended = True
         events: list[Event] = []
         growing = [call for call in self.calls if not call.closed and call.choice not in self._cut]
         broken = {call.choice for call in growing if call.pieces and not _may_be_over(call)}
@@ -108,21 +121,22 @@ class ChatReader(Reader):
         return (*events, Event(What.ENDED))
 
     def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
-        """Add one delta to its call, which it may open."""
+        """Add one delta to its call, which it may open. A name may come in pieces, or again."""
         function, kind = _function_of(part)
-        name = function.get("name") or ""
-        id_ = part.get("id") or ""
-        index = part.get("index")
+        name, id_, index = text_of(function.get("name")), text_of(part.get("id")), _index_of(part)
+        arguments = function.get("input" if kind else "arguments")
         call = self._lookup(choice, index, id_, name)
         if call is None:
             call = self._open(events, choice, index, id_, name)
-        if arguments := function.get("input" if kind else "arguments"):
+            call.name_grows = not arguments
+        elif name and name != call.name:
+            call.name += name
+        if arguments:
             call.pieces.append(arguments if isinstance(arguments, str) else dumps(arguments).decode())
         call.kind = call.kind or kind
         call.id = call.id or id_
-        call.name = call.name or name
         if extra := {key: value for key, value in part.items() if key not in _OWN_KEYS}:
-            call.extra = call.extra | extra
+            _add_extra(call, extra)
         return call
 
     def _lookup(self, choice: int, index: object, id_: str, name: str) -> OpenCall | None:
@@ -146,6 +160,7 @@ class ChatReader(Reader):
             call = self._by_id[choice, id_] = OpenCall(choice, place, id_)
         call.index, call.name, call.numbered = place, name, index is not None
         self.calls.append(call)
+        self._open_calls.setdefault(choice, []).append(call)
         self._growing[choice] = call
         self._by_key[choice, "id " + id_ if index is None else index] = call
         events.append(Event(What.OPENED, choice, call))
@@ -158,16 +173,33 @@ class ChatReader(Reader):
                 call = self._by_id[choice, id_] = OpenCall(choice, _TO_COME, id_)
                 events.append(Event(What.OPENED, choice, call))
 
-    def _finish(self, events: list[Event], choice: int, reason: str) -> None:
-        open_calls = [call for call in self.calls if call.choice == choice and not call.closed]
+    def _finish(self, events: list[Event], choice: int, reason: Any) -> None:
+        """The finish reason of a choice: its calls are whole, but perhaps the last one if it was cut off."""
+        open_calls = [call for call in self._open_calls.pop(choice, ()) if not call.closed]
+        cuts = type(reason) is str and reason in CUTTING
         cut = None
-        if reason in CUTTING:
+        if cuts:
             self._cut.add(choice)
             cut = open_calls.pop() if open_calls else None
+            self._open_calls[choice] = [cut] if cut else []
         for call in open_calls:
             call.closed = True
             events.append(Event(What.CLOSED, choice, call))
-        events.append(Event(What.CUT, choice, cut) if reason in CUTTING else Event(What.FINISHED, choice))
+        events.append(Event(What.CUT, choice, cut) if cuts else Event(What.FINISHED, choice))
+
+
+def _add_extra(call: OpenCall, extra: Payload) -> None:
+    """Add what a vendor has put into a part of a call; the first time to an object of the call's own."""
+    if call.extra:
+        call.extra.update(extra)
+    else:
+        call.extra = extra
+
+
+def _index_of(part: Payload) -> int | str | None:
+    """The index of a part of a call; None if it has none."""
+    index = part.get("index")
+    return index if type(index) is int or type(index) is str else None
 
 
 def _may_be_over(call: OpenCall) -> bool:
@@ -186,9 +218,10 @@ def _is_complete(arguments: str) -> bool:
 
 def calls_of(message: Payload) -> list[ToolCall]:
     """The calls of a whole assistant message, of an answer or of a history."""
+    parts = message.get("tool_calls")
     calls = [
         _custom_call(part) if part.get("custom") else _call(part.get("id"), part.get("function"))
-        for part in message.get("tool_calls") or ()
+        for part in (parts if type(parts) is list else ())
         if type(part) is dict
     ]
     if type(part := message.get("function_call")) is dict and not says_nothing(part):
@@ -206,7 +239,7 @@ def _function_of(part: Payload) -> tuple[Payload, str]:
     custom = part.get("custom")
     if type(custom) is dict and not says_nothing(custom):
         return custom, CUSTOM
-    return part.get("function") or {}, ""
+    return object_of(part.get("function")), ""
 
 
 def _custom_call(part: Payload) -> ToolCall:
@@ -233,32 +266,34 @@ def _call(id_: Any, function: Any) -> ToolCall:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of each choice of a whole answer."""
-    return [
-        WholeChoice(
-            choice.get("index") or 0,
-            tuple(calls_of(choice.get("message") or {})),
-            cut=choice.get("finish_reason") in CUTTING,
-        )
-        for choice in payload.get("choices") or ()
-        if isinstance(choice, dict)
-    ]
+    """The calls of each choice of a whole answer; none for a choice that is no object."""
+    return [_read_choice(object_of(choice)) for choice in list_of(payload.get("choices"))]
+
+
+def _read_choice(choice: Payload) -> WholeChoice:
+    reason = choice.get("finish_reason")
+    cut = type(reason) is str and reason in CUTTING
+    return WholeChoice(number_of(choice), tuple(calls_of(object_of(choice.get("message")))), cut=cut)
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message that the chunks of one choice come to."""
+    """The assistant message that the chunks of one choice come to, without calls that have no name."""
     reader = ChatReader()
     message: Payload = {"role": "assistant", "content": None}
     for payload in payloads:
         reader.read(payload)
-        for choice in payload.get("choices") or ():
-            for key, value in (choice.get("delta") or {}).items():
+        for part in choice_parts(payload):
+            for key, value in part.delta.items():
                 if key in _WANTED and not says_nothing(value):
                     _add(message, key, value)
-    if _is_legacy(payloads):
-        message["function_call"] = _part_of(reader.calls[0])["function"]
+    message = joined(message)
+    if DETAILS in message:
+        message[DETAILS] = [joined(detail) for detail in message[DETAILS]]
+    calls = [call for call in reader.calls if call.name]
+    if _is_legacy(payloads) and calls:
+        message["function_call"] = _part_of(calls[0])["function"]
     else:
-        message["tool_calls"] = [call.extra | _part_of(call) for call in reader.calls]
+        message["tool_calls"] = [call.extra | _part_of(call) for call in calls]
     return dumps(message)
 
 
@@ -270,38 +305,42 @@ def _part_of(call: OpenCall) -> Payload:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The message of a whole answer, without the keys that say nothing. Raises CannotReplay where there is none."""
-    message: Any = choices[0].get("message") if (choices := payload.get("choices")) else None
-    message = message if isinstance(message, dict) else {}
-    empty = [key for key, value in message.items() if key != "content" and says_nothing(value)]
-    raw = message_at(body, ("choices", 0, "message"), without=empty)
-    parts = message.get("tool_calls") or ()
-    return apply(raw, [Edit(("tool_calls", at, key), None) for at, part in enumerate(parts) for key in _unused(part)])
+    """The message of a whole answer, without keys that say nothing or that nobody is known to want, and without calls
+    that have no name. Raises CannotReplay where there is no message."""
+    choices = list_of(payload.get("choices"))
+    message = object_of(object_of(choices[0]).get("message")) if choices else {}
+    wanted = {key for key, value in message.items() if key in _OF_MESSAGE and not says_nothing(value)}
+    gone = message.keys() - wanted - {"content"}
+    raw = message_at(body, ("choices", 0, "message"), without=gone)
+    edits: list[Edit] = []
+    for at, part in enumerate(list_of(message.get("tool_calls"))):
+        if type(part) is not dict or not _function_of(part)[0].get("name"):
+            edits.append(Edit(("tool_calls", at), None))
+        else:
+            edits += [Edit(("tool_calls", at, key), None) for key in _unused(part)]
+    return apply(raw, edits)
 
 
-def _unused(part: Any) -> Iterator[str]:
+def _unused(part: Payload) -> list[str]:
     """The keys of a call for the kind that it is not of."""
-    if type(part) is dict:
-        yield from (key for key in ("function", CUSTOM) if key in part and says_nothing(part[key]))
+    return [key for key in ("function", CUSTOM) if key in part and says_nothing(part[key])]
 
 
 def _is_legacy(payloads: Sequence[Payload]) -> bool:
     """Whether the call came as the legacy `function_call`."""
     return any(
-        not says_nothing((choice.get("delta") or {}).get("function_call"))
-        for payload in payloads
-        for choice in payload.get("choices") or ()
+        not says_nothing(part.delta.get("function_call")) for payload in payloads for part in choice_parts(payload)
     )
 
 
 def _add(message: Payload, key: str, value: Any) -> None:
     """Add one delta's value to the message."""
     if key in _TEXTS and isinstance(value, str):
-        message[key] = (message.get(key) or "") + value
+        grow(message, key, value)
     elif key in _LISTS and isinstance(value, list):
         message.setdefault(key, []).extend(value)
     elif key in _OBJECTS and isinstance(value, dict):
-        message[key] = _merge(message.get(key) or {}, value)
+        _merge(message.setdefault(key, {}), value)
     elif key == DETAILS and isinstance(value, list):
         details: list[Payload] = message.setdefault(key, [])
         for detail in value:
@@ -310,13 +349,13 @@ def _add(message: Payload, key: str, value: Any) -> None:
         raise CannotReplay(f"delta.{key}")
 
 
-def _merge(old: Payload, new: Payload) -> Payload:
-    """An object with what a later delta says of it; objects in it are merged too."""
-    merged = dict(old)
+def _merge(known: Payload, new: Payload) -> None:
+    """Add to an object what a later delta says of it; objects in it are merged too."""
     for key, value in new.items():
-        known = merged.get(key)
-        if isinstance(known, dict) and isinstance(value, dict):
-            merged[key] = known | value
-        elif value is not None or key not in merged:
-            merged[key] = value
-    return merged
+        before = known.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            before.update(value)
+        elif isinstance(value, dict):
+            known[key] = dict(value)
+        elif value is not None or key not in known:
+            known[key] = value

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import CannotReplay
 from callfuse.dialects.edits import remove_elements
+from callfuse.dialects.pieces import Pieces, grow
 from callfuse.dialects.thought_signatures import STAND_IN
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
@@ -44,13 +45,18 @@ def without_details(message: Payload, path: Path, gone: Collection[str], heir: s
     details = message.get(KEY)
     if type(details) is not list:
         return
-    places = [at for at, one in enumerate(details) if type(one) is dict and one.get("id") and one["id"] in gone]
+    places = [at for at, one in enumerate(details) if type(one) is dict and _has_id(one, gone)]
     place = next((at for at in places if call_id_of(details[at])), None) if heir else None
     if place is not None:
         yield Edit((*path, KEY, place, "id"), dumps(heir))
         yield Edit((*path, KEY, place, "data"), dumps(STAND_IN))
         places.remove(place)
     yield from remove_elements((*path, KEY), places, len(details))
+
+
+def _has_id(detail: Payload, ids: Collection[str]) -> bool:
+    id_ = detail.get("id")
+    return type(id_) is str and bool(id_) and id_ in ids
 
 
 def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
@@ -62,7 +68,8 @@ def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
 
 
 def add_detail(details: list[Payload], new: Any) -> None:
-    """Grow the detail of the same index and type, or begin one. Raises CannotReplay if it is not an object."""
+    """Grow the last detail if it has the same index and type, or begin one; its texts are left in pieces. Raises
+    CannotReplay if it is not an object."""
     if not isinstance(new, dict):
         raise CannotReplay(f"delta.{KEY}")
     last = details[-1] if details else None
@@ -70,8 +77,8 @@ def add_detail(details: list[Payload], new: Any) -> None:
         details.append(dict(new))
         return
     for key, value in new.items():
-        if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str):
-            last[key] += value
+        if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str | Pieces):
+            grow(last, key, value)
         elif value is not None:
             last[key] = value
 

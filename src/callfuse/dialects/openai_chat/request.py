@@ -12,7 +12,7 @@ from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.openai_chat.writer import ChatWriter, splice_whole, thin_whole, without_reasoning
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import Edit, Path, dumps
+from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 
 _NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 _MOST_CHOICES: Final = 128
@@ -69,8 +69,21 @@ class ChatRequest(ResultMessages):
         tools, functions = entries(self._payload.get("tools")), entries(self._payload.get("functions"))
         return chain(map(_name_of_tool, tools), map(name_of, functions))
 
+    def _in_clients_hand(self, turn: bytes) -> bytes:
+        """An empty content as it stands in the client's newest turn with calls and without a text, for this server has
+        accepted that: some refuse null (llama-cpp-python), others its lack. Without such a turn it is left out."""
+        message: Payload = loads(turn)
+        if "content" not in message or message["content"]:
+            return turn
+        for said in reversed(self._messages):
+            if _role(said) == "assistant" and not said.get("content") and calls_of(said):
+                spelled = dumps(said["content"]) if "content" in said else None
+                return apply(turn, [Edit(("content",), spelled)])
+        return apply(turn, [Edit(("content",), None)])
+
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> Iterator[bytes]:
-        legacy = b'"function_call":' in turn and b'"tool_calls":' not in turn
+        message: Payload = loads(turn)
+        legacy = bool(message.get("function_call")) and not message.get("tool_calls")
         for reply in replies:
             whose = {"name": reply.call.name} if legacy else {"tool_call_id": reply.call.id}
             yield dumps({"role": "function" if legacy else "tool"} | whose | {"content": reply.text})

@@ -4,6 +4,7 @@ What is written has the stream's own id, created, model and fingerprint. Frames 
 their role, and their text begins after a blank line where text went before. Bytes that need no change stay.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,10 +16,12 @@ from callfuse.dialects.edits import (
     lower_index,
     prepend_to_string,
     raw_at,
-    remove_elements,
+    raw_elements,
+    raw_list,
 )
+from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts, list_of, number_of, object_of, text_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
-from callfuse.dialects.openai_chat.details import call_ids, without_details, without_loose_details
+from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
@@ -27,7 +30,9 @@ from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop", "", None})
 """Finish reasons that a block replaces, as it does one that lacks; `length`, `content_filter` and the like stay."""
-REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+REASONING_TEXTS: Final = ("reasoning_content", "reasoning")
+REASONING_LISTS: Final = (DETAILS, "thinking_blocks")
+REASONING: Final = (*REASONING_TEXTS, *REASONING_LISTS)
 """Keys of a message that hold reasoning, which no other model takes back."""
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
 """Types of content parts that do."""
@@ -67,9 +72,7 @@ class ChatWriter:
         """Note what a chunk gives to the client without the values at these paths."""
         self._see_head(payload)
         self._usage.see(payload.get("usage"))
-        for place, choice in enumerate(payload.get("choices") or ()):
-            delta = choice.get("delta") or {}
-            number = choice.get("index") or 0
+        for place, number, _, delta in choice_parts(payload):
             if delta.get("role"):
                 self._roles.add(number)
             if delta.get("content") or delta.get("refusal"):
@@ -84,7 +87,9 @@ class ChatWriter:
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
         frames = list(frames)
+        lost = _Withheld(withheld)
         ends = _ends(frames, blocks)
+        several = len({part.number for frame in frames for part in choice_parts(frame.payload)}) > 1
         model = _model_of(frames)
         unsigned = stand_ins(frames, withheld, lambda call: is_signed(call.extra), model)
         signed_now = _heirs(frames, withheld, model)
@@ -95,14 +100,14 @@ class ChatWriter:
                 pieces.append(frame.raw)
                 continue
             self._see_head(frame.payload)
-            edits = [*_removal_edits(frame, withheld), *_detail_edits(frame, withheld, signed_now)]
+            edits = [*_removal_edits(frame, lost), *_detail_edits(frame, lost, signed_now)]
             edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
             for place in ends.get(at, ()):
                 choice = frame.payload["choices"][place]
-                number = choice.get("index") or 0
+                number = number_of(choice)
                 block = blocks[number]
                 if left.pop(number, None):
-                    if (choice.get("delta") or {}).get("content") and not self._structured:
+                    if object_of(choice.get("delta")).get("content") and not self._structured:
                         path = ("choices", place, "delta", "content")
                         edits.append(Edit(path, append_to_string(block.text)))
                     else:
@@ -110,10 +115,22 @@ class ChatWriter:
                 edits += _finish_edits(choice, ("choices", place), block)
             if at in ends or not edits or not self._is_empty(frame.payload, edits):
                 pieces.append(self._write(frame, edits))
+            elif several:
+                pieces += self._begin(frame.payload)
         return b"".join(pieces)
+
+    def _begin(self, payload: Payload) -> Iterator[bytes]:
+        """The roles of choices that have not begun, in place of a chunk that is left out: the official SDK keeps
+        choices in a list, so that none may begin before a lower one."""
+        for part in choice_parts(payload):
+            if part.number not in self._roles:
+                self._roles.add(part.number)
+                role = {"index": part.number, "delta": {"role": "assistant"}, "logprobs": None, "finish_reason": None}
+                yield self._chunk(role)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The texts among the held chunks, without calls, finish, usage and end."""
+        lost = _Withheld(withheld)
         pieces: list[bytes] = []
         for frame in frames:
             if frame.payload is None:
@@ -122,10 +139,9 @@ class ChatWriter:
                 continue
             self._usage.see(frame.payload.get("usage"))
             self._see_head(frame.payload)
-            edits = [*_removal_edits(frame, withheld), *_detail_edits(frame, withheld, {})]
-            for place, choice in enumerate(frame.payload.get("choices") or ()):
-                if choice.get("finish_reason"):
-                    edits.append(Edit(("choices", place, "finish_reason"), b"null"))
+            edits = [*_removal_edits(frame, lost), *_detail_edits(frame, lost, {})]
+            ends = [part.place for part in choice_parts(frame.payload) if part.choice.get("finish_reason")]
+            edits += [Edit(("choices", place, "finish_reason"), b"null") for place in ends]
             if frame.payload.get("usage"):
                 edits.append(Edit(("usage",), b"null"))
             if frame.payload.get("choices") and not self._is_empty(frame.payload, edits):
@@ -147,8 +163,8 @@ class ChatWriter:
         edits = [Edit((key,), dumps(value)) for key, value in self._head.items() if key in payload]
         if usage := self._usage.see(payload.get("usage")):
             edits.append(Edit(("usage",), dumps(usage)))
-        for place, choice in enumerate(payload.get("choices") or ()):
-            edits += self._splice_edits(("choices", place, "delta"), choice)
+        for part in choice_parts(payload):
+            edits += self._splice_edits(("choices", part.place, "delta"), part.number, part.delta)
         if payload.get("choices") and self._is_empty(payload, edits):
             return b""
         return edit_event(frame, edits)
@@ -161,10 +177,8 @@ class ChatWriter:
             pieces.append(sse.event(dumps(self._head | {"choices": [], "usage": usage})))
         return b"".join((*pieces, sse.event(sse.DONE)))
 
-    def _splice_edits(self, path: Path, choice: Payload) -> list[Edit]:
+    def _splice_edits(self, path: Path, number: int, delta: Payload) -> list[Edit]:
         """The edits that make a delta of the next answer fit into this stream."""
-        delta = choice.get("delta") or {}
-        number = choice.get("index") or 0
         edits: list[Edit] = []
         if delta.get("role") and number in self._roles:
             edits.append(Edit((*path, "role"), None))
@@ -207,38 +221,65 @@ class ChatWriter:
         gone = {edit.path for edit in edits if edit.raw is None or edit.raw == b"null"}
         if payload.get("usage") and ("usage",) not in gone:
             return False
-        choices = enumerate(payload.get("choices") or ())
-        return all(self._is_empty_choice(choice, ("choices", place), gone) for place, choice in choices)
+        return all(self._is_empty_part(part, gone) for part in choice_parts(payload))
 
-    def _is_empty_choice(self, choice: Payload, path: Path, gone: set[Path]) -> bool:
+    def _is_empty_part(self, part: ChoicePart, gone: set[Path]) -> bool:
         """Whether nothing is left of a choice without what is gone; a role that the client has is nothing."""
-        if choice.get("finish_reason") and (*path, "finish_reason") not in gone:
+        path: Path = ("choices", part.place)
+        if part.choice.get("finish_reason") and (*path, "finish_reason") not in gone:
             return False
-        known_role = "role" if (choice.get("index") or 0) in self._roles else ""
-        delta = choice.get("delta") or {}
+        known_role = "role" if part.number in self._roles else ""
         return not any(
-            value and key != known_role and (*path, "delta", key) not in gone for key, value in delta.items()
+            value and key != known_role and (*path, "delta", key) not in gone for key, value in part.delta.items()
         )
+
+
+class _Withheld:
+    """The withheld calls of an answer, looked up by choice, so that a frame costs the same however many they are."""
+
+    def __init__(self, calls: Collection[OpenCall]) -> None:
+        self._calls = calls
+        self._ids: dict[int, set[str]] = {}
+        self._indexes: dict[int, list[int]] = {}
+        for call in calls:
+            self._ids.setdefault(call.choice, set()).add(call.id)
+            self._indexes.setdefault(call.choice, []).append(call.index)
+        for indexes in self._indexes.values():
+            indexes.sort()
+
+    def __contains__(self, call: OpenCall) -> bool:
+        return call in self._calls
+
+    def ids(self, choice: int) -> Collection[str]:
+        """The ids of a choice's withheld calls."""
+        return self._ids.get(choice, ())
+
+    def count_before(self, call: OpenCall) -> int:
+        """How many withheld calls of its choice stand before a call."""
+        return bisect_left(self._indexes.get(call.choice, ()), call.index)
 
 
 def _ends(frames: Sequence[Frame], choices: Collection[int]) -> dict[int, list[int]]:
     """The parts that end these choices, by the place of their frame: those with a finish reason, or the last one."""
+    finishes: dict[int, list[tuple[int, int]]] = {}
+    last: dict[int, tuple[int, int]] = {}
+    for at, frame in enumerate(frames):
+        for part in choice_parts(frame.payload):
+            if part.number in choices:
+                last[part.number] = at, part.place
+                if part.choice.get("finish_reason"):
+                    finishes.setdefault(part.number, []).append((at, part.place))
     ends: dict[int, list[int]] = {}
-    for number in choices:
-        parts = [
-            (at, place, bool(part.get("finish_reason")))
-            for at, frame in enumerate(frames)
-            for place, part in enumerate((frame.payload or {}).get("choices") or ())
-            if (part.get("index") or 0) == number
-        ]
-        for at, place, _ in [part for part in parts if part[2]] or parts[-1:]:
+    for number, behind in last.items():
+        for at, place in finishes.get(number, (behind,)):
             ends.setdefault(at, []).append(place)
     return ends
 
 
 def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
     """The edit that gives a blocked choice the block's finish reason, unless its own says more."""
-    if choice.get("finish_reason") not in OWN_REASONS:
+    reason = choice.get("finish_reason")
+    if reason and not (type(reason) is str and reason in OWN_REASONS):
         return []
     return [Edit((*path, "finish_reason"), dumps(block.finish or "stop"))]
 
@@ -248,7 +289,7 @@ def _model_of(frames: Iterable[Frame]) -> str:
     return next((str(frame.payload["model"]) for frame in frames if frame.payload and frame.payload.get("model")), "")
 
 
-def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
+def _removal_edits(frame: Frame, withheld: _Withheld) -> Iterable[Edit]:
     """The edits that take the withheld calls' parts out of a chunk and count the others anew."""
     lists: dict[Path, list[Entry]] = {}
     for entry in frame.entries:
@@ -264,20 +305,16 @@ def _removal_edits(frame: Frame, withheld: set[OpenCall]) -> Iterable[Edit]:
             yield Edit(path, None)
             continue
         for entry in parts:
-            shift = sum(call.choice == entry.call.choice and call.index < entry.call.index for call in withheld)
             if entry.call in withheld:
                 yield Edit(entry.path, None)
-            elif shift and entry.call.numbered:
+            elif entry.call.numbered and (shift := withheld.count_before(entry.call)):
                 yield Edit((*entry.path, "index"), lower_index(shift))
 
 
 def _heirs(frames: Sequence[Frame], withheld: set[OpenCall], model: str) -> dict[int, str]:
     """By choice, the id of the call that gets the stand-in for a signature in the details."""
     signed = {
-        (choice.get("index") or 0, id_)
-        for frame in frames
-        for choice in (frame.payload or {}).get("choices") or ()
-        for id_ in call_ids(choice.get("delta") or {})
+        (part.number, id_) for frame in frames for part in choice_parts(frame.payload) for id_ in call_ids(part.delta)
     }
     if not signed:
         return {}
@@ -286,14 +323,12 @@ def _heirs(frames: Sequence[Frame], withheld: set[OpenCall], model: str) -> dict
     return {call.choice: call.id for call in chosen}
 
 
-def _detail_edits(frame: Frame, withheld: set[OpenCall], signed_now: Mapping[int, str]) -> Iterator[Edit]:
+def _detail_edits(frame: Frame, withheld: _Withheld, signed_now: Mapping[int, str]) -> Iterator[Edit]:
     """The edits that take the details of withheld calls out of a chunk; the calls in `signed_now` inherit one."""
-    for place, choice in enumerate((frame.payload or {}).get("choices") or ()):
-        delta = choice.get("delta") or {}
-        if delta.get(DETAILS):
-            number = choice.get("index") or 0
-            ids = {call.id for call in withheld if call.choice == number}
-            yield from without_details(delta, ("choices", place, "delta"), ids, signed_now.get(number, ""))
+    for part in choice_parts(frame.payload):
+        if part.delta.get(DETAILS):
+            path = ("choices", part.place, "delta")
+            yield from without_details(part.delta, path, withheld.ids(part.number), signed_now.get(part.number, ""))
 
 
 def _copy_edits(payload: Payload, path: Path) -> Iterable[Edit]:
@@ -306,14 +341,17 @@ def _copy_edits(payload: Payload, path: Path) -> Iterable[Edit]:
 def thin_whole(
     body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block], *, structured: bool
 ) -> bytes:
-    """The answer without the calls at (choice, place); a blocked choice says why, and stops."""
+    """The answer without the calls at (choice, call); a blocked choice says why, and stops."""
     edits: list[Edit] = []
     payload = loads(body)
     model = str(payload.get("model") or "")
-    for at, choice in enumerate(payload["choices"]):
+    gone: dict[int, list[int]] = {}
+    for where, place in withheld:
+        gone.setdefault(where, []).append(place)
+    for at in sorted({*gone, *blocks}):
+        choice = payload["choices"][at]
         path = ("choices", at)
-        gone = [place for where, place in withheld if where == at]
-        edits += _call_edits(choice["message"], (*path, "message"), gone, model)
+        edits += _call_edits(choice["message"], (*path, "message"), gone.get(at, ()), model)
         if block := blocks.get(at):
             key = "refusal" if structured else "content"
             edits.append(Edit((*path, "message", key), append_to_string(block.text)))
@@ -322,18 +360,24 @@ def thin_whole(
 
 
 def _call_edits(message: Payload, path: Path, gone: Sequence[int], model: str) -> Iterator[Edit]:
-    """The edits that take the calls at these places out of a message; the legacy call counts as the last."""
-    calls = message.get("tool_calls") or ()
-    listed = len(calls)
-    yield from remove_elements((*path, "tool_calls"), [place for place in gone if place < listed], listed)
-    signed, withheld = [is_signed(call) for call in calls], [place in gone for place in range(listed)]
-    chosen = survivor_without(signed, withheld, model)
+    """The edits that take the calls at these places out of a message; the legacy call counts as the last. What is no
+    object in the list of calls is none, and goes with the last of them."""
+    listed = list_of(message.get("tool_calls"))
+    places = [at for at, call in enumerate(listed) if type(call) is dict]
+    calls = [listed[at] for at in places]
+    lost = set(gone)
+    withheld = [place in lost for place in range(len(calls))]
+    if all(withheld) and calls:
+        yield Edit((*path, "tool_calls"), None)
+    else:
+        yield from [Edit((*path, "tool_calls", places[at]), None) for at, is_gone in enumerate(withheld) if is_gone]
+    chosen = survivor_without([is_signed(call) for call in calls], withheld, model)
     if chosen is not None:
-        yield Edit((*path, "tool_calls", chosen, "extra_content"), add_stand_in)
-    if any(place >= listed for place in gone):
+        yield Edit((*path, "tool_calls", places[chosen], "extra_content"), add_stand_in)
+    if any(place >= len(calls) for place in gone):
         yield Edit((*path, "function_call"), None)
     if message.get(DETAILS):
-        ids = [str(call.get("id") or "") for call in calls]
+        ids = [text_of(call.get("id")) for call in calls]
         yield from _message_detail_edits(message, path, ids, withheld, model)
 
 
@@ -348,18 +392,34 @@ def _message_detail_edits(
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's identity, its text in front, and the usage of both."""
+    """The second answer with the first one's identity, its text and reasoning in front, and the usage of both."""
     one: Payload = loads(first)
     if foreign:
         second = _with_reasoning_of(first, second, str(one.get("model") or ""))
     other: Payload = loads(second)
     edits = [Edit((key,), raw_at(first, (key,))) for key in HEAD if key in one and key in other]
-    content = one["choices"][0]["message"].get("content")
-    if isinstance(content, str) and content:
-        edits.append(Edit(("choices", 0, "message", "content"), prepend_to_string(content)))
+    path = ("choices", 0, "message")
+    said, says = one["choices"][0]["message"], other["choices"][0]["message"]
+    texts = ("content",) if foreign else ("content", *REASONING_TEXTS)
+    before = {key: text for key in texts if isinstance(text := said.get(key), str) and text}
+    edits += [Edit((*path, key), prepend_to_string(text)) for key, text in before.items()]
+    if not foreign:
+        edits += [Edit((*path, key), raw) for key, raw in _first_reasoning(first, second, says).items()]
     if total := _usage(summed=summed).of_both(one.get("usage"), other.get("usage")):
         edits.append(Edit(("usage",), dumps(total)))
     return apply(second, edits)
+
+
+def _first_reasoning(first: bytes, second: bytes, says: Payload) -> dict[str, bytes]:
+    """The lists of reasoning for two answers as one: where the first has such a list, the second adds to it no more
+    than the signatures of its own calls, as in a stream."""
+    found = {}
+    path = ("choices", 0, "message")
+    for key in REASONING_LISTS:
+        if before := raw_elements(first, (*path, key)):
+            listed = zip(raw_elements(second, (*path, key)), list_of(says.get(key)), strict=False)
+            found[key] = raw_list((*before, *(raw for raw, detail in listed if call_id_of(detail))))
+    return found
 
 
 def _with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
@@ -374,8 +434,7 @@ def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool
     """The edits that make a message fit for the model named `reader`; `begins`: its first call is its answer's."""
     yield from [Edit((*path, key), None) for key in REASONING if key in message]
     yield from _reasoning_part_edits(message.get("content"), (*path, "content"))
-    calls: Sequence[Any] = message.get("tool_calls") or ()
-    for at, call in enumerate(calls):
+    for at, call in enumerate(list_of(message.get("tool_calls"))):
         place = (*path, "tool_calls", at, "extra_content")
         signed = isinstance(call, dict) and is_signed(call)
         if begins and at == 0 and are_demanded(reader, in_use=signed):
