@@ -129,6 +129,109 @@ def test_a_choice_that_is_free_is_not_held_up() -> None:
     assert guard.feed(words) == words
 
 
+def role(choice: int, **more: Any) -> bytes:
+    """The first chunk of a choice."""
+    return chunk({"role": "assistant", "content": "", **more}, choice=choice)
+
+
+TOGETHER = {"role": "assistant", "content": None, "tool_calls": [part()]}
+TEXT = [role(1), chunk({"content": "One."}, choice=1), chunk({}, "stop", choice=1)]
+
+
+@pytest.mark.parametrize("delta", [TOGETHER, {"tool_calls": [part()]}], ids=["with its role", "without one"])
+@pytest.mark.parametrize("ladder", ["block", "observe"])
+@pytest.mark.parametrize("innocent", [True, False], ids=["innocent", "looping"])
+def test_no_choice_begins_before_a_lower_one(delta: dict[str, Any], ladder: str, *, innocent: bool) -> None:
+    """The official SDK keeps choices in a list as they begin: one that came too early would take another's place."""
+    frames = [chunk(delta), *TEXT, chunk({}, "tool_calls"), DONE]
+    if innocent:
+        frames = [one.replace(b"zebra", b"okapi") for one in frames]
+    out = play(scene(OPENAI, body(OPENAI, n=2), ladder).guard(), frames).out
+    if innocent or ladder == "observe":
+        assert out == b"".join(frames)
+    first, second = OPENAI.sdk(out, stream=True)
+    assert (second.text, second.calls, second.finish) == ("One.", (), "stop")
+    assert bool(first.calls) is (innocent or ladder == "observe")
+    assert (MARK in first.text) is not bool(first.calls)
+
+
+def test_a_choice_that_has_begun_is_not_held_up() -> None:
+    """By a lower one that is held after its beginning, whether that was read or not."""
+    guard = scene(OPENAI, body(OPENAI, n=2)).guard()
+    for free in (role(0), role(1)):
+        assert guard.feed(free) == free
+    assert guard.feed(chunk({"tool_calls": [part()]})) == b""
+    text = chunk({"content": "One."}, choice=1)
+    assert guard.feed(text) == text
+
+
+def test_a_choice_waits_no_longer_than_the_lower_one_that_has_not_begun() -> None:
+    """Once that one's hold ends, both go on, in order."""
+    guard = scene(OPENAI, body(OPENAI, n=2)).guard()
+    held = chunk({"tool_calls": [part(arguments='{"query": "okapi"}')]})
+    assert guard.feed(held) == b""
+    assert guard.feed(TEXT[0]) == b""
+    other = chunk({"tool_calls": [part("call_two", index=1, name="never_seen")]})
+    assert guard.feed(other) == held + TEXT[0] + other
+    assert guard.feed(TEXT[1]) == TEXT[1]
+
+
+NAMELESS = {"index": 1, "id": "call_none", "type": "function", "function": {"name": "", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+def test_a_nameless_call_is_no_survivor(*, stream: bool, first: bool) -> None:
+    """Beside a call that is blocked it is gone, too, and the client reads why."""
+    parts = [NAMELESS | {"index": 0}, part(index=1)] if first else [part(), NAMELESS]
+    if stream:
+        frames = [role(0), chunk({"tool_calls": parts}), chunk({}, "tool_calls"), DONE]
+    else:
+        message = {"role": "assistant", "content": None, "tool_calls": parts}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        frames = [json.dumps({"id": "c1", "object": "chat.completion", "created": 1, "model": "m",
+                              "choices": [choice]}).encode()]  # fmt: skip
+    for ladder in ("block", "chance_then_block"):
+        outcome = play(scene(OPENAI, body(OPENAI, stream=stream), ladder, stream=stream).guard(stream=stream), frames)
+        assert b"call_none" not in outcome.out
+        (view,) = OPENAI.sdk(outcome.out, stream=stream)
+        assert (view.calls, view.finish) == ((), "stop")
+        assert MARK in view.text
+        for asked in outcome.asked:
+            (call,) = json.loads(asked)["messages"][-2]["tool_calls"]
+            assert call["id"] == "call_first"
+
+
+def named(name: str, **more: Any) -> bytes:
+    """A chunk with a piece of the call's name."""
+    return chunk({"tool_calls": [{"index": 0, **more, "function": {"name": name}}]})
+
+
+@pytest.mark.parametrize("at", range(1, len("search")))
+def test_a_name_in_two_pieces_hides_no_call(at: int) -> None:
+    """SDKs join it: a beginning of a suspect's name is held."""
+    frames = [
+        role(0),
+        named("search"[:at], id="call_first", type="function"),
+        named("search"[at:]),
+        chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS_OF_LOOP}}]}),
+        chunk({}, "tool_calls"),
+        DONE,
+    ]
+    out = play(scene(OPENAI).guard(), frames).out
+    assert FIRST not in out
+    assert MARK in said(payloads(out))
+    innocent = [one.replace(b"zebra", b"okapi") for one in frames]
+    assert play(scene(OPENAI).guard(), innocent).out == b"".join(innocent)
+
+
+def test_a_name_that_comes_with_arguments_is_whole() -> None:
+    """It is not held for another's sake that begins like it; nor is one that no suspect begins with."""
+    for name, arguments, held in (("sea", "{}", False), ("sea", "", True), ("eas", "", False), ("searches", "", False)):
+        one = chunk({"tool_calls": [part(name=name, arguments=arguments)]})
+        assert scene(OPENAI).guard().feed(one) == (b"" if held else one)
+
+
 def test_a_copy_of_the_calls_is_withheld_too() -> None:
     """Writer sends each chunk's delta a second time as `message`."""
     answer = [

@@ -1,7 +1,7 @@
 """Assembles the calls of one answer from its reader's events: which are complete, which loop, and how the answer
 ended."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What
@@ -107,7 +107,10 @@ class AnswerCalls:
         """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
         if not self._queue.is_holding(choice):
             self._growing[choice] = set()
-        self._queue.open_call(call, suspect=self._judge.must_hold(call.name, call.namespace))
+        suspect = self._judge.must_hold(call.name, call.namespace)
+        if not suspect and call.name_grows:
+            suspect = self._judge.must_hold_beginning(call.name)
+        self._queue.open_call(call, suspect=suspect)
         self._growing[choice].add(call)
 
     def _close(self, choice: int, call: OpenCall) -> None:
@@ -123,7 +126,8 @@ class AnswerCalls:
         growing.discard(call)
         if call in self._queue.held:
             looping = self._judge.finding(complete, news=choice in self._news) is not None
-            if looping or not growing:  # what waits may be pieces of several calls by turns
+            # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
+            if looping or (call.name and not growing):
                 self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
             if looping:
                 self._condemned.setdefault(choice, []).append(complete)
@@ -138,13 +142,13 @@ class AnswerCalls:
         self.complete = finished
         self._queue.end(complete=finished)
 
-    def of(self, choice: int) -> dict[OpenCall, ToolCall]:
-        """The complete calls of a choice, in order of the answer, without calls that were cut off."""
-        return {
-            call: self._complete(call)
-            for call in self._reader.calls
-            if call.choice == choice and self._ending.is_evidence(call)
-        }
+    def of(self, choices: Collection[int]) -> dict[int, dict[OpenCall, ToolCall]]:
+        """The complete calls of each of these choices, in order of the answer, without calls that were cut off."""
+        found: dict[int, dict[OpenCall, ToolCall]] = {choice: {} for choice in sorted(choices)}
+        for call in self._reader.calls:
+            if call.choice in found and self._ending.is_evidence(call):
+                found[call.choice][call] = self._complete(call)
+        return found
 
     def complete_calls(self) -> dict[OpenCall, ToolCall]:
         """The complete calls of all choices, in order of choice."""
@@ -155,9 +159,13 @@ class AnswerCalls:
         """These calls in order of the answer: that of a set changes from run to run."""
         return [call for call in self._reader.calls if call in calls]
 
-    def has_others(self, choice: int, calls: set[OpenCall]) -> bool:
-        """Whether a choice has calls other than these, complete or not."""
-        return any(call.choice == choice and call not in calls for call in self._reader.calls)
+    def choices_beside(self, calls: set[OpenCall]) -> set[int]:
+        """The choices that have calls other than these, complete or not. A call without a name is none."""
+        return {call.choice for call in self._reader.calls if call.name and call not in calls}
+
+    def nameless(self, choices: Collection[int]) -> set[OpenCall]:
+        """The calls of these choices that have no name, so that nobody can execute them."""
+        return {call for call in self._reader.calls if not call.name and call.choice in choices}
 
     def _complete(self, call: OpenCall) -> ToolCall:
         """The call as a `ToolCall`: one object per call, made again only if more pieces have come."""

@@ -75,6 +75,7 @@ class Guard:
         self._trace = trace
         self._writer: Writer | None = None
         self._silent = False
+        self._in_turn = request.choices > 1
         self._begin()
 
     def _begin(self) -> None:
@@ -82,7 +83,7 @@ class Guard:
         form, writer = self._codec.form, self._writer
         tell = partial(_note_sent, form, writer) if writer is not None else None
         self._framer = form.framer()
-        self._queue = HoldQueue(ordered=form.ordered, tell=tell, trace=self._trace)
+        self._queue = HoldQueue(ordered=form.ordered, in_turn=self._in_turn, tell=tell, trace=self._trace)
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
         self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=writer is not None)
         self._recorded = False
@@ -216,7 +217,7 @@ class Guard:
         if not self.complete or self._recorded:
             return
         verdicts = self._attempt(lambda: self._verdicts(self._calls.choices)) or []
-        self._attempt(lambda: self._keep(list(self._calls.of(0).values()), verdicts))
+        self._attempt(lambda: self._keep(list(self._calls.of((0,))[0].values()), verdicts))
 
     def _attempt(self, work: Callable[[], T]) -> T | None:
         """Run `work`; None if it raises, with the cause on record. The guard's only boundary."""
@@ -226,9 +227,11 @@ class Guard:
         return None
 
     def _is_quiet(self, chunk: bytes) -> bool:
-        """Whether a chunk may pass unread: whole frames without a call, before any call, while nothing waits."""
+        """Whether a chunk may pass unread: whole frames without a call, before any call, while nothing waits. Never of
+        several choices: which of them have begun must be known."""
         return (
             not self._calls.any
+            and not self._in_turn
             and not self._queue.is_waiting
             and self._framer.empty
             and not self._continues
@@ -434,8 +437,7 @@ class Guard:
     def _verdicts(self, choices: Iterable[int]) -> list[Verdict]:
         """The verdicts on choices, without those that would withhold a call that has left already."""
         found: list[Verdict] = []
-        for choice in sorted(choices):
-            calls = self._calls.of(choice)
+        for calls in self._calls.of(set(choices)).values():
             gone = {complete for call, complete in calls.items() if call not in self._queue.held}
             verdicts = self._judge.verdicts(list(calls.values()))
             found += [verdict for verdict in verdicts if not (verdict.withholds and verdict.call in gone)]
@@ -450,7 +452,7 @@ class Guard:
         calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
-        lost = [choice for choice in sorted(queue.to_judge) if not self._calls.has_others(choice, withheld)]
+        lost = sorted(queue.to_judge - self._calls.choices_beside(withheld))
         if lost:
             verdicts = self._loop.apply_hardest_rung(verdicts)
             if not self._may_lose(verdicts):
@@ -461,6 +463,8 @@ class Guard:
         if not withheld:
             queue.release_all()
             return Step(queue.drain())
+        nameless = self._calls.nameless(lost)
+        withheld |= nameless if self._codec.whole else nameless & queue.held
         if lost and all_ask(verdicts):
             return self._ask(verdicts, withheld)
         return self._thin(calls, verdicts, withheld, lost)
@@ -475,7 +479,10 @@ class Guard:
         """Send the queue without the withheld calls; in choices that have `lost` all of theirs, with a block's text."""
         self._loop.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
         where = {whole: call.choice for call, whole in calls.items()}
-        blocks = {choice: self._loop.block(one for one in verdicts if where[one.call] == choice) for choice in lost}
+        found: dict[int, list[Verdict]] = {choice: [] for choice in lost}
+        for verdict in verdicts:
+            found.get(where[verdict.call], []).append(verdict)
+        blocks = {choice: self._loop.block(of_choice) for choice, of_choice in found.items()}
         out = self._get_writer().thin(self._frames(), withheld, blocks)
         self._queue.clear()
         return Step(out)

@@ -4,6 +4,7 @@ The middleware, the in-process detector and replays all judge through this class
 the exchange permits: changing the request (not if it is signed), asking the model again, asking another model.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -53,6 +54,7 @@ class Judge:
         self._engine = Engine(self.timeline, self.settings)
         self._must_hold: dict[str, bool] = {}
         self._any_hold: bool | None = None
+        self._held_names: list[str] | None = None
 
     @property
     def any_finding(self) -> bool:
@@ -88,6 +90,13 @@ class Judge:
         if known is None:
             known = self._must_hold[name] = self.could_fire(name) and (self._hold_all or self._would_withhold(name))
         return known
+
+    def must_hold_beginning(self, beginning: str) -> bool:
+        """As `must_hold`, for a name that may go on: whether a known tool whose name begins with it must be held."""
+        if self._held_names is None:
+            self._held_names = sorted(filter(self.must_hold, self._engine.suspects()))
+        at = bisect_left(self._held_names, beginning)
+        return at < len(self._held_names) and self._held_names[at].startswith(beginning)
 
     def _would_withhold(self, name: str) -> bool:
         return any(

@@ -39,12 +39,19 @@ class HoldQueue:
     `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait. `spoke`: part of
     the answer, other than keep-alives, has left. `is_open`: the holds are off, everything passes.
 
-    `ordered`: frames must keep their order across choices (a property of the format). `tell` is called with each frame
+    `ordered`: frames must keep their order across choices (a property of the format). `in_turn`: choices must begin in
+    the order of their indexes if one of them waits, because the official SDK's stream helper keeps them in a list: one
+    that begins before a lower one takes its place there. `tell` is called with each frame
     that leaves, `trace` with one line for each transition.
     """
 
     def __init__(
-        self, *, ordered: bool, tell: Callable[[bytes], None] | None = None, trace: Trace | None = None
+        self,
+        *,
+        ordered: bool,
+        in_turn: bool = False,
+        tell: Callable[[bytes], None] | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self.held: set[OpenCall] = set()
         self.to_judge: set[int] = set()
@@ -52,6 +59,7 @@ class HoldQueue:
         self.spoke = False
         self.is_open = False
         self._ordered = ordered
+        self._begun: set[int] | None = set() if in_turn else None
         self._tell = tell
         self._trace = trace
         self._holds: dict[int, Hold] = {}
@@ -113,8 +121,8 @@ class HoldQueue:
 
     def put(self, frame: bytes, choices: Sequence[int] = _NOWHERE, entries: Sequence[Entry] = _NO_ENTRIES) -> None:
         """Send a frame, or queue it. No choices: the frame concerns the whole answer, so it waits behind any other."""
-        overtakes = bool(choices) and not self._ordered and self._blocked.isdisjoint(choices)
-        if not any(map(self.is_holding, choices)) and (overtakes or not self._runs):
+        if not any(map(self.is_holding, choices)) and (not self._runs or self._may_overtake(choices, self._blocked)):
+            self._note_begun(choices)
             self.send((frame,))
             return
         place = tuple(choices), tuple(entries)
@@ -123,6 +131,18 @@ class HoldQueue:
         self._runs[-1].frames.append(frame)
         self.size += len(frame)
         self._blocked.update(choices)
+
+    def _may_overtake(self, choices: Sequence[int], waiting: set[int]) -> bool:
+        """Whether a frame of these choices may leave before frames of the choices that are waiting."""
+        if not choices or self._ordered or not waiting.isdisjoint(choices):
+            return False
+        if self._begun is None or self._begun.issuperset(choices):
+            return True
+        return not any(choice < max(choices) for choice in waiting - self._begun)
+
+    def _note_begun(self, choices: Iterable[int]) -> None:
+        if self._begun is not None:
+            self._begun.update(choices)
 
     def send(self, frames: Iterable[bytes]) -> None:
         """Let frames of the answer leave. They are queued for output first, so that a `tell` that raises loses none."""
@@ -144,8 +164,9 @@ class HoldQueue:
         runs, self._runs = self._runs, []
         leaving: list[bytes] = []
         for run in runs:
-            overtakes = bool(run.choices) and not self._ordered
-            if waiting.isdisjoint(run.choices) and (overtakes or not self._runs):
+            free = waiting.isdisjoint(run.choices) and not self._runs
+            if free or self._may_overtake(run.choices, waiting):
+                self._note_begun(run.choices)
                 self.size -= sum(map(len, run.frames))
                 leaving += run.frames
             else:
