@@ -168,9 +168,16 @@ def test_the_error_setting_is_coheres_own_word() -> None:
 
 
 def test_odd_content_is_not_sent_back() -> None:
-    """A delta that callfuse cannot put together is named."""
-    start = {"type": "content-start", "index": 0, "delta": {"message": {"content": {"type": "video", "frames": []}}}}
-    with pytest.raises(CannotReplay, match="frames"):
-        COHERE.model_turn([start, {**start, "type": "content-delta"}])
+    """A text that callfuse cannot put together is named; what nobody is known to want is left out."""
+    start = {"type": "content-start", "index": 0, "delta": {"message": {"content": {"type": "text", "text": ""}}}}
+    odd: dict[str, Any] = {
+        "type": "content-delta",
+        "delta": {"message": {"content": {"type": "text", "text": "x", "frames": [1]}}},
+    }
+    turn = json.loads(COHERE.model_turn([start, odd, odd]))
+    assert turn["content"] == [{"type": "text", "text": "xx"}]
+    odd["delta"]["message"]["content"]["text"] = 7
+    with pytest.raises(CannotReplay, match="text"):
+        COHERE.model_turn([start, odd])
     with pytest.raises(CannotReplay, match="content"):
         COHERE.model_turn([{**start, "delta": {"message": {}}}])

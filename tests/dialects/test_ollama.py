@@ -159,15 +159,21 @@ def test_a_whole_answer_without_arguments() -> None:
     assert parts(met.body)[0]["message"]["content"].startswith(MARK)
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-def test_parts_that_cannot_go_back_are_named(stream: bool) -> None:
-    """A part of a message that callfuse cannot put together is not asked again with; a whole message goes as it is."""
-    odd = {"message": {"role": "assistant", "content": "", "hologram": "x", "tool_calls": [call()]}, "done": True}
-    if stream:
-        with pytest.raises(CannotReplay, match="hologram"):
-            OLLAMA.model_turn([odd])
-    else:
-        assert json.loads(OLLAMA.model_turn_of_whole(json.dumps(odd).encode(), odd)) == odd["message"]
+def test_parts_that_cannot_go_back_are_named() -> None:
+    """A part of a message that callfuse cannot put together is not asked again with."""
+    odd = {"message": {"role": "assistant", "content": ["x"], "tool_calls": [call()]}, "done": True}
+    with pytest.raises(CannotReplay, match="content"):
+        OLLAMA.model_turn([odd])
+
+
+def test_unknown_parts_are_left_out() -> None:
+    """Of a streamed message, as is a call without a name; a whole one goes as it is."""
+    nameless = {"function": {"name": "", "arguments": {}}}
+    message = {"role": "assistant", "content": "", "hologram": "x", "tool_calls": [call(), nameless]}
+    odd = {"message": message, "done": True}
+    assert json.loads(OLLAMA.model_turn([odd])) == {"role": "assistant", "content": "", "tool_calls": [call()]}
+    whole = json.loads(OLLAMA.model_turn_of_whole(json.dumps(odd).encode(), odd))
+    assert whole == message
 
 
 def test_the_turn_keeps_every_digit() -> None:

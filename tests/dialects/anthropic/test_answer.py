@@ -200,15 +200,13 @@ def test_input_keeps_its_text() -> None:
 def test_blocks_keep_their_order() -> None:
     """Server tools and their results among them."""
     kinds = ["thinking", "server_tool_use", "web_search_tool_result", "tool_use"]
-    events = [event for at, kind in enumerate(kinds) for event in block(at, {"type": kind, "x": at})]
+    events = [event for at, kind in enumerate(kinds) for event in block(at, {"type": kind, "name": "f", "x": at})]
     assert [one["type"] for one in json.loads(model_turn(events))["content"]] == kinds
 
 
 @pytest.mark.parametrize(
     ("delta", "part"),
     [
-        ({"type": "unheard_of_delta"}, "unheard_of_delta"),
-        ({}, "None"),
         ({"type": "input_json_delta", "partial_json": '{"x'}, "input_json_delta"),
         ({"type": "input_json_delta", "partial_json": "[1]"}, "input_json_delta"),
     ],
@@ -218,6 +216,33 @@ def test_what_cannot_be_rebuilt_is_named(delta: dict[str, Any], part: str) -> No
     with pytest.raises(CannotReplay) as told:
         rebuilt(USE, delta)
     assert told.value.part == part
+
+
+def test_thinking_that_cannot_be_rebuilt_is_named() -> None:
+    """The vendor wants it back whole."""
+    for delta, part in (({"type": "unheard_of_delta"}, "unheard_of_delta"), ({}, "None")):
+        with pytest.raises(CannotReplay) as told:
+            rebuilt({"type": "thinking", "thinking": ""}, delta)
+        assert told.value.part == part
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    """A delta of an unknown kind; the block, too, if its type is unknown; and a call without a name."""
+    odd = {"type": "unheard_of_delta", "x": 1}
+    events = [
+        *block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Hi."}, odd),
+        *block(1, {"type": "unheard_of", "x": 1}, odd, {}),
+        *block(2, {"type": "unheard_of", "x": 2}),
+        *block(3, {"type": "tool_use", "id": "a", "name": "f", "input": {}}, odd),
+        *block(4, {"type": "tool_use", "id": "b", "name": "", "input": {}}),
+        *block(5, {"type": "compaction", "content": None}, {"type": "compaction_delta", "content": "Before."}),
+    ]
+    assert json.loads(model_turn(events))["content"] == [
+        {"type": "text", "text": "Hi."},
+        {"type": "unheard_of", "x": 2},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+        {"type": "compaction", "content": "Before."},
+    ]
 
 
 def test_a_whole_turn_keeps_its_bytes() -> None:

@@ -1,7 +1,7 @@
 """OpenAI chat completions: calls put together from deltas by the rules that naive code breaks."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -456,36 +456,6 @@ def test_a_name_in_pieces() -> None:
     again = delta(piece('{"x":1}', name="get_weather"))
     assert assembled(opening, rest, again, END) == [(0, 0, "a", "get_weather", '{"x":1}', True)]
     assert assembled(opening, rest, delta(piece('{"x":1}')), END) == [(0, 0, "a", "get_weather", '{"x":1}', True)]
-
-
-class Counting(str):
-    """A text that counts how often it is joined or copied."""
-
-    __slots__ = ()
-    characters = 0
-
-    def __add__(self, other: str) -> "Counting":
-        Counting.characters += len(self) + len(other)
-        return Counting(str(self) + other)
-
-
-@pytest.mark.parametrize(
-    "deltas",
-    [
-        lambda size: [{"content": Counting("x")}] * size,
-        lambda size: [{"reasoning_content": Counting("x")}] * size,
-        lambda size: [{"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": Counting("x")}]}] * size,
-    ],
-    ids=["content", "reasoning", "details"],
-)
-def test_long_texts_are_joined_once(deltas: Callable[[int], list[dict[str, Any]]]) -> None:
-    """However many pieces they have: twice as many cost twice as much."""
-    cost = []
-    for size in (200, 400):
-        Counting.characters = 0
-        assert "x" * size in json.dumps(message(*deltas(size)))
-        cost.append(Counting.characters)
-    assert cost[1] <= 2 * cost[0]
 
 
 class Looked(list[OpenCall]):

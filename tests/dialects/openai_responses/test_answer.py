@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from callfuse.dialects.openai_responses.answer import ResponsesReader
 from tests.dialects.openai_responses.wire import (
     Habits,
     Item,
@@ -236,12 +237,27 @@ def test_reasoning_that_nobody_can_give_back_is_not_asked_about() -> None:
 
 
 @pytest.mark.parametrize("kind", ["an_item_of_tomorrow", "compaction_of_tomorrow"])
-def test_an_unknown_item_is_not_asked_about(kind: str) -> None:
-    """An item that may not be good as input means the next rung."""
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+def test_an_unknown_item_is_left_out_of_the_turn(kind: str, *, streamed: bool) -> None:
+    """It may not be good as input; the client has it."""
     odd = {"id": "odd_1", "type": kind, "payload": {"big": 12345678901234567890}}
-    met = meet(request(*spinning(function())), [reply(odd, function())], "chance_then_block")
-    assert len(met.app.heard) == 1
-    assert output(met.body)[0] == odd
+    answered = reply if streamed else whole_reply
+    asked = request(*spinning(function()), stream=streamed)
+    met = meet(asked, [answered(odd, function()), answered(message("Done."))], "chance_then_block")
+    assert len(met.app.heard) == 2
+    assert kind.encode() not in met.app.heard[1].body
+    assert kind.encode() in met.body
+
+
+def test_a_call_without_a_name_key_is_held() -> None:
+    """Its name may come with its end; it is no built-in tool."""
+    nameless = {key: value for key, value in function().items() if key != "name"}
+    reader = ResponsesReader()
+    (event,) = reader.read({"type": "response.output_item.added", "output_index": 0, "item": nameless})
+    assert event.call is not None
+    assert event.call.name == ""
+    reader.read({"type": "response.output_item.done", "output_index": 0, "item": function()})
+    assert event.call.name == "search"
 
 
 def test_an_answer_in_the_background_passes() -> None:

@@ -26,6 +26,7 @@ from callfuse.dialects.base import (
     WholeChoice,
 )
 from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list
+from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -38,6 +39,10 @@ OWN_REASONS: Final = frozenset({"tool_use", "end_turn", None})
 """Stop reasons, or none, that a block replaces; `max_tokens`, `refusal` and the like stay."""
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks with signatures that are valid for one model only."""
+_TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "compaction_delta": "content"}
+"""Deltas with a piece of text, and the key that it belongs to in the block."""
+_KNOWN_TYPES: Final = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use", "compaction"})
+"""Types of blocks that grow by known deltas."""
 _BLOCK_EVENTS: Final = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 
 
@@ -311,22 +316,36 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message assembled from the events. Raises CannotReplay for a delta that cannot be applied."""
+    """The assistant message assembled from the events. Raises CannotReplay for thinking that cannot be put together
+    again; a block of an unknown type with such a delta is left out, as is a call without a name."""
     blocks: dict[int, dict[str, Any]] = {}
     inputs: dict[int, list[str]] = {}
+    unknown: set[int] = set()
     for payload in payloads:
         index = payload.get("index", 0)
         if payload.get("type") == "content_block_start":
-            blocks[index] = dict(payload["content_block"])
+            blocks[index] = _own_copy(payload["content_block"])
         elif payload.get("type") == "content_block_delta":
             delta = payload["delta"]
             if delta.get("type") == "input_json_delta":
                 inputs.setdefault(index, []).append(delta.get("partial_json") or "")
-            else:
-                _grow(blocks[index], delta)
+            elif not _grow(blocks[index], delta):
+                unknown.add(index)
     for index, pieces in inputs.items():
         blocks[index]["input"] = _raw_object("".join(pieces))
-    return _message([_encode(block) for block in blocks.values() if block.get("text") != ""])
+    whole = {index: joined(block) for index, block in blocks.items() if index not in unknown}
+    return _message([_encode(block) for block in whole.values() if _says_something(block)])
+
+
+def _own_copy(block: Payload) -> dict[str, Any]:
+    """A block that may be changed."""
+    citations = block.get("citations")
+    return {**block, "citations": [*citations]} if citations else dict(block)
+
+
+def _says_something(block: Payload) -> bool:
+    """Whether a block is neither an empty text nor a call without a name."""
+    return block.get("text") != "" and not (is_client_call(block) and not names_of(block)[1])
 
 
 def model_turn_of_whole(body: bytes) -> bytes:
@@ -336,18 +355,22 @@ def model_turn_of_whole(body: bytes) -> bytes:
     return _message(raw_elements(body, ("content",)))
 
 
-def _grow(block: dict[str, Any], delta: Payload) -> None:
-    """Apply one delta to its block."""
+def _grow(block: dict[str, Any], delta: Payload) -> bool:
+    """Apply one delta to its block. One of an unknown kind is left out; False if it may be all that the block has, as
+    its type is unknown too. Raises CannotReplay for one of thinking, which must go back whole."""
     kind = delta.get("type")
-    if kind in ("text_delta", "thinking_delta"):
-        key = kind.removesuffix("_delta")
-        block[key] = (block.get(key) or "") + delta[key]
+    if kind in _TEXTS:
+        grow(block, _TEXTS[kind], delta[_TEXTS[kind]])
     elif kind == "signature_delta":
         block["signature"] = delta["signature"]
     elif kind == "citations_delta":
-        block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
-    else:
+        block["citations"] = block.get("citations") or []
+        block["citations"].append(delta["citation"])
+    elif thinks(block):
         raise CannotReplay(f"{kind}")
+    else:
+        return block.get("type") in _KNOWN_TYPES
+    return True
 
 
 def _raw_object(text: str) -> Any:

@@ -29,6 +29,7 @@ from callfuse.dialects.edits import (
     remove_elements,
 )
 from callfuse.dialects.openai_chat.answer import calls_of
+from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload, sse
 from callfuse.wire.events import typed_event
@@ -40,6 +41,7 @@ OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
 """Finish reasons that a block replaces; `MAX_TOKENS` and the like stay."""
 THINKING: Final = "thinking"
 """The type of a content block that is the model's reasoning."""
+_TEXTS: Final = frozenset({"text", THINKING})
 _CALL_EVENTS: Final = frozenset({"tool-call-start", "tool-call-delta", "tool-call-end"})
 _CONTENT_EVENTS: Final = frozenset({"content-start", "content-delta", "content-end"})
 _CITATION_EVENTS: Final = frozenset({"citation-start", "citation-end"})
@@ -374,14 +376,15 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
         elif kind == "content-start":
             blocks[index] = dict(_content(message))
         elif kind == "content-delta":
-            _grow(blocks[index], _content(message))
+            _grow(blocks.setdefault(index, {}), _content(message))
     message = {"role": "assistant"}
     message |= {"tool_plan": plan} if plan else {}
-    content = [block for block in blocks.values() if block.get(str(block.get("type"))) != ""]
+    content = [block for block in map(joined, blocks.values()) if block.get(str(block.get("type"))) != ""]
     message |= {"content": content} if content else {}
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in reader.calls
+        if call.name
     ]
     return dumps(message | {"tool_calls": calls})
 
@@ -401,9 +404,10 @@ def _content(message: Payload) -> Payload:
 
 
 def _grow(block: Payload, delta: Payload) -> None:
-    """Add a delta to its block."""
+    """Add a delta to its block; what is no text is left out, as nobody is known to want it. Raises CannotReplay if the
+    text itself is none."""
     for key, value in delta.items():
-        before: Any = block.get(key, "")
-        if not isinstance(value, str) or not isinstance(before, str):
+        if isinstance(value, str) and key != "type":
+            grow(block, key, value)
+        elif key in _TEXTS:
             raise CannotReplay(f"content.{key}")
-        block[key] = before + value

@@ -38,6 +38,8 @@ from callfuse.dialects.gemini.parts import (
     replace_signatures,
     thoughts,
 )
+from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import text_of
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload
@@ -193,19 +195,19 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
                 complete["args"] = join_pieces(complete.get("args"), pieces)
             except UnknownPieceError as error:
                 raise CannotReplay(str(error)) from None
-    return dumps({"role": "model", "parts": parts})
+    return dumps({"role": "model", "parts": [joined(part) for part in parts]})
 
 
 def _add(parts: list[Payload], part: Payload) -> None:
     """Append a part that is not a call; a text is joined to the text before it."""
     if not part.keys() <= _TEXT_KEYS:
         parts.append(part)
-    elif part.get("text"):
+    elif text := part.get("text"):
         last: Payload = parts[-1] if parts else {}
         if last.keys() <= _TEXT_KEYS and last.get("text") and bool(last.get("thought")) == bool(part.get("thought")):
-            parts[-1] = last | {"text": last["text"] + part["text"]}
+            grow(last, "text", text_of(text))
         else:
-            parts.append(part)
+            parts.append(dict(part))
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:

@@ -34,6 +34,7 @@ from callfuse.dialects.edits import (
     raw_at,
     remove_elements,
 )
+from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -330,12 +331,16 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message assembled from the lines. Raises CannotReplay for a value of an unknown kind."""
+    """The assistant message assembled from the lines, without calls that have no name and keys that nobody is known to
+    want. Raises CannotReplay for a value of an unknown kind."""
     message: Payload = {"role": "assistant", "content": ""}
     for payload in payloads:
         for key, value in (payload.get("message") or {}).items():
-            if value and key != "role":
+            if value:
                 _add(message, key, value)
+    message = joined(message)
+    if "tool_calls" in message:
+        message["tool_calls"] = [part for part in message["tool_calls"] if parts_of(part)[1]]
     return dumps(message)
 
 
@@ -347,8 +352,8 @@ def model_turn_of_whole(body: bytes) -> bytes:
 def _add(message: Payload, key: str, value: Any) -> None:
     """Add the value of one line to the message."""
     if key in TEXTS and isinstance(value, str):
-        message[key] = message.get(key, "") + value
+        grow(message, key, value)
     elif key in _LISTS and isinstance(value, list):
         message.setdefault(key, []).extend(value)
-    else:
+    elif key in TEXTS or key in _LISTS:
         raise CannotReplay(f"message.{key}")

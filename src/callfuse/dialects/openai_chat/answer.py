@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import message_at
-from callfuse.dialects.openai_chat.chunk import choice_parts, list_of, number_of, object_of, text_of
+from callfuse.dialects.openai_chat.chunk import choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import add_detail, call_ids
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import list_of, object_of, text_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads

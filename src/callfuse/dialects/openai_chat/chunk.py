@@ -1,7 +1,8 @@
-"""Reads the parts of a chunk or an answer. A value of a type that the vendor does not document counts as missing."""
+"""Reads the choices of a chunk."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from callfuse.dialects.shapes import list_of, object_of
 from callfuse.wire import Payload
 
 
@@ -27,18 +28,3 @@ def number_of(choice: Payload) -> int:
     """The index of a choice; 0 if it has none."""
     number = choice.get("index")
     return number if type(number) is int else 0
-
-
-def object_of(value: Any) -> Payload:
-    """The value itself if it is an object, else an empty one."""
-    return value if type(value) is dict else {}
-
-
-def list_of(value: Any) -> list[Any]:
-    """The value itself if it is a list, else an empty one."""
-    return value if type(value) is list else []
-
-
-def text_of(value: Any) -> str:
-    """The value itself if it is a text; empty for null and other empty values; what it prints as for any other."""
-    return value if type(value) is str else str(value or "")

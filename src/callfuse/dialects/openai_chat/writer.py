@@ -19,9 +19,10 @@ from callfuse.dialects.edits import (
     raw_elements,
     raw_list,
 )
-from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts, list_of, number_of, object_of, text_of
+from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
+from callfuse.dialects.shapes import list_of, object_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse

@@ -25,7 +25,7 @@ from callfuse.dialects.base import (
     What,
     WholeChoice,
 )
-from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list
+from callfuse.dialects.edits import edit_event, index_without, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -160,8 +160,8 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The model's turn: the response's id and items, from the terminal event or, if that has none, as they were
     streamed.
 
-    Items stay as they came. Raises CannotReplay for an item that the vendor does not accept as input, or a call that
-    callfuse cannot answer.
+    Items stay as they came; those of a type that the vendor is not known to accept as input are left out. Raises
+    CannotReplay for a call that callfuse cannot answer.
     """
     response: Payload = {}
     items: dict[Any, Payload] = {}
@@ -172,24 +172,27 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
         elif kind == "response.created" or kind in TERMINAL:
             response = payload.get("response") or {}
     output = response.get("output") or list(items.values())
-    _check(output)
-    return dumps({"id": response.get("id"), "output": output})
+    return dumps({"id": response.get("id"), "output": [item for item in output if _goes_back(item)]})
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """As `model_turn`, for a whole answer, whose items keep their bytes."""
-    output = raw_at(body, ("output",))
-    if not output:
+    output: Any = payload.get("output")
+    if not isinstance(output, list):
         raise CannotReplay("output")
-    _check(payload["output"])
-    return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), output)
+    listed = zip(raw_elements(body, ("output",)), output, strict=True)
+    items = raw_list(raw for raw, item in listed if _goes_back(item))
+    return b'{"id":%b,"output":%b}' % (dumps(payload.get("id")), items)
 
 
-def _check(output: Sequence[Payload]) -> None:
-    for item in output:
-        kind = str(item.get("type"))
-        if kind not in _INPUTS or (is_client_call(item) and CALLS[kind].answer is None):
-            raise CannotReplay(kind)
+def _goes_back(item: Any) -> bool:
+    """Whether an item is part of the turn: of a known type, and no call without a name. Raises CannotReplay."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    if kind not in _INPUTS:
+        return False
+    if is_client_call(item) and CALLS[kind].answer is None:
+        raise CannotReplay(kind)
+    return not (is_client_call(item) and not name_of(item))
 
 
 class OwnMessage(NamedTuple):

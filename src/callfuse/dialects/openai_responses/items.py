@@ -48,6 +48,7 @@ CALLS: Final = {
     "tool_search_call": CallType(("arguments",), "tool_search_output", None),
     "computer_call": CallType(("actions", "action"), "computer_call_output", None),
 }
+_NAMED: Final = frozenset({"function_call", "custom_tool_call"})
 RESULTS: Final = frozenset(kind.result for kind in CALLS.values())
 _NOT_PLAIN: Final = frozenset({"shell_call_output", "apply_patch_call_output"})
 """Results with fields besides their output."""
@@ -80,8 +81,8 @@ def call_id(item: Payload) -> str:
 
 
 def name_of(item: Payload) -> str:
-    """The name of a call's tool; the item's type if the tool has no name."""
-    return str(item["name"] or "") if "name" in item else str(item["type"])
+    """The name of a call's tool; the item's type for built-in tools, which have none. Empty if another lacks it."""
+    return str(item.get("name") or "") if "name" in item or item["type"] in _NAMED else str(item["type"])
 
 
 def arguments_of(item: Payload) -> str:
