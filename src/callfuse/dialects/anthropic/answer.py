@@ -9,7 +9,7 @@ Written answers keep three rules of the vendor: content blocks are numbered with
 thinking of two answers in one message is refused.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 import orjson
@@ -161,6 +161,11 @@ def thinks(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") in THINKING
 
 
+def is_text(block: Any) -> bool:
+    """Whether a content block is text."""
+    return isinstance(block, dict) and block.get("type") == "text"
+
+
 def _usage(*, summed: bool) -> Usage:
     """Usage under Anthropic's names."""
     return Usage("input_tokens", "output_tokens", summed=summed)
@@ -169,7 +174,9 @@ def _usage(*, summed: bool) -> Usage:
 class MessagesWriter:
     """Continues one client's stream. See `base.Writer`."""
 
-    def __init__(self, *, summed: bool) -> None:
+    def __init__(self, *, structured: bool, summed: bool) -> None:
+        self._structured = structured
+        self._spoke = False
         self._next = 0
         self._allotted = 0
         self._numbers: dict[int, int | None] = {}
@@ -178,14 +185,15 @@ class MessagesWriter:
 
     @property
     def may_continue(self) -> bool:
-        """Always: a message takes any number of blocks."""
-        return True
+        """False once text has left that must fit a schema: a second text would break it."""
+        return not (self._structured and self._spoke)
 
     def note_sent(self, payload: Payload) -> None:
         """Note an event that the client got."""
         kind = payload.get("type")
         if kind == "content_block_start":
             self._next = max(self._next, payload.get("index", 0) + 1)
+            self._spoke |= is_text(payload.get("content_block"))
         elif kind == "message_start":
             self._usage.see((payload.get("message") or {}).get("usage"))
         elif kind == "message_delta":
@@ -194,8 +202,11 @@ class MessagesWriter:
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The events without withheld calls. A block's text is written before `message_delta`, which is added if the
         answer has none."""
-        gone = sorted({call.index for call in withheld})
-        block = blocks.get(0)
+        return self._thin(frames, {call.index for call in withheld}, blocks.get(0))
+
+    def _thin(self, frames: Iterable[Frame], withheld: Set[int], block: Block | None) -> bytes:
+        """As `thin`, with the indexes of the content blocks that are withheld."""
+        gone = sorted(withheld)
         due = [block.text] if block else []
         pieces: list[bytes] = []
         for frame in frames:
@@ -225,7 +236,9 @@ class MessagesWriter:
         return edit_event(frame, [Edit(("index",), dumps(left))] if left != index else [])
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held events without withheld calls, stop reason and end."""
+        """The held events without withheld calls, stop reason and end; without text that must fit a schema, because
+        another follows."""
+        gone = {call.index for call in withheld}
         kept: list[Frame] = []
         for frame in frames:
             kind = (frame.payload or {}).get("type")
@@ -233,7 +246,9 @@ class MessagesWriter:
                 self._usage.see(frame.payload.get("usage"))
             elif kind != "message_stop":
                 kept.append(frame)
-        out = self.thin(kept, withheld, {})
+            if self._structured and frame.payload and is_text(frame.payload.get("content_block")):
+                gone.add(frame.payload.get("index", 0))
+        out = self._thin(kept, gone, None)
         self._usage.next_answer()
         return out
 
@@ -301,11 +316,13 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second message with the first one's id and model, the first one's blocks in front, and the usage of both."""
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
+    """The second message with the first one's id and model, the first one's blocks in front (not its texts, if they
+    must fit a schema), and the usage of both."""
     one, other = loads(first), loads(second)
     edits = [Edit((key,), dumps(one[key])) for key in ("id", "model") if key in one and key in other]
-    blocks = raw_elements(first, ("content",))
+    before = zip(raw_elements(first, ("content",)), one["content"], strict=True)
+    blocks = [raw for raw, block in before if not (structured and is_text(block))]
     may_think = not (blocks or foreign)
     new = zip(raw_elements(second, ("content",)), other["content"], strict=True)
     blocks += [raw for raw, block in new if may_think or not thinks(block)]

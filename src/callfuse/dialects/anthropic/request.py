@@ -35,6 +35,9 @@ class MessagesRequest(ResultBlocks):
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         super().__init__(body, payload, target)
         self.probe |= payload.get("max_tokens") == 1
+        config = payload.get("output_config")
+        forms = (config.get("format") if isinstance(config, dict) else None, payload.get("output_format"))
+        self.structured = any(isinstance(form, dict) for form in forms)
 
     def _calls(self, position: int, message: Payload) -> list[ToolCall]:
         content = message.get("content")
@@ -111,7 +114,7 @@ class MessagesRequest(ResultBlocks):
 
     def writer(self, *, usage: str) -> MessagesWriter:
         """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
-        return MessagesWriter(summed=usage == "sum")
+        return MessagesWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
         """A message with this text."""
@@ -139,7 +142,7 @@ class MessagesRequest(ResultBlocks):
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)
 
 
 def _added_tool(block: Any) -> Any:

@@ -87,11 +87,12 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's blocks in front, and the usage of both. Its reasoning is left out if the
-    first has blocks, or if it is from another model (`foreign`)."""
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
+    """The second answer with the first one's blocks in front (not its texts, if they must fit a schema), and the usage
+    of both. Its reasoning is left out if the first has blocks, or if it is from another model (`foreign`)."""
     one, other = loads(first), loads(second)
-    blocks = raw_elements(first, CONTENT)
+    before = zip(raw_elements(first, CONTENT), _content_of(one) or (), strict=True)
+    blocks = [raw for raw, block in before if not (structured and isinstance(block, dict) and "text" in block)]
     may_reason = not (blocks or foreign)
     for raw, block in zip(raw_elements(second, CONTENT), _content_of(other) or (), strict=True):
         if may_reason or not reasons(block):

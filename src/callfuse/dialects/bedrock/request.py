@@ -36,6 +36,8 @@ class ConverseRequest(ResultBlocks):
         self._tools: Payload = config if isinstance(config, dict) else {}
         more = payload.get("additionalModelRequestFields")
         self._more: Payload = more if isinstance(more, dict) else {}
+        config = payload.get("outputConfig")
+        self.structured = isinstance(config, dict) and isinstance(config.get("textFormat"), dict)
         limits = payload.get("inferenceConfig")
         limit = limits.get("maxTokens") if isinstance(limits, dict) else None
         self.probe = limit == 1 or not self._tools.get("tools")
@@ -119,4 +121,4 @@ class ConverseRequest(ResultBlocks):
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)

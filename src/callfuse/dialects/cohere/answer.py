@@ -5,7 +5,7 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 `message-end`. What is not changed keeps its bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import (
@@ -246,7 +246,7 @@ class CohereWriter:
             return edit_event(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
         if kind in _CONTENT_EVENTS:
             content: Any = message_of(payload).get("content")
-            gone = self._foreign and isinstance(content, dict) and content.get("type") == THINKING
+            gone = self._foreign and is_thinking(content)
             return self._renumber(frame, "content-start", payload.get("index", 0), [], gone=gone)
         return self._splice_citation(frame, payload) if kind in _CITATION_EVENTS else frame
 
@@ -318,10 +318,13 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     return apply(body, edits)
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's id, the first one's plan and content in front, and the usage of both."""
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
+    """The second answer with the first one's id, the first one's plan and content in front (not its texts, if they must
+    fit a schema), and the usage of both."""
     if foreign:
-        second = _without_thinking(second)
+        second = _without(second, is_thinking)
+    if structured:
+        first = _without(first, _is_text)
     one: Payload = loads(first)
     other: Payload = loads(second)
     edits = [Edit(("id",), dumps(one["id"]))] if "id" in one and "id" in other else []
@@ -339,12 +342,21 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
     return apply(second, edits)
 
 
-def _without_thinking(body: bytes) -> bytes:
-    """An answer without its thinking and the citations of it; other citations are renumbered."""
+def is_thinking(block: Any) -> bool:
+    """Whether a content block is the model's reasoning."""
+    return isinstance(block, dict) and block.get("type") == THINKING
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text"
+
+
+def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
+    """An answer without some of its content blocks and the citations of them; other citations are renumbered."""
     message = loads(body)["message"]
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
-    gone = [at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("type") == THINKING]
+    gone = [at for at, block in enumerate(blocks) if is_gone(block)]
     edits = [Edit(("message", "content", at), None) for at in gone]
     if gone and len(gone) == len(blocks):
         edits = [Edit(("message", "content"), None)]

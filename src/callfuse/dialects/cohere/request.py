@@ -40,7 +40,7 @@ class CohereRequest(ChatRequest):
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)
 
     def _forbid_calls(self) -> list[Edit]:
         return [Edit(("tool_choice",), b'"NONE"')]

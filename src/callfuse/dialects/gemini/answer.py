@@ -374,7 +374,8 @@ class GeminiWriter:
         return f"\n\n{text}" if before else text
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held chunks without withheld calls, finish and end."""
+        """The held chunks without withheld calls, finish and end; without text that must fit a schema, because another
+        follows."""
         pieces: list[bytes] = []
         for frame in frames:
             if frame.payload is None:
@@ -383,16 +384,20 @@ class GeminiWriter:
             edits: list[Edit] = []
             hollow = True
             for place, candidate in enumerate(frame.payload.get("candidates") or ()):
-                gone = _places(frame.entries, place, withheld)
+                gone = sorted({*_places(frame.entries, place, withheld), *self._superseded(candidate)})
                 hollow &= _is_hollow(candidate, gone)
                 edits += self._remove(place, candidate, gone)
                 finish = {"finishReason", "finishMessage"} & candidate.keys()
                 edits += [Edit(("candidates", place, name), None) for name in finish]
-            self._note(frame.payload, seen=not hollow)
+            self._note(frame.payload, seen=not (hollow or self._structured))
             if not hollow:
                 pieces.append(self._channel.terminate(self._channel.edit(frame.raw, edits)))
         self._usage.next_answer()
         return b"".join(pieces)
+
+    def _superseded(self, candidate: Payload) -> list[int]:
+        """The indexes of the parts that give way to those of the next answer: texts that must fit a schema."""
+        return [at for at, part in enumerate(_parts(candidate)) if self._structured and is_answer_text(part)]
 
     def next_answer(self, *, foreign: bool) -> None:
         """Begin to splice another answer."""
@@ -461,9 +466,12 @@ class GeminiWriter:
         return apply(body, [*self._stand_ins([frame], gone).get(id(frame), ()), *edits])
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second answer with the first one's head, the first one's parts in front, and the usage of both."""
+        """The second answer with the first one's head, the first one's parts in front (not its texts, if they must fit
+        a schema), and the usage of both."""
         one, other = loads(first), loads(second)
-        self._note(one)
+        if self._structured and (candidates := one.get("candidates")):
+            first = apply(first, [Edit((*_path(0), at), None) for at in self._superseded(candidates[0])])
+        self._note(one, seen=not self._structured)
         self._usage.next_answer()
         self.next_answer(foreign=foreign)
         second = apply(second, self._splice(other)[0])

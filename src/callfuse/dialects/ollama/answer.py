@@ -184,7 +184,8 @@ class OllamaWriter:
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held lines without withheld calls, counts and end."""
+        """The held lines without withheld calls, counts and end; without text that must fit a schema, because another
+        follows."""
         pieces: list[bytes] = []
         gone = sorted(call.index for call in withheld)
         for frame in frames:
@@ -193,6 +194,10 @@ class OllamaWriter:
                 pieces.append(frame.raw)
                 continue
             edits = list(_removal_edits(frame, withheld, gone))
+            message = payload.get("message") or {}
+            if self._structured and "content" in message:
+                edits.append(Edit(("message", "content"), None))
+                payload = payload | {"message": {key: message[key] for key in message if key != "content"}}
             if payload.get("done"):
                 edits += _reopen_edits(payload)
             if not (edits and _is_empty(payload, edits)):
@@ -311,9 +316,9 @@ def _renumber_edits(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
     return edits
 
 
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's model name, the first one's texts in front, and the counts of both. Its
-    thinking is left out if it is from another model (`foreign`)."""
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
+    """The second answer with the first one's model name, the first one's texts in front (not its content, if that must
+    fit a schema), and the counts of both. Its thinking is left out if it is from another model (`foreign`)."""
     if foreign:
         second = apply(second, [Edit(("message", "thinking"), None)])
     one: Payload = loads(first)
@@ -321,7 +326,7 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) ->
     edits = []
     if "model" in one and "model" in other:
         edits.append(Edit(("model",), raw_at(first, ("model",))))
-    for key in TEXTS:
+    for key in ("thinking",) if structured else TEXTS:
         before = one["message"].get(key)
         if isinstance(before, str) and before:
             edits.append(Edit(("message", key), prepend_to_string(before)))

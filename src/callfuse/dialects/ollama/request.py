@@ -93,4 +93,4 @@ class OllamaRequest(ResultMessages):
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
         """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
+        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)

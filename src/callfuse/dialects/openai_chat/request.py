@@ -134,8 +134,17 @@ class ChatRequest(ResultMessages):
         return thin_whole(body, withheld, blocks, structured=self.structured)
 
     def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
+        """Two whole answers as one; of texts that must fit a schema only the second's."""
+        if self.structured:
+            first = apply(first, _without_text(loads(first)))
         return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
+
+
+def _without_text(answer: Payload) -> Iterator[Edit]:
+    """The edits that remove the texts of a whole answer."""
+    for at, choice in enumerate(answer.get("choices") or ()):
+        if "content" in (choice.get("message") or {}):
+            yield Edit(("choices", at, "message", "content"), b"null")
 
 
 def _role(message: Any) -> Any:

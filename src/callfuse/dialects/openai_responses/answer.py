@@ -299,8 +299,13 @@ class ResponsesWriter:
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The events without withheld items. A block's message is written before the terminal event."""
-        frames = list(frames)
-        gone = sorted({call.index for call in withheld if call.index >= 0})
+        gone = {call.index for call in withheld if call.index >= 0}
+        return self._thin(list(frames), withheld, sorted(gone), blocks)
+
+    def _thin(
+        self, frames: Sequence[Frame], withheld: set[OpenCall], gone: Sequence[int], blocks: Mapping[int, Block]
+    ) -> bytes:
+        """As `thin`, with the output indexes of the items that are withheld, sorted."""
         self._note_losses(frames, gone)
         pieces: list[bytes] = []
         for raw, payload, _ in frames:
@@ -354,7 +359,9 @@ class ResponsesWriter:
         return edits
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held events without withheld calls and end."""
+        """The held events without withheld calls and end; without messages that must fit a schema, because another
+        follows."""
+        gone = {call.index for call in withheld if call.index >= 0}
         kept: list[Frame] = []
         for frame in frames:
             if frame.payload is None:
@@ -364,7 +371,9 @@ class ResponsesWriter:
                 self._usage.see((frame.payload.get("response") or {}).get("usage"))
             else:
                 kept.append(frame)
-        out = self.thin(kept, withheld, {})
+                if self._structured and _begins_message(frame.payload):
+                    gone.add(frame.payload["output_index"])
+        out = self._thin(kept, withheld, sorted(gone), {})
         self._usage.next_answer()
         return out
 
@@ -477,11 +486,27 @@ class ResponsesWriter:
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second response with the first one's head, the first one's items in front, and the usage of both."""
+        """The second response with the first one's head, the first one's items in front (not its messages, if they must
+        fit a schema), and the usage of both."""
         one, other = loads(first), loads(second)
+        items = list(zip(raw_elements(first, ("output",)), one["output"], strict=True))
+        lost = {at for at, (_, item) in enumerate(items) if self._structured and _is_message(item)}
+        self._trail.note_withheld(one["output"], lost)
         self.note_sent({"type": "response.completed", "response": one})
         self._usage.next_answer()
         self.next_answer(foreign=foreign)
         if foreign:
             self._lose_reasoning(other["output"])
-        return apply(second, self._response_edits(other, raw_elements(first, ("output",))))
+        before = [raw for at, (raw, _) in enumerate(items) if at not in lost]
+        return apply(second, self._response_edits(other, before))
+
+
+def _is_message(item: Any) -> bool:
+    """Whether an item is a message of the model's."""
+    return isinstance(item, dict) and item.get("type") == "message"
+
+
+def _begins_message(payload: Payload) -> bool:
+    """Whether an event begins an item that is a message."""
+    begins = payload.get("type") == "response.output_item.added" and isinstance(payload.get("output_index"), int)
+    return begins and _is_message(payload.get("item"))
