@@ -301,3 +301,21 @@ def test_a_note_without_ids_stands_once() -> None:
     _, met = in_session(talk).meetings
     told = [MARK in text for _, text in SSE.results(met.app.heard[0].body)]
     assert told == [False, False, False, True]
+
+
+@any_form
+@pytest.mark.parametrize(
+    ("before", "behind", "left"),
+    [
+        ((), ({"text": ""},), [{"text": MARK}]),
+        (({"text": ""},), (), [{"text": MARK}]),
+        (({"text": ""}, {"text": "So."}), ({"text": ""},), [{"text": "So."}, {"text": MARK}]),
+        ((), ({"text": "", "thoughtSignature": "c2ln"},), [{"text": MARK, "thoughtSignature": "c2ln"}]),
+        (({"text": "", "thought": True},), (), [{"text": "", "thought": True}, {"text": MARK}]),
+    ],
+)
+def test_a_block_takes_the_place_of_an_empty_text(form: str, before: Any, behind: Any, left: list[Any]) -> None:
+    """Gemini CLI keeps no content in its history that has an empty text in it."""
+    _, parts = answered(form, *before, call("search", ARGS), *behind)
+    shown = [part | {"text": MARK} if MARK in part.get("text", "") else part for part in parts]
+    assert shown == left

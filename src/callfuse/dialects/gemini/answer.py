@@ -355,11 +355,16 @@ class GeminiWriter:
         """The edits that insert a block into the candidate that ends its choice."""
         if any(map(is_answer_text, _parts(candidate))):
             self._texts.add(choice)
-        part = dumps_ascii({"text": self._own_text(choice, block.text)})
+        text = self._own_text(choice, block.text)
+        part = dumps_ascii({"text": text})
         if isinstance((candidate.get("content") or {}).get("parts"), list):
-            for at in gone:
+            bare, signed = _empty_texts(candidate, gone)
+            for at in (*gone, *bare):
                 yield Edit((*_path(place), at), None)
-            yield Edit((*_path(place), END), part)
+            if signed:
+                yield Edit((*_path(place), signed[-1], "text"), dumps_ascii(text))
+            else:
+                yield Edit((*_path(place), END), part)
         else:
             yield Edit(("candidates", place, "content"), b'{"parts":[' + part + b'],"role":"model"}')
         if candidate.get("finishReason") in STOPS and block.finish:
@@ -487,6 +492,20 @@ class GeminiWriter:
 def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> list[int]:
     """The indexes of the parts of a candidate that belong to withheld calls, in order."""
     return [int(entry.path[-1]) for entry in entries if entry.path[1] == place and entry.call in withheld]
+
+
+def _empty_texts(candidate: Payload, gone: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The indexes of the parts, apart from those at `gone`, that are empty texts: nothing else, or with a signature.
+
+    Gemini CLI drops a content with such a part from its history, whatever stands beside it.
+    """
+    lost = set(gone)
+    bare: list[int] = []
+    signed: list[int] = []
+    for at, part in enumerate(_parts(candidate)):
+        if at not in lost and part.get("text") == "" and not part.get("thought"):
+            (bare if len(part) == 1 else signed).append(at)
+    return bare, signed
 
 
 def _is_hollow(candidate: Payload, gone: Sequence[int]) -> bool:
