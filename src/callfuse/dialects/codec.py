@@ -22,6 +22,7 @@ from callfuse.dialects.base import (
     Writer,
     stateful_vendor,
 )
+from callfuse.dialects.lenient import replaying
 from callfuse.model import ToolCall
 from callfuse.wire import WHOLE, Format, Payload
 from callfuse.wire.jsontext import BACKSLASH, NotJSON, may_hide_letters
@@ -88,7 +89,8 @@ class Codec:
     def model_turn(self, raw: Sequence[bytes]) -> bytes:
         """The model's turn from the chunks of its answer, as an element of the next request's history. Raises
         CannotReplay."""
-        return self._dialect.model_turn(self.payloads(raw))
+        with replaying():
+            return self._dialect.model_turn(self.payloads(raw))
 
     def is_unfinished(self, raw: Sequence[bytes]) -> bool:
         """Whether a server-side tool in these chunks of an answer still waits for its result."""
@@ -127,7 +129,8 @@ class WholeCodec(Codec):
     def model_turn(self, raw: Sequence[bytes]) -> bytes:
         """The model's turn from the body. Raises CannotReplay."""
         body = b"".join(raw)
-        return self._dialect.model_turn_of_whole(body, self.form.payload(body) or {})
+        with replaying():
+            return self._dialect.model_turn_of_whole(body, self.form.payload(body) or {})
 
     def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer for the client's body."""

@@ -61,8 +61,8 @@ class MessageList(RequestWithTools):
 
     chain: Final = None
 
-    _speaking: ClassVar[frozenset[Any]]
-    """Roles of messages with results or a person's words."""
+    _speaking: ClassVar[tuple[str, ...]]
+    """Roles of messages with results or a person's words. A tuple, because a role may be of any type."""
     _joins_roles: ClassVar[bool] = False
     """Whether the vendor joins neighbouring messages of one role."""
     _names_calls_by_id: ClassVar[bool] = True
@@ -311,7 +311,7 @@ class ResultMessages(MessageList):
 
     __slots__ = ()
 
-    _speaking = frozenset({"user", "tool"})
+    _speaking: ClassVar[tuple[str, ...]] = ("user", "tool")
 
     @abstractmethod
     def _key(self, message: Payload) -> Key:
@@ -342,7 +342,7 @@ class ResultBlocks(MessageList):
 
     __slots__ = ()
 
-    _speaking = frozenset({"user"})
+    _speaking = ("user",)
     _block_path: ClassVar[Path]
     """The path of a result's content within its block."""
 

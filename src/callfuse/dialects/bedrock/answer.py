@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import Block, CannotReplay, WholeChoice
 from callfuse.dialects.edits import raw_at, raw_elements, raw_list
+from callfuse.dialects.lenient import is_one_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -58,7 +59,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     content = _content_of(payload)
     if content is None:
         return []
-    return [WholeChoice(0, tuple(calls_of(content)), cut=payload.get("stopReason") in CUTTING)]
+    return [WholeChoice(0, tuple(calls_of(content)), cut=is_one_of(payload.get("stopReason"), CUTTING))]
 
 
 def _content_of(payload: Any) -> Any:
@@ -70,7 +71,8 @@ def _content_of(payload: Any) -> Any:
 
 def model_turn_of_whole(body: bytes) -> bytes:
     """The message of a whole answer, byte for byte. Raises CannotReplay if there is none."""
-    if message := raw_at(body, CONTENT[:2]):
+    message = raw_at(body, CONTENT[:2])
+    if message.startswith(b"{"):
         return message
     raise CannotReplay("message")
 
@@ -82,7 +84,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     edits = [Edit((*CONTENT, places[place]), None) for _, place in withheld]
     if block := blocks.get(0):
         edits.append(Edit((*CONTENT, END), dumps({"text": block.text})))
-        if payload.get("stopReason") in OWN_REASONS:
+        if is_one_of(payload.get("stopReason"), OWN_REASONS):
             edits.append(Edit(("stopReason",), b'"end_turn"'))
     return apply(body, edits)
 

@@ -28,6 +28,7 @@ from callfuse.dialects.edits import (
     raw_list,
     remove_elements,
 )
+from callfuse.dialects.lenient import as_index, as_list, as_object, as_text, is_one_of
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.usage import Counts, Usage
@@ -60,14 +61,14 @@ class CohereReader(Reader):
         """The events in one payload."""
         kind = payload.get("type")
         if kind == "tool-call-delta":
-            call = self._by_index.get(payload.get("index", 0))
+            call = self._by_index.get(as_index(payload.get("index")))
             if call is not None:
-                call.pieces.append(function_of(payload).get("arguments") or "")
+                call.pieces.append(as_text(function_of(payload).get("arguments")))
             return NO_EVENTS
         if kind == "tool-call-start":
             return (Event(What.OPENED, 0, self._open(payload)),)
         if kind == "tool-call-end":
-            call = self._by_index.pop(payload.get("index", 0), None)
+            call = self._by_index.pop(as_index(payload.get("index")), None)
             if call is None:
                 return NO_EVENTS
             call.closed = True
@@ -77,10 +78,10 @@ class CohereReader(Reader):
         return NO_EVENTS
 
     def _open(self, payload: Payload) -> OpenCall:
-        index = payload.get("index", 0)
+        index = as_index(payload.get("index"))
         function = function_of(payload)
         call = OpenCall(0, index, str(part_of(payload).get("id") or ""), str(function.get("name") or ""))
-        call.pieces.append(function.get("arguments") or "")
+        call.pieces.append(as_text(function.get("arguments")))
         self.calls.append(call)
         self._by_index[index] = call
         return call
@@ -88,7 +89,10 @@ class CohereReader(Reader):
     def _end(self, reason: Any) -> Sequence[Event]:
         """The events for the end. A call that has not ended counts as cut off, whatever the finish reason."""
         cut = next(iter(self._by_index.values()), None)
-        return (Event(What.CUT, 0, cut) if cut or reason in CUTTING else Event(What.FINISHED), Event(What.ENDED))
+        return (
+            Event(What.CUT, 0, cut) if cut or is_one_of(reason, CUTTING) else Event(What.FINISHED),
+            Event(What.ENDED),
+        )
 
 
 def delta_of(payload: Payload) -> Payload:
@@ -122,7 +126,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     message = payload.get("message")
     if not isinstance(message, dict):
         return []
-    return [WholeChoice(0, tuple(calls_of(message)), cut=payload.get("finish_reason") in CUTTING)]
+    return [WholeChoice(0, tuple(calls_of(message)), cut=is_one_of(payload.get("finish_reason"), CUTTING))]
 
 
 class NestedUsage(Usage):
@@ -181,7 +185,7 @@ class CohereWriter:
         """Note an event that the client got."""
         kind = str(payload.get("type"))
         if kind in self._counts:
-            self._counts[kind] = max(self._counts[kind], payload.get("index", 0) + 1)
+            self._counts[kind] = max(self._counts[kind], as_index(payload.get("index")) + 1)
         elif kind == "tool-plan-delta":
             self._planned |= bool(message_of(payload).get("tool_plan"))
         elif kind == "message-end":
@@ -195,8 +199,8 @@ class CohereWriter:
             payload = frame.payload or {}
             kind = payload.get("type")
             edits: list[Edit] = []
-            if kind in _CALL_EVENTS:
-                index = payload.get("index", 0)
+            if is_one_of(kind, _CALL_EVENTS):
+                index = as_index(payload.get("index"))
                 left = index_without(index, gone)
                 if left is None:
                     continue
@@ -204,7 +208,7 @@ class CohereWriter:
                     edits.append(Edit(("index",), dumps(left)))
             elif kind == "message-end" and (block := blocks.get(0)):
                 pieces.append(self._text(block.text))
-                if delta_of(payload).get("finish_reason") in OWN_REASONS:
+                if is_one_of(delta_of(payload).get("finish_reason"), OWN_REASONS):
                     edits.append(Edit(("delta", "finish_reason"), dumps(finish_of(block))))
             self.note_sent(payload)
             pieces.append(edit_event(frame.raw, edits))
@@ -244,11 +248,11 @@ class CohereWriter:
         if kind == "tool-plan-delta" and self._break_due and (plan := message_of(payload).get("tool_plan")):
             self._break_due = False
             return edit_event(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
-        if kind in _CONTENT_EVENTS:
+        if is_one_of(kind, _CONTENT_EVENTS):
             content: Any = message_of(payload).get("content")
             gone = self._foreign and is_thinking(content)
-            return self._renumber(frame, "content-start", payload.get("index", 0), [], gone=gone)
-        return self._splice_citation(frame, payload) if kind in _CITATION_EVENTS else frame
+            return self._renumber(frame, "content-start", as_index(payload.get("index")), [], gone=gone)
+        return self._splice_citation(frame, payload) if is_one_of(kind, _CITATION_EVENTS) else frame
 
     def _splice_citation(self, frame: bytes, payload: Payload) -> bytes:
         """A citation of the next answer, with the number of the content that it refers to."""
@@ -256,12 +260,12 @@ class CohereWriter:
         edits: list[Edit] = []
         gone = False
         if isinstance(citation, dict) and "content_index" in citation:
-            about = citation["content_index"] or 0
+            about = as_index(citation["content_index"])
             number = self._number("content-start", about)
             gone = number is None
             if number != about:
                 edits.append(Edit(("delta", "message", "citations", "content_index"), dumps(number)))
-        return self._renumber(frame, "citation-start", payload.get("index", 0), edits, gone=gone)
+        return self._renumber(frame, "citation-start", as_index(payload.get("index")), edits, gone=gone)
 
     def _renumber(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
         """An event with the number that continues the stream's; empty if its block is left out (`gone`)."""
@@ -313,7 +317,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
             edits.append(Edit(("message", "content", END), said))
         else:
             edits.append(Edit(("message", "content"), raw_list([said])))
-        if payload.get("finish_reason") in OWN_REASONS:
+        if is_one_of(payload.get("finish_reason"), OWN_REASONS):
             edits.append(Edit(("finish_reason",), dumps(finish_of(block))))
     return apply(body, edits)
 
@@ -360,8 +364,8 @@ def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
     edits = [Edit(("message", "content", at), None) for at in gone]
     if gone and len(gone) == len(blocks):
         edits = [Edit(("message", "content"), None)]
-    for at, citation in enumerate(message.get("citations") or () if gone else ()):
-        about = citation.get("content_index") or 0
+    for at, citation in enumerate(as_list(message.get("citations")) if gone else ()):
+        about = as_index(as_object(citation).get("content_index"))
         place = ("message", "citations", at)
         left = index_without(about, gone)
         edits.append(Edit(place, None) if left is None else Edit((*place, "content_index"), dumps(left)))
@@ -370,7 +374,7 @@ def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
 
 def _shift_citation(citation: bytes, blocks: int) -> bytes:
     """A citation of the second answer, whose content now stands behind this many blocks."""
-    index = loads(citation).get("content_index") or 0
+    index = as_index(as_object(loads(citation)).get("content_index"))
     return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
 
 
@@ -382,7 +386,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     blocks: dict[int, Payload] = {}
     for payload in payloads:
         reader.read(payload)
-        kind, index, message = payload.get("type"), payload.get("index", 0), message_of(payload)
+        kind, index, message = payload.get("type"), as_index(payload.get("index")), message_of(payload)
         if kind == "tool-plan-delta":
             plan += message.get("tool_plan") or ""
         elif kind == "content-start":

@@ -4,8 +4,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
-from callfuse.dialects.gemini.answer import GeminiReader, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.gemini.answer import (
+    GeminiReader,
+    candidates_of,
+    model_turn,
+    model_turn_of_whole,
+    number_of,
+    parts_of,
+    read_whole,
+)
 from callfuse.dialects.gemini.request import GeminiRequest
+from callfuse.dialects.lenient import as_object
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
@@ -52,7 +61,7 @@ class Gemini:
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """The indexes of the candidates in a payload."""
-        return [candidate.get("index") or 0 for candidate in payload.get("candidates") or ()]
+        return [number_of(candidate) for candidate in candidates_of(payload)]
 
     def reader(self, *, trace: bool = False) -> GeminiReader:
         """A reader for one streamed answer."""
@@ -68,14 +77,9 @@ class Gemini:
 
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
         """Whether the result of a tool that the vendor runs is missing."""
-        parts = [
-            part
-            for payload in payloads
-            for candidate in payload.get("candidates") or ()
-            for part in (candidate.get("content") or {}).get("parts") or ()
-        ]
-        called = {part["toolCall"].get("id") for part in parts if part.get("toolCall")}
-        answered = {part["toolResponse"].get("id") for part in parts if part.get("toolResponse")}
+        parts = [part for one in payloads for candidate in candidates_of(one) for part in parts_of(candidate)]
+        called = {str(as_object(part["toolCall"]).get("id")) for part in parts if part.get("toolCall")}
+        answered = {str(as_object(part["toolResponse"]).get("id")) for part in parts if part.get("toolResponse")}
         run = sum("executableCode" in part for part in parts) - sum("codeExecutionResult" in part for part in parts)
         return bool(called - answered) or run > 0
 

@@ -38,8 +38,8 @@ from callfuse.dialects.gemini.parts import (
     replace_signatures,
     thoughts,
 )
+from callfuse.dialects.lenient import as_index, as_list, as_object, as_objects, as_printed, as_text, is_one_of
 from callfuse.dialects.pieces import grow, joined
-from callfuse.dialects.shapes import text_of
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload
@@ -58,12 +58,19 @@ _GROWING_KEYS: Final = frozenset({"partialArgs", "willContinue"})
 _EMPTY_PART: Final = b'{"text":""}'
 
 
-def _number(candidate: Payload) -> int:
-    return candidate.get("index") or 0
+def number_of(candidate: Payload) -> int:
+    """The index of a candidate."""
+    return as_index(candidate.get("index"))
 
 
-def _parts(candidate: Payload) -> Sequence[Payload]:
-    return (candidate.get("content") or {}).get("parts") or ()
+def candidates_of(payload: Payload) -> Sequence[Payload]:
+    """The candidates of a payload."""
+    return as_objects(payload.get("candidates"))
+
+
+def parts_of(candidate: Payload) -> Sequence[Payload]:
+    """The parts of a candidate."""
+    return as_objects(as_object(candidate.get("content")).get("parts"))
 
 
 def _path(place: int) -> Path:
@@ -85,32 +92,32 @@ class GeminiReader(Reader):
         """The events in one chunk."""
         if self._trace:
             self.entries = []
-        candidates = payload.get("candidates")
+        candidates = candidates_of(payload)
         if not candidates:
             return (Event(What.BROKE),) if payload.get("error") else NO_EVENTS
         events: list[Event] = []
         for place, candidate in enumerate(candidates):
-            content = candidate.get("content")
-            if content and (parts := content.get("parts")):
-                for at, part in enumerate(parts):
-                    if (function := part.get(FUNCTION_CALL)) is not None:
-                        call = self._take(events, _number(candidate), function, part)
-                        if call and self._trace:
-                            self.entries.append(Entry((*_path(place), at), call))
+            for at, part in enumerate(parts_of(candidate)):
+                if type(function := part.get(FUNCTION_CALL)) is dict:
+                    call = self._take(events, number_of(candidate), function, part)
+                    if call and self._trace:
+                        self.entries.append(Entry((*_path(place), at), call))
             if reason := candidate.get("finishReason"):
-                self._finish(events, _number(candidate), reason)
+                self._finish(events, number_of(candidate), reason)
         return events or NO_EVENTS
 
     def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
         """Read a part with a call or a piece of one; returns the call that it belongs to."""
-        name = function.get("name")
+        name = as_text(function.get("name"))
         if name:
             if self._growing:
                 self._close(events, choice)
             grows = bool(function.get("willContinue"))
             value = arguments_of(function) if "partialArgs" in function and not grows else function.get("args")
             last = self._last.get(choice)
-            call = OpenCall(choice, last.index + 1 if last else 0, function.get("id") or "", name, value, not grows)
+            call = OpenCall(
+                choice, last.index + 1 if last else 0, str(function.get("id") or ""), name, value, not grows
+            )
             self._last[choice] = call
             if SIGNATURE in part:
                 call.extra = {SIGNATURE: part[SIGNATURE]}
@@ -125,7 +132,7 @@ class GeminiReader(Reader):
         elif choice not in self._growing:
             return self._last.get(choice)  # a terminator may come twice
         call, pieces = self._growing[choice]
-        pieces += function.get("partialArgs") or ()
+        pieces += as_list(function.get("partialArgs"))
         if not function.get("willContinue"):
             self._close(events, choice)
         return call
@@ -141,8 +148,8 @@ class GeminiReader(Reader):
         if self._trace:
             events.append(Event(What.CLOSED, choice, call))
 
-    def _finish(self, events: list[Event], choice: int, reason: str | int) -> None:
-        if reason in STOPS:
+    def _finish(self, events: list[Event], choice: int, reason: Any) -> None:
+        if is_one_of(reason, STOPS):
             self._close(events, choice)
             events.append(Event(What.FINISHED, choice))
         elif reason != _NO_REASON:
@@ -153,7 +160,7 @@ class GeminiReader(Reader):
 def _calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[OpenCall]]:
     """The calls of each candidate of a whole answer, read by this reader."""
     reader.read(payload)
-    found: list[dict[OpenCall, None]] = [{} for _ in payload.get("candidates") or ()]
+    found: list[dict[OpenCall, None]] = [{} for _ in candidates_of(payload)]
     for path, call in reader.entries:
         found[int(path[1])][call] = None
     return [list(calls) for calls in found]
@@ -163,8 +170,8 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of each candidate of a whole answer. They are always complete."""
     by_candidate = _calls_by_candidate(GeminiReader(trace=True), payload)
     return [
-        WholeChoice(_number(candidate), tuple(call.complete() for call in calls))
-        for candidate, calls in zip(payload.get("candidates") or (), by_candidate, strict=True)
+        WholeChoice(number_of(candidate), tuple(call.complete() for call in calls))
+        for candidate, calls in zip(candidates_of(payload), by_candidate, strict=True)
     ]
 
 
@@ -177,10 +184,10 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     parts: list[Payload] = []
     calls: list[tuple[Payload, list[Payload]]] = []
     for payload in payloads:
-        for candidate in payload.get("candidates") or ():
-            for part in _parts(candidate):
+        for candidate in candidates_of(payload):
+            for part in parts_of(candidate):
                 function = part.get(FUNCTION_CALL)
-                if function is None:
+                if type(function) is not dict:
                     _add(parts, part)
                     continue
                 if function.get("name"):
@@ -188,7 +195,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
                     parts.append(part | {FUNCTION_CALL: complete})
                     calls.append((complete, []))
                 if calls:
-                    calls[-1][1].extend(function.get("partialArgs") or ())
+                    calls[-1][1].extend(as_list(function.get("partialArgs")))
     for complete, pieces in calls:
         if pieces:
             try:
@@ -205,7 +212,7 @@ def _add(parts: list[Payload], part: Payload) -> None:
     elif text := part.get("text"):
         last: Payload = parts[-1] if parts else {}
         if last.keys() <= _TEXT_KEYS and last.get("text") and bool(last.get("thought")) == bool(part.get("thought")):
-            grow(last, "text", text_of(text))
+            grow(last, "text", as_printed(text))
         else:
             parts.append(dict(part))
 
@@ -213,7 +220,7 @@ def _add(parts: list[Payload], part: Payload) -> None:
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """The content of a whole answer, byte for byte, with its role. Raises CannotReplay if it has none."""
     content = raw_at(body, ("candidates", 0, "content"))
-    if not content:
+    if not content.startswith(b"{"):
         raise CannotReplay("content")
     return content if "role" in payload["candidates"][0]["content"] else apply(content, [Edit(("role",), b'"model"')])
 
@@ -287,9 +294,9 @@ class GeminiWriter:
         """Note a chunk's head, usage and, if the client has `seen` it, texts."""
         self._note_head(payload)
         self._usage.see(payload.get("usageMetadata"))
-        for candidate in payload.get("candidates") or ():
-            if seen and any(map(is_answer_text, _parts(candidate))):
-                self._texts.add(_number(candidate))
+        for candidate in candidates_of(payload):
+            if seen and any(map(is_answer_text, parts_of(candidate))):
+                self._texts.add(number_of(candidate))
 
     def _note_head(self, payload: Payload) -> None:
         if not self._head:
@@ -330,12 +337,12 @@ class GeminiWriter:
         """The edits that remove withheld calls from a frame and insert blocks at the end of their choices; inserted
         ones are removed from `blocks`. And whether the frame has nothing left to say."""
         edits: list[Edit] = []
-        candidates = (frame.payload or {}).get("candidates") or ()
+        candidates = candidates_of(frame.payload or {})
         hollow = bool(candidates)
         for place, candidate in enumerate(candidates):
             gone = _places(frame.entries, place, withheld)
             ends = self._is_whole or bool(candidate.get("finishReason"))
-            choice = place if self._is_whole else _number(candidate)
+            choice = place if self._is_whole else number_of(candidate)
             block = blocks.pop(choice, None) if ends else None
             hollow &= bool(gone) and not ends and _is_hollow(candidate, gone)
             if block is not None:
@@ -348,16 +355,16 @@ class GeminiWriter:
         """The edits that remove parts of a candidate; the last part of a chunk is replaced by an empty text."""
         for at in gone:
             yield Edit((*_path(place), at), None)
-        if gone and len(gone) == len(_parts(candidate)) and not self._is_whole:
+        if gone and len(gone) == len(parts_of(candidate)) and not self._is_whole:
             yield Edit((*_path(place), END), _EMPTY_PART)
 
     def _block(self, place: int, choice: int, candidate: Payload, gone: Sequence[int], block: Block) -> Iterator[Edit]:
         """The edits that insert a block into the candidate that ends its choice."""
-        if any(map(is_answer_text, _parts(candidate))):
+        if any(map(is_answer_text, parts_of(candidate))):
             self._texts.add(choice)
         text = self._own_text(choice, block.text)
         part = dumps_ascii({"text": text})
-        if isinstance((candidate.get("content") or {}).get("parts"), list):
+        if isinstance(as_object(candidate.get("content")).get("parts"), list):
             bare, signed = _empty_texts(candidate, gone)
             for at in (*gone, *bare):
                 yield Edit((*_path(place), at), None)
@@ -367,7 +374,7 @@ class GeminiWriter:
                 yield Edit((*_path(place), END), part)
         else:
             yield Edit(("candidates", place, "content"), b'{"parts":[' + part + b'],"role":"model"}')
-        if candidate.get("finishReason") in STOPS and block.finish:
+        if is_one_of(candidate.get("finishReason"), STOPS) and block.finish:
             yield Edit(("candidates", place, "finishReason"), dumps_ascii(_ERROR_REASON))
         if "finishMessage" in candidate:
             yield Edit(("candidates", place, "finishMessage"), None)
@@ -388,7 +395,7 @@ class GeminiWriter:
                 continue
             edits: list[Edit] = []
             hollow = True
-            for place, candidate in enumerate(frame.payload.get("candidates") or ()):
+            for place, candidate in enumerate(candidates_of(frame.payload)):
                 gone = sorted({*_places(frame.entries, place, withheld), *self._superseded(candidate)})
                 hollow &= _is_hollow(candidate, gone)
                 edits += self._remove(place, candidate, gone)
@@ -402,7 +409,7 @@ class GeminiWriter:
 
     def _superseded(self, candidate: Payload) -> list[int]:
         """The indexes of the parts that give way to those of the next answer: texts that must fit a schema."""
-        return [at for at, part in enumerate(_parts(candidate)) if self._structured and is_answer_text(part)]
+        return [at for at, part in enumerate(parts_of(candidate)) if self._structured and is_answer_text(part)]
 
     def next_answer(self, *, foreign: bool) -> None:
         """Begin to splice another answer."""
@@ -426,21 +433,21 @@ class GeminiWriter:
         ]
         if total := self._usage.see(payload.get("usageMetadata")):
             edits.append(Edit(("usageMetadata",), dumps_ascii(total)))
-        candidates = payload.get("candidates") or ()
+        candidates = candidates_of(payload)
         hollow = self._foreign and bool(candidates)
         for place, candidate in enumerate(candidates):
-            parts = _parts(candidate)
+            parts = parts_of(candidate)
             if self._foreign:
                 gone = thoughts(parts)
                 hollow &= bool(gone) and "finishReason" not in candidate and _is_hollow(candidate, gone)
                 edits += self._remove(place, candidate, gone)
                 edits += replace_signatures(parts, _path(place), self._model, begins=not self._called)
                 self._called |= any(FUNCTION_CALL in part for part in parts)
-            if _number(candidate) not in self._break_due:
+            if number_of(candidate) not in self._break_due:
                 continue
             at = next((at for at, part in enumerate(parts) if is_answer_text(part)), None)
             if at is not None:
-                self._break_due.discard(_number(candidate))
+                self._break_due.discard(number_of(candidate))
                 edits.append(Edit((*_path(place), at, "text"), break_before))
         return edits, hollow
 
@@ -502,7 +509,7 @@ def _empty_texts(candidate: Payload, gone: Sequence[int]) -> tuple[list[int], li
     lost = set(gone)
     bare: list[int] = []
     signed: list[int] = []
-    for at, part in enumerate(_parts(candidate)):
+    for at, part in enumerate(parts_of(candidate)):
         if at not in lost and part.get("text") == "" and not part.get("thought"):
             (bare if len(part) == 1 else signed).append(at)
     return bare, signed
@@ -513,5 +520,5 @@ def _is_hollow(candidate: Payload, gone: Sequence[int]) -> bool:
     if not candidate.keys() <= _NEEDS_NO_CHUNK:
         return False
     lost = set(gone)
-    left = [part for at, part in enumerate(_parts(candidate)) if at not in lost]
+    left = [part for at, part in enumerate(parts_of(candidate)) if at not in lost]
     return all(part.keys() <= _TEXT_KEYS and not part.get("text") for part in left)

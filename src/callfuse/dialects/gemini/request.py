@@ -15,6 +15,7 @@ from callfuse.dialects.gemini.answer import GeminiWriter
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.history import Pairing, by_position, digest_of, is_own_or_reminder, note_places, pair, texts
+from callfuse.dialects.lenient import is_one_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
@@ -245,7 +246,7 @@ class GeminiRequest(RequestWithTools):
         outer = key(self._payload, "toolConfig")
         config = self._payload.get(outer)
         choice = get(config, "functionCallingConfig")
-        if not isinstance(choice, dict) or choice.get("mode") not in _FORCED:
+        if not isinstance(choice, dict) or not is_one_of(choice.get("mode"), _FORCED):
             return []
         allowed = get(choice, "allowedFunctionNames")
         if len(set(allowed) if isinstance(allowed, list) and allowed else list(self._tool_names())) > 1:
@@ -306,11 +307,11 @@ def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tu
     """The keys that match calls to responses, for both: ids if any response has a call's id, else names; empty for a
     response that matches none."""
     known = {call.id for call in calls if call.id}
-    if any(function.get("id") in known for function in functions):
+    if any(is_one_of(function.get("id"), known) for function in functions):
         return [call.id for call in calls], [str(function.get("id") or "") for function in functions]
     names = {call.name for call in calls}
     given = [function.get("name") for function in functions]
-    return [call.name for call in calls], [str(name) if name in names else "" for name in given]
+    return [call.name for call in calls], [str(name) if is_one_of(name, names) else "" for name in given]
 
 
 def _result(function: Payload) -> Result:

@@ -34,6 +34,7 @@ from callfuse.dialects.edits import (
     raw_at,
     remove_elements,
 )
+from callfuse.dialects.lenient import as_list, as_object, is_one_of
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.model import ToolCall
@@ -72,7 +73,7 @@ class OllamaReader(Reader):
         if self._trace:
             self.entries = []
         message = payload.get("message")
-        parts = message.get("tool_calls") if isinstance(message, dict) else None
+        parts = as_list(message.get("tool_calls")) if isinstance(message, dict) else None
         if not parts:
             if payload.get("done"):
                 return _DONE
@@ -81,7 +82,9 @@ class OllamaReader(Reader):
         calls = self.calls
         for at, part in enumerate(parts):
             id_, name, function = parts_of(part)
-            call = OpenCall(0, len(calls), id_, name, function.get("arguments", ""), True, "index" in function)
+            call = OpenCall(
+                0, len(calls), id_, name, function.get("arguments", ""), True, type(function.get("index")) is int
+            )
             calls.append(call)
             if self._trace:
                 events += (Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call))
@@ -93,12 +96,9 @@ class OllamaReader(Reader):
 
 def parts_of(part: Any) -> tuple[str, str, Payload]:
     """Id (may be empty), name and function of an element of `tool_calls`."""
-    try:
-        id_, function = part.get("id"), part["function"]
-        name = function.get("name")
-    except (AttributeError, KeyError):
-        return "", "", {}
-    return str(id_ or ""), str(name or ""), function
+    call = as_object(part)
+    function = as_object(call.get("function"))
+    return str(call.get("id") or ""), str(function.get("name") or ""), function
 
 
 def calls_of(message: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
@@ -154,7 +154,7 @@ class OllamaWriter:
         for key in ("model", "created_at"):
             if key in payload and (key == "created_at" or key not in self._head):
                 self._head[key] = payload[key]
-        message = payload.get("message") or {}
+        message = as_object(payload.get("message"))
         self._said.update(key for key in TEXTS if message.get(key))
         if payload.get("done"):
             self._usage.see(_counts_of(payload))
@@ -172,11 +172,11 @@ class OllamaWriter:
             edits = list(_removal_edits(frame, withheld, gone))
             block = blocks.get(0) if payload.get("done") else None
             if block is not None:
-                if (payload.get("message") or {}).get("content"):
+                if as_object(payload.get("message")).get("content"):
                     edits.append(Edit(("message", "content"), append_to_string(block.text, dumps_ascii)))
                 else:
                     pieces.append(self._text(block.text))
-                if payload.get("done_reason", "stop") in OWN_REASONS:
+                if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
                     edits.append(Edit(("done_reason",), dumps_ascii(block.finish or "stop")))
             if not (edits and _is_empty(payload, edits)):
                 self.note_sent(payload)
@@ -194,7 +194,7 @@ class OllamaWriter:
                 pieces.append(frame.raw)
                 continue
             edits = list(_removal_edits(frame, withheld, gone))
-            message = payload.get("message") or {}
+            message = as_object(payload.get("message"))
             if self._structured and "content" in message:
                 edits.append(Edit(("message", "content"), None))
                 payload = payload | {"message": {key: message[key] for key in message if key != "content"}}
@@ -218,7 +218,7 @@ class OllamaWriter:
         edits: list[Edit] = []
         if payload.get("model") != self._head.get("model") and "model" in self._head and "model" in payload:
             edits.append(Edit(("model",), dumps_ascii(self._head["model"])))
-        message = payload.get("message") or {}
+        message = as_object(payload.get("message"))
         if self._foreign and "thinking" in message:
             edits.append(Edit(("message", "thinking"), None))
             if _is_empty(payload, edits):
@@ -280,7 +280,7 @@ def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
     if payload.get("done") and not any(edit.path == ("done",) for edit in edits):
         return False
     gone = {edit.path for edit in edits if edit.raw is None}
-    message = payload.get("message") or {}
+    message = as_object(payload.get("message"))
     return not any(value and key != "role" and ("message", key) not in gone for key, value in message.items())
 
 
@@ -297,7 +297,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     edits += _renumber_edits(calls, gone)
     if block := blocks.get(0):
         edits.append(Edit(("message", "content"), append_to_string(block.text)))
-        if payload.get("done_reason", "stop") in OWN_REASONS:
+        if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
             edits.append(Edit(("done_reason",), dumps(block.finish or "stop")))
     return apply(body, edits)
 
@@ -310,7 +310,7 @@ def _renumber_edits(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
     for place, call in enumerate(calls):
         if place in left:
             shift += 1
-        elif shift and isinstance((call.get("function") or {}).get("index"), int):
+        elif shift and isinstance(parts_of(call)[2].get("index"), int):
             index = call["function"]["index"] - shift
             edits.append(Edit(("message", "tool_calls", place, "function", "index"), dumps(index)))
     return edits
@@ -340,8 +340,8 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     want. Raises CannotReplay for a value of an unknown kind."""
     message: Payload = {"role": "assistant", "content": ""}
     for payload in payloads:
-        for key, value in (payload.get("message") or {}).items():
-            if value:
+        for key, value in as_object(payload.get("message")).items():
+            if value and key != "role":
                 _add(message, key, value)
     message = joined(message)
     if "tool_calls" in message:

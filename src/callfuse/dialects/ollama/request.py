@@ -8,6 +8,7 @@ from typing import Any
 
 from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import entries, name_of
+from callfuse.dialects.lenient import is_one_of
 from callfuse.dialects.message_list import Key, KeyedResult, ResultMessages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of, splice_whole, thin_whole
 from callfuse.model import ToolCall
@@ -40,10 +41,10 @@ class OllamaRequest(ResultMessages):
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, list[str]]:
         """Ids if any result has a call's id, else names; empty for a result that names none of these calls."""
         ids = {call.id for call in calls if call.id}
-        if ids and any(id_ in ids for id_, _ in keys):
+        if ids and any(is_one_of(id_, ids) for id_, _ in keys):
             return None, [str(id_ or "") for id_, _ in keys]
         names = {call.name for call in calls}
-        return [call.name for call in calls], [str(name) if name in names else "" for _, name in keys]
+        return [call.name for call in calls], [str(name) if is_one_of(name, names) else "" for _, name in keys]
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
         if role == "user":

@@ -25,7 +25,7 @@ class ChatRequest(ResultMessages):
 
     __slots__ = ()
 
-    _speaking = frozenset({"user", "tool", "function"})
+    _speaking = ("user", "tool", "function")
 
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         super().__init__(body, payload, target)

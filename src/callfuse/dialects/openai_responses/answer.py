@@ -26,6 +26,7 @@ from callfuse.dialects.base import (
     WholeChoice,
 )
 from callfuse.dialects.edits import edit_event, index_without, raw_elements, raw_list
+from callfuse.dialects.lenient import as_index, as_object, as_text, is_one_of
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -78,28 +79,28 @@ class ResponsesReader(Reader):
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one payload."""
-        kind = payload.get("type")
+        kind = as_text(payload.get("type"))
         if kind in _PIECES:
-            if (call := self._open.get(payload.get("output_index"))) is not None:
-                call.pieces.append(payload.get("delta") or "")
+            if (call := self._open.get(_output_index(payload))) is not None:
+                call.pieces.append(as_text(payload.get("delta")))
         elif kind in _TELLING:
             return self._read_telling(kind, payload)
         return NO_EVENTS
 
     def _read_telling(self, kind: str, payload: Payload) -> Sequence[Event]:
-        index = payload.get("output_index")
+        index = _output_index(payload)
         if kind == "response.output_item.added":
             return (self._open_call(index, item),) if is_client_call(item := payload.get("item")) else NO_EVENTS
         if kind == "response.output_item.done":
             return self._finish_item(index, payload.get("item"))
         if kind == "response.completed":
-            return self._finish_answer(payload.get("response") or {})
+            return self._finish_answer(as_object(payload.get("response")))
         if kind == "response.incomplete":
             cut = self.calls[-1] if self.calls and not self.calls[-1].closed else None
             return (Event(What.CUT, 0, cut), Event(What.ENDED))
         if kind in _BROKEN or (kind == "response.created" and self.calls):
             return (Event(What.BROKE),)
-        if (text := payload.get(_TEXTS.get(kind, ""))) and (call := self._open.get(index)) is not None:
+        if (text := as_text(payload.get(_TEXTS.get(kind, "")))) and (call := self._open.get(index)) is not None:
             call.pieces = [text]
         return NO_EVENTS
 
@@ -147,6 +148,12 @@ class ResponsesReader(Reader):
         return (*events, Event(What.FINISHED), Event(What.ENDED))
 
 
+def _output_index(payload: Payload) -> int | None:
+    """The output index of an event; None if it has none."""
+    index = payload.get("output_index")
+    return index if type(index) is int else None
+
+
 def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of a whole answer."""
     output = payload.get("output")
@@ -170,7 +177,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
         if kind == "response.output_item.done":
             items[payload.get("output_index")] = payload["item"]
         elif kind == "response.created" or kind in TERMINAL:
-            response = payload.get("response") or {}
+            response = as_object(payload.get("response"))
     output = response.get("output") or list(items.values())
     return dumps({"id": response.get("id"), "output": [item for item in output if _goes_back(item)]})
 
@@ -285,15 +292,15 @@ class ResponsesWriter:
         number = payload.get("sequence_number")
         self._number = (number if isinstance(number, int) else self._number) + 1
         if kind == "response.output_item.added":
-            self._next = max(self._next, payload.get("output_index", 0) + 1)
+            self._next = max(self._next, as_index(payload.get("output_index")) + 1)
         elif kind == "response.output_item.done":
-            self._items[payload.get("output_index", 0)] = item = payload.get("item") or {}
-            self._next = max(self._next, payload.get("output_index", 0) + 1)
+            self._items[as_index(payload.get("output_index"))] = item = as_object(payload.get("item"))
+            self._next = max(self._next, as_index(payload.get("output_index")) + 1)
             self._phase |= bool(item.get("phase"))
         elif kind == "response.output_text.delta":
             self._spoke = True
-        elif kind in _BEGINS or kind in TERMINAL:
-            self._response = payload.get("response") or {}
+        elif is_one_of(kind, _BEGINS) or is_one_of(kind, TERMINAL):
+            self._response = as_object(payload.get("response"))
             self._head = self._head or {key: self._response[key] for key in _HEAD if key in self._response}
             self._usage.see(self._response.get("usage"))
 
@@ -321,7 +328,7 @@ class ResponsesWriter:
                 if left != index:
                     edits.append(Edit(("output_index",), dumps(left)))
                     payload = payload | {"output_index": left}
-            elif payload.get("type") in TERMINAL:
+            elif is_one_of(payload.get("type"), TERMINAL):
                 own = []
                 for block in blocks.values():
                     message, at = self._message(block.text)
@@ -336,7 +343,7 @@ class ResponsesWriter:
         known = {index: item for index, item in self._items.items() if index >= self._splice.first}
         for _, payload, _ in frames:
             if payload is not None and payload.get("type") == "response.output_item.done":
-                known[payload.get("output_index", 0)] = payload.get("item") or {}
+                known[as_index(payload.get("output_index"))] = as_object(payload.get("item"))
         order = sorted(known)
         lost = set(gone)
         self._trail.note_withheld(
@@ -345,7 +352,7 @@ class ResponsesWriter:
 
     def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
         """The edits that make the output of a terminal event equal to what was streamed."""
-        output = (payload.get("response") or {}).get("output")
+        output = as_object(payload.get("response")).get("output")
         if not output:
             return [Edit(("response", "output"), dumps(self._delivered_items()))]
         wanted = Counter((call.kind, call.id) for call in withheld)
@@ -367,8 +374,8 @@ class ResponsesWriter:
             if frame.payload is None:
                 if sse.is_comment(frame.raw):
                     kept.append(frame)
-            elif frame.payload.get("type") in TERMINAL:
-                self._usage.see((frame.payload.get("response") or {}).get("usage"))
+            elif is_one_of(frame.payload.get("type"), TERMINAL):
+                self._usage.see(as_object(frame.payload.get("response")).get("usage"))
             else:
                 kept.append(frame)
                 if self._structured and _begins_message(frame.payload):
@@ -387,7 +394,7 @@ class ResponsesWriter:
             return frame
         splice = self._splice
         kind, index = payload.get("type"), payload.get("output_index")
-        if kind in _BEGINS or (splice.foreign and self._is_foreign_reasoning(payload)):
+        if is_one_of(kind, _BEGINS) or (splice.foreign and self._is_foreign_reasoning(payload)):
             return b""
         edits = []
         if isinstance(payload.get("sequence_number"), int):
@@ -397,10 +404,10 @@ class ResponsesWriter:
             index = splice.indexes.setdefault(index, splice.first + len(splice.indexes))
             edits.append(Edit(("output_index",), dumps(index)))
             if kind == "response.output_item.done":
-                splice.items[index] = payload.get("item") or {}
-        elif kind in TERMINAL:
+                splice.items[index] = as_object(payload.get("item"))
+        elif is_one_of(kind, TERMINAL):
             before = [dumps(self._items[at]) for at in sorted(self._items) if at < splice.first]
-            edits += self._response_edits(payload.get("response") or {}, before, "response")
+            edits += self._response_edits(as_object(payload.get("response")), before, "response")
         return edit_event(frame, edits)
 
     def _is_foreign_reasoning(self, payload: Payload) -> bool:
@@ -408,7 +415,7 @@ class ResponsesWriter:
         own, index, item = self._splice.own, payload.get("output_index"), payload.get("item")
         if isinstance(index, int) and isinstance(item, dict):
             own[index] = item
-        if payload.get("type") in TERMINAL:
+        if is_one_of(payload.get("type"), TERMINAL):
             self._lose_reasoning([own[at] for at in sorted(own)])
         return isinstance(index, int) and is_reasoning(own.get(index))
 

@@ -6,6 +6,7 @@ Calls of tools that the vendor runs, and calls of the vendor's programs, are not
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeGuard
 
+from callfuse.dialects.lenient import is_one_of
 from callfuse.model import Result, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
@@ -56,7 +57,7 @@ _NOT_PLAIN: Final = frozenset({"shell_call_output", "apply_patch_call_output"})
 
 def is_client_call(item: Any) -> TypeGuard[Payload]:
     """Whether an item is a call for the client, made by the model itself."""
-    if not isinstance(item, dict) or item.get("type") not in CALLS:
+    if not isinstance(item, dict) or not is_one_of(item.get("type"), CALLS):
         return False
     caller = item.get("caller")
     if isinstance(caller, dict) and caller.get("type") != "direct":

@@ -21,6 +21,7 @@ from callfuse.dialects.history import (
     pair,
     texts,
 )
+from callfuse.dialects.lenient import as_list, as_object, as_text, is_one_of
 from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -96,8 +97,8 @@ class ResponsesRequest(RequestWithTools):
         self.length = len(self._items)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is True
-        form = (payload.get("text") or {}).get("format")
-        self.structured = isinstance(form, dict) and form.get("type") in _SCHEMAS
+        form = as_object(as_object(payload.get("text")).get("format"))
+        self.structured = is_one_of(form.get("type"), _SCHEMAS)
         self.stored = payload.get("store") is not False
         self._place = _place(payload)
         may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_tool_lists(self._items))
@@ -161,7 +162,7 @@ class ResponsesRequest(RequestWithTools):
         position = self.length
         for item in (*reversed(self._items), _BEFORE_ALL):
             position -= 1
-            kind = item.get("type") if type(item) is dict else None
+            kind = as_text(item.get("type")) if type(item) is dict else None
             if kind in CALLS:
                 begun = True
                 if is_client_call(item):
@@ -383,9 +384,9 @@ class ResponsesRequest(RequestWithTools):
     def _loosen_choice(self) -> list[Edit]:
         """A choice of one tool becomes `auto`; `required` stays if there is another tool to call."""
         choice = self._payload.get("tool_choice")
-        few = sum(len(tools or ()) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
+        few = sum(len(as_list(tools)) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-            narrow = len(choice.get("tools") or ()) < 2 and choice.get("mode") == "required"
+            narrow = len(as_list(choice.get("tools"))) < 2 and choice.get("mode") == "required"
             return [Edit(("tool_choice", "mode"), b'"auto"')] if narrow else []
         if isinstance(choice, dict) or (choice == "required" and few):
             return [Edit(("tool_choice",), b'"auto"')]
@@ -415,7 +416,7 @@ def _put_last(items: bytes, text: bytes) -> bytes:
 
 def _role_of(item: Any) -> str:
     """The role of an item; empty if it has none."""
-    if not isinstance(item, dict) or item.get("type", "message") not in _SPOKEN:
+    if not isinstance(item, dict) or not is_one_of(item.get("type", "message"), _SPOKEN):
         return ""
     return str(item.get("role") or "")
 
@@ -429,14 +430,14 @@ def _tool_names(tools: Any) -> Iterator[Any]:
     """The names in a list of tools, including those of namespaces; None for an entry that may bring any tool."""
     for tool in entries(tools):
         kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind in _NAMED:
+        if is_one_of(kind, _NAMED):
             yield name_of(tool)
         elif kind == "namespace":
             yield from map(name_of, entries(tool.get("tools")))
-        elif kind not in _BUILT_IN:
+        elif not is_one_of(kind, _BUILT_IN):
             yield None
 
 
 def _tool_lists(items: Sequence[Any]) -> Iterable[Any]:
     """The lists of tools within an input."""
-    return (item.get("tools") for item in items if isinstance(item, dict) and item.get("type") in _WITH_TOOLS)
+    return (item.get("tools") for item in items if isinstance(item, dict) and is_one_of(item.get("type"), _WITH_TOOLS))

@@ -1,0 +1,213 @@
+"""Bodies that are JSON and nothing like what they should be: readers find what can be read, and raise nothing."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.notes import notes_for
+from callfuse.conversations.timeline import read_conversation
+from callfuse.dialects import Dialect
+from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Note, Reply, Request
+from callfuse.dialects.codec import Codec, codec_of
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire import WHOLE, Format
+from callfuse.wire.jsontext import loads
+from tests.dialects.reading import FORMATS, dialect_of
+from tests.support.kits import KITS, DialectKit, target_of
+from tests.support.plain import new_call, same_call, saying, spin, thinking
+
+WRONG = ("-1", "null", "[]", "{}", '"x"', "1e400", "[-1]", "true", "[[{}]]", '{"type": {}}')
+"""JSON texts that take the place of a node."""
+WARN = LoopSettings.model_validate({"mode": "warn"})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Valid bodies of one dialect: a request, a streamed answer (empty: it has none that is read), a whole one."""
+
+    dialect: Dialect
+    target: str
+    form: Format | None
+    request: bytes
+    streamed: tuple[bytes, ...]
+    whole: bytes
+
+    def codec(self, form: Format) -> Codec:
+        """The codec for answers in a form."""
+        return codec_of(self.dialect, form)
+
+    def read(self, body: bytes) -> Request | None:
+        """A request of the dialect."""
+        return self.dialect.read_request(body, loads(body), self.target)
+
+
+def sample_of(kit: DialectKit) -> Sample:
+    """The bodies that a kit renders: a loop, and an answer with thinking, text, and two calls."""
+    path, query = target_of(kit, stream=True)
+    name = "array" if type(kit).__name__ == "GeminiArrayKit" else "ndjson" if kit.name == "ollama" else "sse"
+    answer = saying(thinking(), "Let me look.", same_call("call_first"), new_call("call_new"))
+    return Sample(
+        dialect_of(kit.name),
+        f"{path}?{query.decode()}",
+        FORMATS[name],
+        kit.request(spin(beside=True), stream=True),
+        tuple(frame.raw for frame in kit.frames(answer)),
+        kit.whole(answer),
+    )
+
+
+def converse() -> Sample:
+    """Bedrock's Converse, whose streams are not read."""
+    use = {"toolUse": {"toolUseId": "a", "name": "search", "input": {"q": 1}}}
+    back = {"toolResult": {"toolUseId": "a", "content": [{"text": "nothing"}], "status": "success"}}
+    turns = [{"role": "user", "content": [{"text": "Go."}]}]
+    turns += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [back]}] * 2
+    tools = {"tools": [{"toolSpec": {"name": "search"}}], "toolChoice": {"any": {}}}
+    more = {"additionalModelRequestFields": {"thinking": {"type": "enabled"}, "tools": [{"name": "x"}]}}
+    asked = {"messages": turns, "system": [{"text": "Be brief."}], "toolConfig": tools, **more}
+    message = {"role": "assistant", "content": [{"reasoningContent": {}}, {"text": "So."}, use]}
+    usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
+    whole = {"output": {"message": message}, "stopReason": "tool_use", "usage": usage}
+    return Sample(
+        dialect_of("bedrock-converse"),
+        "/model/m/converse",
+        None,
+        json.dumps(asked).encode(),
+        (),
+        json.dumps(whole).encode(),
+    )
+
+
+SAMPLES = [*map(sample_of, KITS), converse()]
+each = pytest.mark.parametrize("sample", SAMPLES, ids=[*(type(kit).__name__ for kit in KITS), "Converse"])
+each_streamed = pytest.mark.parametrize("sample", SAMPLES[:-1], ids=[type(kit).__name__ for kit in KITS])
+
+
+def damaged(value: Any) -> Iterator[bytes]:
+    """A JSON value with each of its nodes, in turn, replaced by each of the wrong ones."""
+    text = json.dumps(value)
+    for path in paths(value):
+        for wrong in WRONG:
+            changed = json.loads(text)
+            if not path:
+                yield wrong.encode()
+                continue
+            holder = changed
+            for step in path[:-1]:
+                holder = holder[step]
+            holder[path[-1]] = MARKED
+            yield json.dumps(changed).replace(f'"{MARKED}"', wrong).encode()
+
+
+MARKED = "the wrong node"
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all nodes."""
+    yield path
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from paths(item, (*path, key))
+    if isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from paths(item, (*path, at))
+
+
+@each
+def test_requests(sample: Sample) -> None:
+    """All that is read of a request, and the warnings that are written into it."""
+    for body in damaged(json.loads(sample.request)):
+        request = sample.read(body)
+        if request is None:
+            continue
+        conversation = read_conversation(request, LaneState(), 0.0, WARN)
+        changed = request.with_notes(notes_for(conversation))
+        assert loads(changed)
+        notes = [Note(one.position, past.call, "A note.") for one in request.rounds() if one for past in one.calls]
+        assert loads(request.with_notes(notes))
+        assert list(request.opening()) == list(request.opening())
+        for at in range(request.length):
+            request.typed_message(at)
+            request.own_text(at)
+        request.declares("search")
+        assert loads(request.own_answer("[callfuse] Own."))
+        request.synthetic_reply("[callfuse] Own.")
+
+
+@each
+@pytest.mark.parametrize("options", [AskOptions(), AskOptions(text_only=True), AskOptions(model="other")])
+def test_requests_are_asked_again_or_refuse_to(sample: Sample, options: AskOptions) -> None:
+    """CannotReplay is the one error that the guard knows what to do with."""
+    turn = sample.dialect.model_turn_of_whole(sample.whole, loads(sample.whole))
+    calls = sample.dialect.read_whole(loads(sample.whole))[0].calls
+    attempt = Attempt(turn, [Reply(call, "[callfuse] Again?") for call in calls])
+    for body in damaged(json.loads(sample.request)):
+        request = sample.read(body)
+        if request is not None:
+            with suppress(CannotReplay):
+                assert loads(request.ask_again([attempt], options))
+
+
+def payloads_of(sample: Sample) -> list[Any]:
+    """The payloads of the streamed answer."""
+    assert sample.form is not None
+    return [loads(sample.form.text(raw)) for raw in sample.streamed if sample.form.payload(raw) is not None]
+
+
+@each_streamed
+@pytest.mark.parametrize("trace", [True, False])
+def test_streamed_answers(sample: Sample, trace: bool) -> None:
+    """Any event may be damaged: what comes behind it is read, and the other calls are found."""
+    payloads = payloads_of(sample)
+    for at, payload in enumerate(payloads):
+        for text in damaged(payload):
+            wrong = loads(text)
+            if not isinstance(wrong, dict):
+                continue
+            reader = sample.dialect.reader(trace=trace)
+            for one in (*payloads[:at], wrong, *payloads[at + 1 :]):
+                for event in reader.read(one):
+                    assert event.call is None or event.call.complete().signature
+                sample.dialect.choices_of(one)
+            reader.end()
+            for call in reader.calls:
+                assert call.complete().signature
+
+
+@each
+def test_whole_answers(sample: Sample) -> None:
+    """What is read of a whole answer."""
+    codec = sample.codec(WHOLE)
+    for text in damaged(json.loads(sample.whole)):
+        wrong = loads(text)
+        if isinstance(wrong, dict):
+            for choice in sample.dialect.read_whole(wrong):
+                assert all(call.signature for call in choice.calls)
+            codec.reader(trace=True).read(wrong)
+            sample.dialect.is_unfinished([wrong])
+            codec.choices_of(wrong)
+            codec.answer_id(wrong)
+
+
+@each
+def test_turns_are_rebuilt_or_refused(sample: Sample) -> None:
+    """The model's turn out of a damaged answer, streamed or whole."""
+    codec = sample.codec(WHOLE)
+    for text in damaged(json.loads(sample.whole)):
+        if isinstance(loads(text), dict):
+            with suppress(CannotReplay):
+                assert isinstance(loads(codec.model_turn([text])), dict)
+    if sample.form is None:
+        return
+    streamed = sample.codec(sample.form)
+    for at, raw in enumerate(sample.streamed):
+        for text in damaged(loads(sample.form.text(raw))) if sample.form.payload(raw) is not None else ():
+            chunks = [*sample.streamed[:at], sample.form.with_text(raw, text), *sample.streamed[at + 1 :]]
+            with suppress(CannotReplay):
+                streamed.is_unfinished(chunks)
+                assert isinstance(loads(streamed.model_turn(chunks)), dict)
