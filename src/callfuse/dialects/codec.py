@@ -54,7 +54,7 @@ class Codec:
 
     def shows_call(self, chunk: bytes) -> bool:
         """Whether there may be a part of a call in a chunk. Letters of the mark may be escaped."""
-        return self._call_mark in chunk or (BACKSLASH in chunk and may_hide_letters(chunk))
+        return chunk.find(self._call_mark) >= 0 or (BACKSLASH in chunk and may_hide_letters(chunk))
 
     def reader(self, *, trace: bool = False) -> Reader:
         """A reader for one answer. `trace`: as in `Dialect.reader`."""

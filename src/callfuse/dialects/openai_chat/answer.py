@@ -72,18 +72,22 @@ class ChatReader(Reader):
         for place, choice in enumerate(choices):
             if type(choice) is not dict:
                 continue
-            if delta := choice.get("delta"):
-                self._read_delta(events, number_of(choice), place, as_object(delta))
+            number, delta = choice.get("index"), choice.get("delta")
+            if type(number) is not int:
+                number = 0
+            if type(delta) is dict:
+                self._read_delta(events, number, place, delta)
             if reason := choice.get("finish_reason"):
-                self._finish(events, number_of(choice), reason)
+                self._finish(events, number, reason)
         return events or NO_EVENTS
 
     def _read_delta(self, events: list[Event], choice: int, place: int, delta: Payload) -> None:
         """Read the delta of a choice, which stands at `place` of the choices."""
         if self._trace and delta.get(DETAILS):
             self._announce(events, choice, delta)
-        if parts := delta.get("tool_calls"):
-            self._read_calls(events, choice, place, as_list(parts))
+        parts = delta.get("tool_calls")
+        if type(parts) is list:
+            self._read_calls(events, choice, place, parts)
         if part := delta.get("function_call"):
             self._read_legacy(events, choice, place, as_object(part))
 
@@ -92,11 +96,13 @@ class ChatReader(Reader):
         for at, part in enumerate(parts):
             if type(part) is not dict:
                 continue
-            function, index = part.get("function"), part.get("index")
-            call = self._by_key.get((choice, index)) if len(part) == 2 and type(index) is int else None
-            if call and call.name and type(function) is dict and len(function) == 1 and "arguments" in function:
-                if piece := function["arguments"]:  # index and arguments of a call that is known: it grows
-                    call.pieces.append(piece if isinstance(piece, str) else dumps(piece).decode())
+            call = piece = None
+            if len(part) == 2 and type(index := part.get("index")) is int:
+                call = self._by_key.get((choice, index))
+                function = part.get("function")
+                piece = function.get("arguments") if type(function) is dict and len(function) == 1 else None
+            if call is not None and type(piece) is str and call.name:
+                call.pieces.append(piece)  # index and arguments of a call that is known: it grows
             else:
                 call = self._grow(events, choice, part)
             if self._trace:
