@@ -38,6 +38,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "block": ("from the file", "from the environment", "from the keyword"),
     "warning": ("from the file", "from the environment", "from the keyword"),
     "guidance": ("from the file", "from the environment", "from the keyword"),
+    "blown": ("from the file", "from the environment", "from the keyword"),
 }
 NUMBERS = (21, "22", 23)
 SWITCHES = {path for path, field in leaves() if field.annotation is bool}

@@ -95,7 +95,7 @@ LOOP = [
     ("commands.locked", "tool-loop-mode", "'tool-loop-mode'", "use a list of texts"),
     ("commands.locked", [3], "[3]", "use a list of texts"),
     ("commands", "!/", "'!/'", "use a mapping with keys of its own (enabled, prefix, keys, locked), or true or false"),
-    ("error_messages", "Stop!", "'Stop!'", "use a mapping with keys of its own (block, warning, guidance)"),
+    ("error_messages", "Stop!", "'Stop!'", "use a mapping with keys of its own (block, warning, guidance, blown)"),
 ]
 SERVE = [
     ("upstream", "api.openai.com", "'api.openai.com'", UPSTREAM_RIGHT),

@@ -99,7 +99,8 @@ class Lane:
                 made.append(one)
             rounds.append(made)
         self.now += 10
-        self.state = conversation.evidence.after(rounds, [], self.now, max_rounds=128)
+        timeline = conversation.timeline
+        self.state = conversation.evidence.after(rounds, [], self.now, max_rounds=128, timeline=timeline)
         return conversation
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from callfuse.detect.blocked_repeat import BlockedRepeat
-from callfuse.model import Finding
+from callfuse.model import EarlierBlocks, Finding, Timeline
 from callfuse.policy.settings import LoopSettings
 from tests.detect import timelines
-from tests.detect.timelines import call, timeline
+from tests.detect.timelines import call, past, timeline
 
 BLOCKED = ("a=x", "a=x", "!!a")
 
@@ -63,3 +63,46 @@ def test_it_is_hard_and_does_not_end_on_news() -> None:
 def test_zero_is_off() -> None:
     """`max_repeats: 0` turns this off too."""
     assert found(*BLOCKED, max_repeats=0) is None
+
+
+def after_message(*texts: str, came: str = "a=x", must_wait: bool = False) -> Finding | None:
+    """What is found in a pending `a` that was blocked before the last user message, having brought `came`."""
+    before = past(came)
+    earlier = EarlierBlocks({before.signature: before}, must_wait)
+    rounds_ = timeline(*texts)
+    made = Timeline(rounds_.rounds, has_blocks=rounds_.has_blocks, earlier_blocks=earlier)
+    engine = Engine(made, LoopSettings())
+    found_ = engine.found(BlockedRepeat(), call("a"))
+    assert found_ is None or ("a" in [*engine.suspects()] and engine.judge_round([call("a")]))
+    return found_
+
+
+@pytest.mark.parametrize(
+    ("rounds", "refused", "waits"),
+    [
+        ((), False, True),
+        (("b=y",), False, True),
+        (("a=x",), True, True),
+        (("a",), True, True),
+        (("a=z",), False, False),
+        (("a=x", "c=y"), True, True),
+        (("a=z", "a=x"), True, True),
+        (("!a",), False, True),
+        (("!!a",), True, True),
+        (("!!a", "c=y"), False, False),
+        (("!!a", "c=y", "a=x"), True, True),
+        (("!!a", "c=y", "a=z"), False, False),
+    ],
+)
+def test_one_from_before_the_user_message(rounds: tuple[str, ...], refused: bool, waits: bool) -> None:
+    """It may run once; what it brings then decides. Where it must wait it does not run at all before."""
+    assert (after_message(*rounds) is not None) is refused
+    assert (after_message(*rounds, must_wait=True) is not None) is waits
+
+
+def test_one_from_before_is_told_as_such() -> None:
+    """Hard, with what it had returned, and a count that is no lower than the limit."""
+    finding = after_message(must_wait=True)
+    assert finding is not None
+    assert (finding.hard, finding.count, finding.threshold, finding.previous) == (True, 3, 3, "came back x")
+    assert Engine(timeline("a=x"), LoopSettings()).found(BlockedRepeat(), call("a")) is None

@@ -347,12 +347,28 @@ def test_a_pause_ends_a_streak() -> None:
 def test_a_new_turn_and_a_clear() -> None:
     """A new user message starts every streak afresh; a clear forgets the statistics, too."""
     one = detector()
-    assert go(one, *["a=x"] * 4) == ["-", "-", "steer", "block"]
+    assert go(one, *["b=x"] * 3) == ["-", "-", "steer"]
     one.new_turn()
-    assert go(one, *["a=x"] * 3) == ["-", "-", "steer"]
-    assert one.stats.detections == 3
+    assert go(one, *["b=x"] * 3) == ["-", "-", "steer"]
+    assert one.stats.detections == 2
     one.clear()
     assert one.stats == LoopStats()
+    assert go(one, *["a=x"] * 3) == ["-", "-", "steer"]
+
+
+def test_what_was_blocked_is_remembered_over_turns() -> None:
+    """It may run once, and is blocked at once if it brings the same; from the third block on it waits for news."""
+    one = detector()
+    assert go(one, *["a=x"] * 4) == ["-", "-", "steer", "block"]
+    one.new_turn()
+    assert go(one, "a=x", "a=x") == ["-", "block"]
+    one.new_turn()
+    assert go(one, "a=y", "a=x", "a=x") == ["-", "-", "block"]
+    one.new_turn()
+    assert go(one, "a=x", "b=x", "a=x", "a=x") == ["block", "-", "-", "block"]
+    one.new_turn()
+    assert go(one, "b=x", "a=x", "c=x", "a=x") == ["-", "block", "-", "-"]
+    one.clear()
     assert go(one, *["a=x"] * 3) == ["-", "-", "steer"]
 
 

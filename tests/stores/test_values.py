@@ -1,13 +1,14 @@
 """What is kept as bytes comes back as it was; anything else is unreadable, and nothing worse."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
+from callfuse.conversations.ledger import BlockMemory, KeptCall, KeptRound, LaneState, SessionState
 from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
@@ -27,6 +28,12 @@ rounds = st.builds(KeptRound, small, times, digests, st.lists(calls, max_size=3)
 continuations = st.just(NO_DIFFERENCE) | st.builds(
     Continuation, st.dictionaries(texts, digests, max_size=2), texts, st.lists(digests, max_size=2).map(tuple)
 )
+counts = st.integers(0, 10**6)
+digest_lists = st.lists(digests, max_size=3).map(tuple)
+call_lists = st.lists(calls, max_size=3).map(tuple)
+blocks = st.just(BlockMemory()) | st.builds(
+    BlockMemory, counts, counts, call_lists, digest_lists, digest_lists, st.floats(0, 1e10)
+)
 states = st.builds(
     LaneState,
     st.lists(rounds, max_size=4).map(tuple),
@@ -34,6 +41,7 @@ states = st.builds(
     small,
     continuation=continuations,
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
+    blocks=blocks,
 )
 settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -45,7 +53,7 @@ settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     },
 )
 overrides = st.builds(Overrides, settings, st.dictionaries(texts, settings.filter(bool), max_size=2))
-sessions = st.builds(SessionState, overrides, st.lists(digests, max_size=4).map(tuple))
+sessions = st.builds(SessionState, overrides, st.lists(digests, max_size=4).map(tuple), st.floats(0, 1e10))
 
 
 @more_examples(5)
@@ -71,6 +79,17 @@ def test_a_session_comes_back(state: SessionState) -> None:
 def test_a_lane_begins_with_its_session(state: LaneState) -> None:
     """That is where the script looks for it."""
     assert encode_lane(state).startswith(f"{state.session}\n".encode())
+
+
+@more_examples(5)
+@given(state=states, session=sessions)
+def test_what_the_last_version_wrote_is_read(state: LaneState, session: SessionState) -> None:
+    """It knew neither blocks nor resets; all else is as it was."""
+    name, _, text = encode_lane(state).partition(b"\n")
+    old = name + b"\n" + json.dumps([4, *json.loads(text)[1:6]]).encode()
+    assert decode_lane(old) == replace(state, blocks=BlockMemory())
+    older = json.dumps([4, *json.loads(encode_session(session))[1:4]]).encode()
+    assert decode_session(older) == replace(session, reset=0.0)
 
 
 STATE = LaneState((KeptRound(1, 0.5, b"t", (KeptCall("id", "f", b"s", Outcome(b"d", OutcomeKind.OK, "x")),)),))
@@ -103,6 +122,8 @@ def doctored(at: int, value: Any) -> bytes:
         doctored(6, [[1, 0.5, 0, [["id", 7, "cw==", 0, 0, None]]]]),
         doctored(6, [[1, 0.5, 0, [["id", "", "f", "cw==", 0, 0, ["ZA==", "odd", "x", 0, ""]]]]]),
         doctored(8, [{}, ""]),
+        doctored(6, [1, 1, [], [], ["?"], 0.5]),
+        doctored(6, [-1, 1, [], [], [], 0.5]),
     ],
 )
 def test_what_is_no_lane(value: bytes) -> None:

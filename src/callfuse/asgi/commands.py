@@ -95,7 +95,7 @@ class ChatCommands:
         after = before
         if not ran.failed:
             known = [one for one in before.ran if one != turn]
-            after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn))
+            after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn), reset=session.now)
             await self._ledger.write_session(session.key, after, session.now)
             _report_changes(session.name, before.overrides, ran.overrides)
         if not (found.only or ran.failed):
@@ -162,10 +162,12 @@ def _show(value: object) -> str:
 
 
 class SyntheticReply:
-    """An exchange that callfuse answers itself, without calling the app."""
+    """An exchange that callfuse answers itself, without calling the app. `action`: the value of the header
+    `x-callfuse-action`."""
 
-    def __init__(self, answer: OwnAnswer) -> None:
+    def __init__(self, answer: OwnAnswer, action: bytes = ACTION) -> None:
         self._answer = answer
+        self._action = action
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
         """Send the answer."""
@@ -173,7 +175,7 @@ class SyntheticReply:
         start = [
             (b"content-type", content_type),
             (b"content-length", str(len(content)).encode()),
-            (b"x-callfuse-action", ACTION),
+            (b"x-callfuse-action", self._action),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": start})
         await send({"type": "http.response.body", "body": content, "more_body": False})

@@ -156,4 +156,9 @@ class ExchangeEvidence:
     ) -> LaneState:
         """The lane's state with the new rounds and notes of this exchange. `now`: seconds."""
         keyed = note_keys(self.conversation, notes) if notes else []
-        return self.kept.after(rounds, keyed, now, max_rounds=self._settings.max_rounds)
+        settings = self._settings
+        blocked = any(one.blocked for calls in rounds for one in calls)
+        timeline = self.conversation.timeline if blocked else None
+        return self.kept.after(
+            rounds, keyed, now, max_rounds=settings.max_rounds, timeline=timeline, window=settings.window
+        )

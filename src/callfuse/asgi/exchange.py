@@ -20,6 +20,7 @@ from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.asgi.watch import Watch
 from callfuse.conversations.notes import notes_for
+from callfuse.conversations.timeline import LaneEvidence
 
 
 class Exchange:
@@ -52,6 +53,11 @@ class Exchange:
         )
         self._keeper = Keeper(host, prepared, self._evidence)
         self._first = self._content()
+
+    @property
+    def kept(self) -> LaneEvidence:
+        """What the ledger needs of the conversation."""
+        return self._evidence.kept
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app. For a healthy answer this returns the app's own awaitable, so that its chunks cost no extra

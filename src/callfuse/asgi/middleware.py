@@ -15,6 +15,7 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import Budget
 from callfuse.asgi.commands import ChatCommands
 from callfuse.asgi.exchange import Exchange
+from callfuse.asgi.fuse import blown_reply
 from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import OnLoop
 from callfuse.asgi.scopes import hand_back
@@ -188,8 +189,7 @@ class CallFuseMiddleware:
             prepared = await prepare(host, scope, found, body, dialect)
             with stage:
                 if isinstance(prepared, Prepared):
-                    weight = off_loop.weight_of(prepared.request.body)
-                    handler = await off_loop.run(partial(Exchange, host, prepared), weight)
+                    handler = await self._begin(host, prepared)
                     scope = headers.with_via(scope) if self._via else scope
                 else:
                     handler = prepared
@@ -219,6 +219,14 @@ class CallFuseMiddleware:
             await self.app(scope, receive, send)
         else:
             await refusals.refuse_handshake(refusal, scope, receive, send)
+
+    async def _begin(self, host: Host, prepared: Prepared) -> Handler:
+        """The exchange of a request, or callfuse's own answer where the fuse has blown."""
+        weight = off_loop.weight_of(prepared.request.body)
+        exchange = await off_loop.run(partial(Exchange, host, prepared), weight)
+        if exchange.kept.blocks.in_a_row and (reply := await blown_reply(host, prepared, exchange.kept)):
+            return reply
+        return exchange
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
         """The dialect of a request that may be judged; None if it passes unread."""

@@ -5,7 +5,7 @@ callfuse answers itself; an `Unjudged` if only commands were removed; or None if
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from callfuse.asgi.review import OnLoop, Where
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
 from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
-from callfuse.conversations.ledger import LaneState, Ledger, SessionState
+from callfuse.conversations.ledger import NO_BLOCKS, LaneState, Ledger, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
 from callfuse.observe import log
@@ -176,6 +176,8 @@ class _Preparation:
             if not isinstance(done, tuple):
                 return done
             request, kept = done
+        if kept.reset and state.blocks.time <= kept.reset and state.blocks is not NO_BLOCKS:
+            state = replace(state, blocks=NO_BLOCKS)
         return self._build(request, lane, state, kept, now)
 
     def _read(self, encoding: str) -> tuple[Request, FoundCommands, Lane] | None:

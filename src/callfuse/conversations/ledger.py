@@ -33,7 +33,8 @@ def is_same_id(one: str, other: str) -> bool:
 
 
 class KeptCall(NamedTuple):
-    """A call of the past without its arguments. `step`: its step on the ladder, 0 if nothing was found."""
+    """A call of the past without its arguments. `step`: its step on the ladder, 0 if nothing was found. `outcome`: that
+    of a blocked call is what the same call brought when it last ran."""
 
     id: str
     name: str
@@ -55,7 +56,8 @@ class KeptCall(NamedTuple):
     def past(self) -> PastCall:
         """The call for detectors, if the request does not hold it; a delivered one counts as dropped."""
         delivery = Delivery.DROPPED if self.delivery is Delivery.DELIVERED else self.delivery
-        return PastCall(self.call(), outcome=self.outcome, delivery=delivery, step=self.step)
+        outcome = None if self.withheld else self.outcome
+        return PastCall(self.call(), outcome=outcome, delivery=delivery, step=self.step)
 
 
 @dataclass(slots=True)
@@ -89,6 +91,26 @@ class KeptRound:
         return Round(tuple([call.past() for call in self.calls]), NOWHERE, self.time)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockMemory:
+    """What a lane keeps of its blocks over user messages (`conversations/blocks.py`). Each tuple is bounded.
+
+    `count`: blocks of the lane. `in_a_row`: those of them since a new call was last executed. `calls`: what was blocked
+    before the last user message, oldest first. `turns`: digests of the user messages of the row. `known`: signatures
+    that are nothing new in the row. `time`: of the last change, in Unix seconds.
+    """
+
+    count: int = 0
+    in_a_row: int = 0
+    calls: tuple[KeptCall, ...] = ()
+    turns: tuple[bytes, ...] = ()
+    known: tuple[Signature, ...] = ()
+    time: float = 0.0
+
+
+NO_BLOCKS: Final = BlockMemory()
+
+
 @dataclass(slots=True)
 class LaneState:
     """The state of one lane. Must not be changed, as `KeptRound`."""
@@ -103,14 +125,20 @@ class LaneState:
     """How the conversation that the vendor has stored differs from that of the client."""
     session: str = ""
     """The name of the session in logs, for lanes that are found by the id of an answer; else empty."""
+    blocks: BlockMemory = NO_BLOCKS
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """The settings of a session, and the turns whose commands have been run (digests, oldest first)."""
+    """The settings of a session, and the turns whose commands have been run (digests, oldest first).
+
+    `reset`: when a command was last run or an operator has reset the session, in Unix seconds. Blocks until then are
+    forgotten in all of its lanes.
+    """
 
     overrides: Overrides = NO_OVERRIDES
     ran: tuple[bytes, ...] = ()
+    reset: float = 0.0
 
 
 class Ledger(Protocol):

@@ -17,7 +17,8 @@ signature) in order, so that a replay, a client's retry or a restarted guard nei
 - Kept rounds among which the request's newest is not found belong to another timeline, unless the history has been
   rewritten: then the newest round stands in a shorter history, behind another user message than it was made for.
 - A kept round from before the oldest one that the request still has was dropped by the client: it counts.
-- A withheld call was never in any request: it counts where it stood.
+- A withheld call was never in any request: it counts where it stood. One that was blocked before the last user message
+  is remembered (`conversations/blocks.py`), until a conversation without a session's id begins afresh.
 - A history that has lost all its rounds and got shorter was compacted: what was kept counts. In a session that the
   client has named, that is so even where its summary stands as a user message.
 - Where the vendor has the conversation and the request only what is new (a chain), all that was kept counts, and the
@@ -29,11 +30,15 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from callfuse.conversations.ledger import CallKey, KeptCall, KeptRound, LaneState, is_same_id
+from callfuse.conversations.blocks import after_round, earlier_blocks, remember, with_last_outcomes
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
+
+DEFAULT_WINDOW: Final = 10
+"""Rounds in which a call counts as known, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class LaneEvidence:
 
     `state` is the lane's state as it was; `rounds` are those of this timeline with all outcomes read so far, oldest
     first, at their places in this request; `length` is the number of messages in the request, `turn` the digest of its
-    last real user message. `is_new`: a result has been read that the ledger does not have.
+    last real user message. `is_new`: a result has been read that the ledger does not have. `blocks`: what the lane
+    remembers of its blocks, `said` what identifies the text of that user message there.
     """
 
     state: LaneState
@@ -50,6 +56,8 @@ class LaneEvidence:
     length: int
     turn: bytes
     is_new: bool
+    blocks: BlockMemory = NO_BLOCKS
+    said: tuple[bytes, ...] = ()
 
     def after(
         self,
@@ -58,10 +66,20 @@ class LaneEvidence:
         now: float,
         *,
         max_rounds: int,
+        timeline: Timeline | None = None,
+        window: int = DEFAULT_WINDOW,
     ) -> LaneState:
         """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
-        calls carry; at most `max_rounds` of each, the newest."""
-        kept = [*self.rounds, *(keep_round(calls, self.length, now, self.turn) for calls in rounds)]
+        calls carry; at most `max_rounds` of each, the newest. `timeline`: that of the exchange, needed if a call was
+        blocked (None: the kept rounds); `window`: rounds in which a call counts as known."""
+        brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
+        blocks = self.blocks
+        if blocks.in_a_row or any(one.blocked for one in brought):
+            past = timeline or Timeline([one.past() for one in reversed(self.rounds)])
+            brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
+            for one in brought:
+                blocks = after_round(blocks, one, past.window(window) if one.blocked else (), self.said, now)
+        kept = [*self.rounds, *brought]
         texts = dict(self.state.notes)
         for key, text in notes:
             before = texts.get(key, "")
@@ -72,6 +90,7 @@ class LaneEvidence:
             dict(list(texts.items())[-max_rounds:]),
             self.length,
             session=self.state.session,
+            blocks=blocks,
         )
 
 
@@ -112,13 +131,15 @@ def read_conversation(
         newest = view.rounds[0]
         kept = [keep_round(newest.calls, newest.position, None, view.turn)]
         is_new = kept[0].has_outcomes
-    blocks = True in [round_.blocked for round_ in match.kept]
+    has_blocks = True in [round_.blocked for round_ in match.kept]
+    blocks = _remembered_blocks(view, match, state, request) if state.blocks.count else NO_BLOCKS
+    earlier = earlier_blocks(blocks)
     return Conversation(
         request,
         settings,
         timelines,
-        Timeline(merged, now, has_blocks=blocks, declares=request.declares),
-        LaneEvidence(state, tuple(kept), request.length, view.turn, is_new=is_new),
+        Timeline(merged, now, has_blocks=has_blocks, declares=request.declares, earlier_blocks=earlier),
+        LaneEvidence(state, tuple(kept), request.length, view.turn, is_new=is_new, blocks=blocks, said=(view.turn,)),
         chained,
         brings_results=_brings_results(view, match),
     )
@@ -293,6 +314,28 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
             del left[at:]
         at = None
     return places
+
+
+def _is_unanswered(request: Request) -> bool:
+    """Whether nothing in a request was said by a model yet."""
+    return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
+
+
+def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, request: Request) -> BlockMemory:
+    """What the lane remembers of its blocks, with those that the last user message of this request has ended.
+
+    A try that the client did not take up was made for the same user message, so none of it is ended. A conversation in
+    which no model has said anything is a new one, unless the client gives its session an id.
+    """
+    if not (view.named or view.chained or view.rounds) and _is_unanswered(request):
+        return NO_BLOCKS
+    current = {one.position for one in match.kept}
+    ended = [
+        one
+        for one in state.rounds
+        if one.position not in current and not (one.turn == view.turn and one.position > view.turn_at)
+    ]
+    return remember(state.blocks, ended)
 
 
 def _find(

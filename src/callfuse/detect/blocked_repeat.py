@@ -1,7 +1,8 @@
 """A blocked call that comes back: a `repeat` that goes on after its block, though other calls may stand in between.
 
 It is refused until a new call has been executed; then it may run once, and if that brings the blocked streak's outcome
-again the next one is refused at once.
+again the next one is refused at once. A new user message counts as a new call, but not from the third block of a lane
+on: harnesses answer a block with one of their own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,16 +10,17 @@ from collections.abc import Iterable, Sequence
 from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.repeat import Repeat
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.model import PastCall, Timeline, ToolCall
+from callfuse.model import EarlierBlocks, PastCall, Timeline, ToolCall
 from callfuse.model.outcomes import same_outcome
 from callfuse.model.signature import Signature
 
 
 class BlockedRepeat(Detector):
-    """A call that has been blocked in this timeline."""
+    """A call that has been blocked, in this timeline or before its user message."""
 
     kind = Repeat.kind
     names_calls = True
+    needs_rounds = False
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, and nothing is found where that is off."""
@@ -26,34 +28,51 @@ class BlockedRepeat(Detector):
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Only after a block."""
-        return timeline.has_blocks
+        return timeline.has_blocks or timeline.earlier_blocks is not None
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The blocked calls."""
-        if not timeline.has_blocks:
-            return ()
-        return [one.call for _, one in timeline.memoized(_blocked, settings).values()]
+        here = timeline.memoized(_blocked, settings).values() if timeline.has_blocks else ()
+        earlier = timeline.earlier_blocks.calls.values() if timeline.earlier_blocks else ()
+        return [*(one.call for _, one in here), *(one.call for one in earlier)]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
-        if not timeline.has_blocks:
+        if not self.may_fire(timeline, 0, settings):
             return None
+        earlier = timeline.earlier_blocks
+        before = earlier.calls.get(call.signature) if earlier else None
         at, _ = timeline.memoized(_blocked, settings).get(call.signature, (None, None))
-        if at is None:
+        if at is None and before is None:
             return None
         found = [(index, one) for index, round_ in enumerate(timeline) if (one := round_.find(call.signature))]
-        if _is_same_again(found, at) or not _has_news(timeline, at, settings):
-            return Evidence(1 + len(found), tuple([one for _, one in found]), certain=True)
-        return None
+        calls = tuple([one for _, one in found])
+        if at is None:
+            is_refused = _must_wait(earlier, calls)
+            at = len(timeline.rounds)
+        else:
+            is_refused = not _has_news(timeline, at, settings)
+        if not (is_refused or _is_same_again(found, at, before)):
+            return None
+        if before is None:
+            return Evidence(1 + len(calls), calls, certain=True)
+        # It ran, and was blocked, before the user message too: how often is not kept.
+        count = max(2 + len(calls), settings.for_tool(call.full_name).settings.max_repeats)
+        return Evidence(count, (*calls, before), certain=True)
 
 
-def _is_same_again(found: Sequence[tuple[int, PastCall]], at: int) -> bool:
+def _must_wait(earlier: EarlierBlocks | None, calls: Sequence[PastCall]) -> bool:
+    """Whether a call that was blocked before the last user message must not run yet. `calls`: the same ones since."""
+    return earlier is not None and earlier.must_wait and all(one.withheld for one in calls)
+
+
+def _is_same_again(found: Sequence[tuple[int, PastCall]], at: int, earlier: PastCall | None) -> bool:
     """Whether the call, found in these rounds, was executed after its block in round `at` and brought the outcome from
-    before it."""
+    before it. `earlier`: the call as it ran before the last user message."""
     executed = [(index, one) for index, one in found if not one.withheld]
     since = next((one for index, one in executed if index < at), None)
-    before = next((one.outcome for index, one in executed if index > at and one.outcome), None)
-    return since is not None and same_outcome(since.outcome, before)
+    outcomes = [one.outcome for index, one in executed if index > at] + [earlier.outcome if earlier else None]
+    return since is not None and same_outcome(since.outcome, next(filter(None, outcomes), None))
 
 
 def _blocked(timeline: Timeline, settings: Settings) -> dict[Signature, tuple[int, PastCall]]:

@@ -53,6 +53,8 @@ class Detector(Rule):
     """Evidence does not depend on the arguments; for `ANY_TOOL`, `evidence` returns the maximum over all tools."""
     spares_pollers: ClassVar[bool] = False
     """The limits are `poll_factor` times as high if a call of the streak is a poller or has waited."""
+    needs_rounds: ClassVar[bool] = True
+    """It finds nothing in the first round of a timeline."""
     names_calls: ClassVar[bool] = False
     """Its text is more specific: if several detectors hit equally hard, this one's finding is shown."""
 

@@ -252,11 +252,12 @@ def can_fire(timeline: Timeline, settings: Settings, at: int = 0) -> bool:
 
 def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
     """Yield the detectors that could find something right after round `at` (0 is the newest)."""
-    if at >= len(timeline.rounds):
+    is_first = at >= len(timeline.rounds)
+    if is_first and timeline.earlier_blocks is None:
         return
     loosest = settings.for_tool(ANY_TOOL).settings
     for detector in _enabled(settings, ANY_TOOL):
-        if detector.may_fire(timeline, at, loosest):
+        if not (is_first and detector.needs_rounds) and detector.may_fire(timeline, at, loosest):
             yield detector
 
 

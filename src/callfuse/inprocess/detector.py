@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from callfuse.boundary import Boundary
 from callfuse.config import Source, load_config
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory
 from callfuse.detect.repeat import RepeatChanging
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import past_round
@@ -73,10 +74,10 @@ class LoopDetector:
         self.stats = LoopStats()
         self._calls = 0
         self._reported: set[int] = set()
-        self._new_history()
+        self._new_history(NO_BLOCKS)
 
-    def _new_history(self) -> None:
-        self._history = History(self.settings.max_rounds)
+    def _new_history(self, blocks: BlockMemory) -> None:
+        self._history = History(self.settings.max_rounds, self.settings.window, blocks)
         self._has_message = False
 
     @property
@@ -233,10 +234,11 @@ class LoopDetector:
             return evidence.count if evidence else 1
 
     def new_turn(self) -> None:
-        """Start anew after a message of the user: streaks are 0, and blocked calls may run again."""
+        """Start anew after a message of the user: streaks are 0, and blocked calls may run once; from the third block
+        on only after a new call. One that brings what it brought before is blocked again at once."""
         with self._lock:
             self.stats.mitigations += self._has_message
-            self._new_history()
+            self._new_history(self._history.blocks())
 
     def clear(self) -> None:
         """Forget everything, statistics included; settings and declared tools stay."""

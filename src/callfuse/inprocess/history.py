@@ -1,4 +1,5 @@
-"""Keeps the rounds of one agent run since its last user message, as requests and ledger do for the middleware.
+"""Keeps the rounds of one agent run since its last user message, as requests and ledger do for the middleware; and what
+was blocked before that message.
 
 Memory is bounded: the number of rounds, the length of arguments (cut after their signature is computed), and the
 results, of which the newest are kept whole and all others as outcomes.
@@ -8,6 +9,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from callfuse.conversations.blocks import after_round, earlier_blocks, remember, with_last_outcomes
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, KeptRound
+from callfuse.conversations.timeline import keep_round
 from callfuse.inprocess.detection import PreviousResult
 from callfuse.inprocess.values import as_text, plain
 from callfuse.model import NOWHERE, PastCall, Result, Round, Timeline, ToolCall
@@ -24,17 +28,25 @@ UNRECORDED_KEPT: Final = 256
 
 
 class History:
-    """At most `max_rounds` rounds, oldest first, with the outcomes of their calls."""
+    """At most `max_rounds` rounds, oldest first, with the outcomes of their calls. `window`: rounds in which a call
+    counts as known. `blocks`: what is remembered of the turns before."""
 
-    def __init__(self, max_rounds: int) -> None:
+    def __init__(self, max_rounds: int, window: int, blocks: BlockMemory = NO_BLOCKS) -> None:
+        self._window = window
+        self._blocks = blocks
+        self._blocked: deque[KeptRound] = deque(maxlen=max_rounds)
         self._rounds: deque[Round] = deque(maxlen=max_rounds)
         self._waiting: dict[PastCall, None] = {}
         self._results: OrderedDict[Signature, tuple[PastCall, Any]] = OrderedDict()
-        self._has_blocks = False
 
     def timeline(self, now: float, declares: Callable[[str], bool] | None) -> Timeline:
         """The rounds as a timeline. `now`: seconds. `declares`: whether a tool exists; None: unknown."""
-        return Timeline([*reversed(self._rounds)], now, has_blocks=self._has_blocks, declares=declares)
+        rounds, earlier = [*reversed(self._rounds)], earlier_blocks(self._blocks)
+        return Timeline(rounds, now, has_blocks=bool(self._blocked), declares=declares, earlier_blocks=earlier)
+
+    def blocks(self) -> BlockMemory:
+        """What the next turn is to remember of this one and those before."""
+        return remember(self._blocks, self._blocked)
 
     def refused(self) -> set[Signature]:
         """Signatures withheld in the newest rounds of which nothing ran: the model was asked again after these, so a
@@ -50,10 +62,20 @@ class History:
         """Add a round: its calls with their delivery. `now`: seconds."""
         for past in calls:
             past.call = _shorten(past.call)
+        self._count_blocks(calls, now)
         self._rounds.append(Round(tuple(calls), NOWHERE, now))
         older = list(self._waiting)[-UNRECORDED_KEPT:]
         self._waiting = dict.fromkeys([*older, *(call for call in calls if not call.withheld)])
-        self._has_blocks |= any(call.blocked for call in calls)
+
+    def _count_blocks(self, calls: Sequence[PastCall], now: float) -> None:
+        is_blocked = any(call.blocked for call in calls)
+        if not (is_blocked or self._blocks.in_a_row):
+            return
+        kept, past = keep_round(calls, NOWHERE, now, b""), self.timeline(now, None)
+        if is_blocked:
+            kept = with_last_outcomes(kept, past, self._blocks)
+            self._blocked.append(kept)
+        self._blocks = after_round(self._blocks, kept, past.window(self._window) if is_blocked else (), (), now)
 
     @property
     def newest(self) -> tuple[PastCall, ...]:

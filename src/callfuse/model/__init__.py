@@ -7,7 +7,7 @@ from callfuse.harness import MARKER
 from callfuse.model.calls import ANY_TOOL, Delivery, PastCall, PlainResult, Result, ToolCall
 from callfuse.model.finding import Finding
 from callfuse.model.rounds import NOWHERE, Round
-from callfuse.model.timeline import MIN_WINDOW_CALLS, Timeline
+from callfuse.model.timeline import MIN_WINDOW_CALLS, EarlierBlocks, Timeline
 
 __all__ = [
     "ANY_TOOL",
@@ -15,6 +15,7 @@ __all__ = [
     "MIN_WINDOW_CALLS",
     "NOWHERE",
     "Delivery",
+    "EarlierBlocks",
     "Finding",
     "PastCall",
     "PlainResult",

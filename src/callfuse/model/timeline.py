@@ -1,7 +1,7 @@
 """The rounds that are evidence for one exchange, and what is new in each."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar, TypeVarTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 from callfuse.model.calls import PastCall
 from callfuse.model.rounds import NOWHERE, Round
@@ -15,14 +15,37 @@ MIN_WINDOW_CALLS: Final = 10
 """A window holds at least this many calls, however few its rounds."""
 
 
+class EarlierBlocks(NamedTuple):
+    """The calls that were blocked before the last real user message, by signature, each as it last ran.
+
+    `must_wait`: none of them may run before a new call has been executed.
+    """
+
+    calls: Mapping[Signature, PastCall]
+    must_wait: bool
+
+
 class Timeline:
     """The rounds since the last real user message, newest first. Its rounds are not changed any more.
 
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
-    of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete.
+    of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete;
+    `earlier_blocks` what was blocked before that message.
     """
 
-    __slots__ = ("_declares", "_lacks", "_memo", "_news", "_returns", "_size", "_window", "has_blocks", "now", "rounds")
+    __slots__ = (
+        "_declares",
+        "_lacks",
+        "_memo",
+        "_news",
+        "_returns",
+        "_size",
+        "_window",
+        "earlier_blocks",
+        "has_blocks",
+        "now",
+        "rounds",
+    )
 
     def __init__(
         self,
@@ -31,10 +54,12 @@ class Timeline:
         *,
         has_blocks: bool = False,
         declares: Callable[[str], bool] | None = None,
+        earlier_blocks: EarlierBlocks | None = None,
     ) -> None:
         self.rounds = newest_first
         self.now = now
         self.has_blocks = has_blocks
+        self.earlier_blocks = earlier_blocks
         self._declares = declares
         self._lacks: dict[str, bool] = {}
         self._news: dict[tuple[int, int], frozenset[Signature]] = {}
@@ -60,8 +85,7 @@ class Timeline:
 
     def after(self, calls: tuple[PastCall, ...]) -> "Timeline":
         """The timeline one round on: these calls are its newest round."""
-        rounds = [Round(calls, NOWHERE, self.now), *self.rounds]
-        return Timeline(rounds, self.now, has_blocks=self.has_blocks, declares=self._declares)
+        return self._with([Round(calls, NOWHERE, self.now), *self.rounds])
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
@@ -69,8 +93,17 @@ class Timeline:
         if "" not in names:
             self._size = len(names)
             return self
-        rounds = [named for round_ in self.rounds if (named := round_.named())]
-        return Timeline(rounds, self.now, has_blocks=self.has_blocks, declares=self._declares)
+        return self._with([named for round_ in self.rounds if (named := round_.named())])
+
+    def _with(self, rounds: Sequence[Round]) -> "Timeline":
+        """The same timeline with other rounds."""
+        return Timeline(
+            rounds,
+            self.now,
+            has_blocks=self.has_blocks,
+            declares=self._declares,
+            earlier_blocks=self.earlier_blocks,
+        )
 
     def lacks(self, name: str) -> bool:
         """Whether it is certain that there is no such tool."""

@@ -27,6 +27,10 @@ _VERDICT: Final = (
     "Verdict in session %(session_id)s: kind=%(kinds)s, tool=%(tool)s, count=%(count)d/%(max_repeats)d, hard=%(hard)s, "
     "calls=[%(calls)s], rung=%(action)s, confidence=%(confidence)g, signature=%(digest)s of %(call)s"
 )
+_BLOWN: Final = (
+    "The fuse has blown in session %(session_id)s: %(blocks)d blocked calls in a row with no new one between, and the "
+    "model was not asked: model=%(model)s, backend=%(backend)s, action=%(action)s, lane=%(lane)s"
+)
 
 
 def finding(
@@ -69,6 +73,23 @@ def finding(
 def action(verdict: Verdict) -> str:
     """The rung of a verdict as a word; `allow` without one."""
     return str(verdict.rung) if verdict.rung else ALLOW
+
+
+def blown(
+    count: int, *, session: str, model: str, backend: str, dialect: str, source: str = "", lane: str = ""
+) -> None:
+    """Log that callfuse has answered by itself, after `count` blocks in a row, without asking the model."""
+    fields: dict[str, object] = {
+        "session_id": session,
+        "session_source": source,
+        "lane": lane,
+        "blocks": count,
+        "model": _plain(model),
+        "backend": backend,
+        "dialect": dialect,
+        "action": "blown",
+    }
+    logger.warning(_BLOWN, fields, extra=fields)
 
 
 def fail_open(cause: str, *, session: str) -> None:

@@ -54,6 +54,8 @@ class ErrorMessages(Strict):
     """What stands below the result of a repeated call."""
     guidance: Template | None = None
     """What the model reads as the result of a withheld call."""
+    blown: Template | None = None
+    """What the client reads once the fuse has blown, in place of an answer of the model."""
 
 
 class Similarity(Strict):

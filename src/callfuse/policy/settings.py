@@ -132,6 +132,8 @@ class LoopSettings(Strict):
     models: dict[str, ModelSettings] = Field(default_factory=dict)
     """By globs over backend and model as one text, as in `openai:gpt-4o*`."""
     error_messages: ErrorMessages = ErrorMessages()
+    blow_after: Calls = 5
+    """Blocks in a lane with no new call executed between them, after which the model is not asked; 0 is off."""
     commands: Commands = Commands()
     finish_reason: Literal["stop", "error"] = "stop"
     """What a block ends with: an ordinary stop, or `error` where a client asks for it."""
@@ -325,6 +327,11 @@ class LoopSettings(Strict):
     def observes(self) -> bool:
         """Whether nothing is ever done about a finding but to tell of it."""
         return not any(rung.warns or rung.withholds for rung in self.ladder)
+
+    @cached_property
+    def blocks(self) -> bool:
+        """Whether a call of any tool may be blocked."""
+        return any(rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
 
     @cached_property
     def warns(self) -> bool:

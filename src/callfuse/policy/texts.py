@@ -1,6 +1,7 @@
 """Write the texts that callfuse puts into a conversation. Each begins with the marker; operators can replace most."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from callfuse.harness import MARKER
 from callfuse.model import Finding, ToolCall
@@ -11,6 +12,11 @@ from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import RETURNED, Rung
 from callfuse.policy.sections import ErrorMessages
 from callfuse.policy.settings import LoopSettings
+
+BLOWN: Final = (
+    "The fuse has blown: {finding}, the last of {tool_name}, and no new call between them. The model was not asked. "
+    "{suggestion}"
+)
 
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
@@ -32,6 +38,23 @@ def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bo
         rung = Rung.STEER
     text = _custom_messages(verdict.call, settings).guidance or rung.text
     return _fill(text, verdict.call, verdict.finding, model)
+
+
+def blown(last: str, outcome: str, count: int, settings: LoopSettings, model: str) -> str:
+    """The text that the client gets, once the fuse has blown, in place of an answer of the model. `last`, `outcome`:
+    the tool whose call was blocked last and what it had returned; `count`: blocks in a row."""
+    text = (settings.error_messages.blown or BLOWN).format(
+        tool_name=last,
+        arguments="",
+        count=count,
+        max_repeats=settings.blow_after,
+        window=f"{settings.ttl_seconds:g}",
+        previous_result=outcome or "(nothing)",
+        model=model,
+        finding=f"{count} blocked calls in a row",
+        suggestion="Say what to do in other words, or begin a new session.",
+    )
+    return text if text.startswith(MARKER) else f"{MARKER} {text}"
 
 
 def unchecked_call(tool: str) -> str:

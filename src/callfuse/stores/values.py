@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
-from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, KeptCall, KeptRound, LaneState, SessionState
 from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
@@ -20,8 +20,8 @@ from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.tiers import Overrides, explicit_values
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
-VERSION: Final = 4
-"""Increased with every change of the shapes below."""
+VERSION: Final = 5
+"""Increased with every change of the shapes below. Values of version 4, which ended earlier, are read too."""
 
 _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
 """Stored by index. DROPPED is not stored: each request shows which calls its client has dropped."""
@@ -30,7 +30,8 @@ _PENDING, _TRANSIENT = 1, 2
 Text = InstanceOf[str]
 """Any string, also with lone surrogates, which pydantic's `str` refuses."""
 Base64 = str
-Version = Literal[4]
+Version = Literal[5]
+OldVersion = Literal[4]
 Flags = Annotated[int, Field(ge=0, le=3)]
 OutcomeShape = tuple[Base64, OutcomeKind, Text, Flags, Base64]
 """Digest, kind, text, flags, error."""
@@ -41,6 +42,10 @@ RoundShape = tuple[int, float | None, Annotated[int, Field(ge=0)], list[CallShap
 NoteShape = tuple[Text, Base64, int, Text]
 """Id, signature, number of equal calls before it, text."""
 ContinuationShape = tuple[dict[Text, Text], Text, list[Text]]
+Count = Annotated[int, Field(ge=0)]
+BlocksShape = tuple[Count, Count, list[CallShape], list[Base64], list[Base64], float]
+"""Blocks, those in a row, blocked calls, turns, known signatures, time."""
+OldLaneShape = tuple[OldVersion, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None]
 LaneShape = tuple[
     Version,
     int,
@@ -48,13 +53,15 @@ LaneShape = tuple[
     list[RoundShape],
     list[NoteShape],
     ContinuationShape | None,
+    BlocksShape | None,
 ]
-"""Version, length, turns, rounds, notes, continuation."""
-SessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64]]
-"""Version, overrides, overrides by tool, turns whose commands have been run."""
+"""Version, length, turns, rounds, notes, continuation, blocks."""
+OldSessionShape = tuple[OldVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
+SessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float]
+"""Version, overrides, overrides by tool, turns whose commands have been run, time of the last reset."""
 
-_LANE: Final[TypeAdapter[LaneShape]] = TypeAdapter(LaneShape)
-_SESSION: Final[TypeAdapter[SessionShape]] = TypeAdapter(SessionShape)
+_LANE: Final[TypeAdapter[LaneShape | OldLaneShape]] = TypeAdapter(LaneShape | OldLaneShape)
+_SESSION: Final[TypeAdapter[SessionShape | OldSessionShape]] = TypeAdapter(SessionShape | OldSessionShape)
 
 
 class UnreadableError(ValueError):
@@ -72,6 +79,7 @@ def encode_lane(state: LaneState) -> bytes:
         [_encode_round(one, places) for one in state.rounds],
         [(id_, _encode_bytes(signature), before, text) for (id_, signature, before), text in state.notes.items()],
         None if known == NO_DIFFERENCE else _encode_continuation(known),
+        None if state.blocks == NO_BLOCKS else _encode_blocks(state.blocks),
     )
     return state.session.encode() + b"\n" + dumps(shape)
 
@@ -81,7 +89,8 @@ def decode_lane(value: bytes) -> LaneState:
     session, _, text = value.partition(b"\n")
     try:
         shape = _LANE.validate_python(loads(text))
-        _, length, turns, rounds, notes, known = shape
+        length, turns, rounds, notes, known = shape[1:6]
+        blocks = shape[6] if len(shape) == 7 else None
         of_turn = [_decode_bytes(turn) for turn in turns]
         return LaneState(
             tuple([_decode_round(one, of_turn) for one in rounds]),
@@ -89,6 +98,7 @@ def decode_lane(value: bytes) -> LaneState:
             length,
             continuation=NO_DIFFERENCE if known is None else _decode_continuation(*known),
             session=session.decode(),
+            blocks=NO_BLOCKS if blocks is None else _decode_blocks(*blocks),
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:
         raise UnreadableError(type(error).__name__) from None
@@ -101,15 +111,17 @@ def encode_session(state: SessionState) -> bytes:
         tool: ToolSettings.model_validate(dict(values)).model_dump(mode="json", exclude_none=True)
         for tool, values in state.overrides.tools.items()
     }
-    return dumps((VERSION, set_, tools, [_encode_bytes(turn) for turn in state.ran]))
+    return dumps((VERSION, set_, tools, [_encode_bytes(turn) for turn in state.ran], state.reset))
 
 
 def decode_session(value: bytes) -> SessionState:
     """Decode what a session has set. Raises UnreadableError."""
     try:
-        _, set_, tools, ran = _SESSION.validate_python(loads(value))
+        shape = _SESSION.validate_python(loads(value))
+        set_, tools, ran = shape[1:4]
         overrides = Overrides(explicit_values(set_), {tool: explicit_values(own) for tool, own in tools.items()})
-        return SessionState(overrides, tuple([_decode_bytes(turn) for turn in ran]))
+        reset = shape[4] if len(shape) == 5 else 0.0
+        return SessionState(overrides, tuple([_decode_bytes(turn) for turn in ran]), reset)
     except (NotJSON, ValidationError, ValueError) as error:
         raise UnreadableError(type(error).__name__) from None
 
@@ -171,6 +183,30 @@ def _decode_outcome(digest: Base64, kind: OutcomeKind, text: str, flags: int, er
         pending=bool(flags & _PENDING),
         transient=bool(flags & _TRANSIENT),
         error=_decode_bytes(error),
+    )
+
+
+def _encode_blocks(blocks: BlockMemory) -> tuple[Any, ...]:
+    return (
+        blocks.count,
+        blocks.in_a_row,
+        [_encode_call(call) for call in blocks.calls],
+        [_encode_bytes(turn) for turn in blocks.turns],
+        [_encode_bytes(signature) for signature in blocks.known],
+        blocks.time,
+    )
+
+
+def _decode_blocks(
+    count: int, in_a_row: int, calls: Sequence[CallShape], turns: Sequence[Base64], known: Sequence[Base64], time: float
+) -> BlockMemory:
+    return BlockMemory(
+        count,
+        in_a_row,
+        tuple([_decode_call(*call) for call in calls]),
+        tuple(map(_decode_bytes, turns)),
+        tuple(map(_decode_bytes, known)),
+        time,
     )
 
 

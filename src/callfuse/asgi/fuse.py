@@ -1,0 +1,36 @@
+"""The fuse: a lane that was blocked too often in a row is answered by callfuse itself, without asking the model.
+
+It holds until a person has typed something, a command or an operator has reset the session, or another one begins.
+"""
+
+from callfuse.asgi.commands import SyntheticReply
+from callfuse.asgi.prepare import Host, Prepared
+from callfuse.conversations.blocks import is_typed_since
+from callfuse.conversations.timeline import LaneEvidence
+from callfuse.model import Delivery
+from callfuse.observe import log
+from callfuse.policy import texts
+
+ACTION = b"blown"
+
+
+async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> SyntheticReply | None:
+    """The answer to a request that would only go on with a loop, logged and counted; None if the model is to be asked.
+
+    A conversation that the vendor has stored always goes on there, because the vendor must get every result.
+    """
+    settings, request = prepared.settings, prepared.request.get()
+    in_a_row = kept.blocks.in_a_row
+    if not 0 < settings.blow_after <= in_a_row or not (settings.enabled and settings.blocks):
+        return None
+    if (request.chain is not None and request.chain.chained) or is_typed_since(kept.blocks, kept.said):
+        return None
+    blocked = [*kept.blocks.calls, *(call for round_ in kept.rounds for call in round_.calls)]
+    last = next((one for one in reversed(blocked) if one.delivery is Delivery.BLOCKED), None)
+    outcome = last.outcome.text if last and last.outcome else ""
+    text = texts.blown(last.name if last else "a tool", outcome, in_a_row, settings, request.model)
+    answer = request.synthetic_reply(text)
+    await host.ledger.write({prepared.lane: prepared.state}, prepared.now)  # so that it does not mend by being asked
+    host.counts.add("blown", prepared.where.dialect)
+    log.blown(in_a_row, **prepared.where._asdict())
+    return SyntheticReply(answer, ACTION)

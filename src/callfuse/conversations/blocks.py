@@ -1,0 +1,97 @@
+"""What a lane remembers of its blocks over user messages.
+
+Some harnesses answer a block at once with a user message of their own, which starts a new timeline. So the memory does
+not end with it: after a user message a blocked call may run once, and from the third block of the lane on only after a
+new call has been executed.
+
+A call is new if it is neither in the window of its timeline nor one of those that were known at the lane's last blocks.
+A user message counts as typed by a person unless its text is one behind which a call of the row was blocked before: a
+harness says the same again and again.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Final
+
+from callfuse.conversations.ledger import BlockMemory, KeptRound
+from callfuse.model import Delivery, EarlierBlocks, PastCall, Timeline
+from callfuse.model.outcomes import Outcome
+from callfuse.model.signature import Signature
+
+MUST_WAIT_FROM: Final = 3
+"""From so many blocks of a lane on, a user message alone does not let a blocked call run."""
+MAX_CALLS: Final = 16
+"""Blocked calls that are remembered, the newest ones."""
+MAX_TURNS: Final = 16
+"""Texts of user messages that are remembered, the newest ones."""
+MAX_KNOWN: Final = 128
+"""Signatures that are known to be nothing new, the newest ones."""
+
+
+def remember(memory: BlockMemory, rounds: Iterable[KeptRound]) -> BlockMemory:
+    """The memory with the blocked calls of rounds that a user message has ended."""
+    blocked = {call.signature: call for round_ in rounds for call in round_.calls if call.delivery is Delivery.BLOCKED}
+    if not blocked:
+        return memory
+    before = {call.signature: call for call in memory.calls if call.signature not in blocked}
+    known = [one if one.outcome else one._replace(outcome=_brought(memory, one.signature)) for one in blocked.values()]
+    return replace(memory, calls=(*before.values(), *known)[-MAX_CALLS:])
+
+
+def after_round(
+    memory: BlockMemory, round_: KeptRound, window: Collection[Signature], turns: Iterable[bytes], now: float
+) -> BlockMemory:
+    """The memory after a round of the model. `window`: the signatures of the window before it, newest first, needed
+    if a call of it was blocked. `turns`: what identifies the text of the last user message. `now`: seconds."""
+    if not (round_.blocked or memory.in_a_row):
+        return memory
+    known = {*memory.known, *window}
+    if any(call.signature not in known for call in round_.delivered if call.name):
+        return replace(memory, count=memory.count + round_.blocked, in_a_row=0, turns=(), known=(), time=now)
+    if not round_.blocked:
+        return memory
+    signatures = dict.fromkeys([*memory.known, *[*window][::-1], *(call.signature for call in round_.calls)])
+    return replace(
+        memory,
+        count=memory.count + 1,
+        in_a_row=memory.in_a_row + 1,
+        turns=tuple(dict.fromkeys([*memory.turns, *turns]))[-MAX_TURNS:],
+        known=tuple(signatures)[-MAX_KNOWN:],
+        time=now,
+    )
+
+
+def with_last_outcomes(round_: KeptRound, timeline: Timeline, memory: BlockMemory) -> KeptRound:
+    """The round with what its blocked calls had brought when they last ran, before this timeline at least."""
+    calls = [
+        call._replace(outcome=_last_outcome(timeline, call.signature) or _brought(memory, call.signature))
+        if call.delivery is Delivery.BLOCKED
+        else call
+        for call in round_.calls
+    ]
+    return replace(round_, calls=tuple(calls))
+
+
+def earlier_blocks(memory: BlockMemory) -> EarlierBlocks | None:
+    """What the detectors must know of blocks before the last user message; None if there were none."""
+    if not memory.calls:
+        return None
+    calls = {
+        call.signature: PastCall(call.call(), outcome=call.outcome, delivery=Delivery.DROPPED) for call in memory.calls
+    }
+    return EarlierBlocks(calls, must_wait=memory.count >= MUST_WAIT_FROM and memory.in_a_row > 0)
+
+
+def is_typed_since(memory: BlockMemory, turns: Collection[bytes]) -> bool:
+    """Whether a person has typed something since the last block, as far as can be told. `turns`: as in
+    `after_round`."""
+    return not memory.in_a_row or set(memory.turns).isdisjoint(turns)
+
+
+def _brought(memory: BlockMemory, signature: Signature) -> Outcome | None:
+    return next((call.outcome for call in memory.calls if call.signature == signature), None)
+
+
+def _last_outcome(timeline: Timeline, signature: Signature) -> Outcome | None:
+    found = (round_.find(signature) for round_ in timeline)
+    return next((one.outcome for one in found if one and not one.withheld and one.outcome), None)
