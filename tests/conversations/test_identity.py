@@ -292,7 +292,8 @@ def test_an_agents_id_is_part_of_the_lane(headers: dict[bytes, bytes], agent: st
 
 def test_an_odd_agent_id_is_hashed() -> None:
     """It stands in logs, too."""
-    assert HASHED.fullmatch(lane({b"x-claude-code-agent-id": b"name@team"}).agent)
+    assert HASHED.fullmatch(lane({b"x-claude-code-agent-id": b"name\tteam"}).agent)
+    assert lane({b"x-claude-code-agent-id": b"name@team"}).agent == "name@team"
     assert lane({b"x-claude-code-agent-id": b" "}).agent == ""
 
 
@@ -394,10 +395,10 @@ def test_a_chain_goes_on_where_it_was_left(rung: Rung) -> None:
 
 @pytest.mark.parametrize(
     "odd",
-    ["short", "has blanks in it", "x" * 201, "x" * 1_000_000, "sitzung-ä-ä", "a/b/c/d/e", "line\nbreak", "\x00\x1b[2J"],
+    ["x" * 201, "x" * 1_000_000, "line\nbreak", "a\tb", "\x00\x1b[2J", "\x9b2J", "no\xa0break"],
 )
 def test_an_odd_id_is_hashed(odd: str) -> None:
-    """What is no plain id neither fills logs nor writes into them."""
+    """What is long or not printable neither fills logs nor steers a terminal."""
     headers = {b"x-callfuse-session-id": odd.encode("latin-1")}
     by_header, by_body = lane(headers), lane(body={"session_id": odd})
     assert by_header.named
@@ -421,9 +422,11 @@ def test_any_character_may_stand_in_a_body(text: str) -> None:
     assert HASHED.fullmatch(lane(body={"session_id": text}).session)
 
 
-@pytest.mark.parametrize("plain", ["12345678", "a.b:c_d-e", "x" * 200])
+@pytest.mark.parametrize(
+    "plain", ["7", "short", "12345678", "a.b:c_d-e", "a/b/c@d.e", "has blanks in it", "sitzung-ä-ä", "x" * 200]
+)
 def test_a_plain_id_stays(plain: str) -> None:
-    """Letters, digits and four marks, 8 to 200 of them."""
+    """Whatever is printable, up to 200 characters; headers are read as UTF-8 where they are."""
     assert lane({b"x-callfuse-session-id": plain.encode()}).session == plain
     assert lane(body={"session_id": plain}).session == plain
 
@@ -462,10 +465,11 @@ HEADERS = st.dictionaries(HEADER_NAMES, st.binary(max_size=300))
 @more_examples(5)
 @given(headers=HEADERS, body=BODIES)
 def test_any_values_make_a_lane(headers: dict[bytes, bytes], body: dict[str, Any]) -> None:
-    """Whatever stands in headers and body: no error, always the same lane, and only plain characters for logs."""
+    """Whatever stands in headers and body: no error, always the same lane, and only printable characters for logs."""
     found = lane_of(headers, HELLO, b"", body)
     assert found == lane_of(headers, HELLO, b"", body, ordinary=are_ordinary_headers(headers))
     assert found == lane_of(dict(reversed(headers.items())), HELLO, b"", dict(reversed(body.items())))
-    assert re.fullmatch(r"[A-Za-z0-9._:-]{8,233}", found.session)
-    assert re.fullmatch(r"[A-Za-z0-9._:-]{32,640}", found.tag)
+    for name, shortest, longest in ((found.session, 1, 233), (found.tag, 32, 640)):
+        assert name.isprintable()
+        assert shortest <= len(name) <= longest
     assert found.source in {rung.source for rung in LADDER}

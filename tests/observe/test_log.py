@@ -28,10 +28,12 @@ def verdict(rung: Rung | None = Rung.BLOCK, *, first: bool = True, arguments: An
     return Verdict(call, Finding("repeat", "search", call.signature, 4, 3, 300.0, False), rung, 1, first)
 
 
-def told(caplog: pytest.LogCaptureFixture, given: Verdict, level: int = logging.DEBUG) -> list[logging.LogRecord]:
+def told(
+    caplog: pytest.LogCaptureFixture, given: Verdict, level: int = logging.DEBUG, **more: Any
+) -> list[logging.LogRecord]:
     """What is logged of a verdict."""
     with caplog.at_level(level, "callfuse"):
-        log.finding(given, session="session-1", model="gpt-x", backend="openai", dialect="openai-chat")
+        log.finding(given, session="session-1", model="gpt-x", backend="openai", dialect="openai-chat", **more)
     return caplog.records
 
 
@@ -41,7 +43,7 @@ def test_the_line(caplog: pytest.LogCaptureFixture) -> None:
     shown = f"search:{LONG}"[:50]
     assert record.getMessage() == (
         "Tool call loop detected in session session-1: tool=search, repeats=4/3, window=300s, model=gpt-x, "
-        f"backend=openai, action=block, signature={shown}..."
+        f"backend=openai, action=block, signature={shown}..., kind=repeat"
     )
     assert record.levelno == logging.WARNING
     assert record.name == "callfuse"
@@ -86,8 +88,25 @@ def test_the_action_is_the_rung(caplog: pytest.LogCaptureFixture, rung: Rung | N
 
 def test_a_rung_again_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     """WARNING once a streak and rung, then INFO."""
-    (record,) = told(caplog, verdict(first=False), logging.INFO)
+    (record,) = told(caplog, verdict(Rung.STEER, first=False), logging.INFO)
     assert record.levelno == logging.INFO
+
+
+def test_every_block_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The first one after a callback's steer, and those that follow in the streak; each with the lane's count."""
+    (record,) = told(caplog, verdict(first=False), logging.INFO, blocks=7)
+    assert record.levelno == logging.WARNING
+    assert record.getMessage().endswith(", kind=repeat, blocks=7")
+    assert record.__dict__["blocks"] == 7
+
+
+def test_the_lane_stands_where_there_may_be_several(caplog: pytest.LogCaptureFixture) -> None:
+    """With who has named the session; one that only its conversation identifies is its own lane."""
+    (named,) = told(caplog, verdict(), logging.INFO, lane="agent.f00", source="x-session-id")
+    assert named.getMessage().endswith(", kind=repeat, lane=agent.f00, named by x-session-id")
+    caplog.clear()
+    (nameless,) = told(caplog, verdict(), logging.INFO, lane="session-1", source="fingerprint")
+    assert nameless.getMessage().endswith(", kind=repeat")
 
 
 def test_the_full_signature_is_for_debugging(caplog: pytest.LogCaptureFixture) -> None:

@@ -67,7 +67,8 @@ class Keeper:
 
     def _report_verdict(self, verdict: Verdict) -> None:
         self._host.counts.add("findings", log.action(verdict))
-        log.finding(verdict, **self._prepared.where._asdict())
+        blocks = self._evidence.kept.blocks.count + verdict.blocks
+        log.finding(verdict, **self._prepared.where._asdict(), blocks=blocks)
 
     async def _keep(self, record: ExchangeRecord) -> None:
         """Write the rounds and notes to the ledger, if there is anything new."""

@@ -37,8 +37,8 @@ class Where(NamedTuple):
 class LoopEvent(Verdict):
     """A finding in a call, the rung about to be taken, and where it happens. Given to `on_loop`.
 
-    `session` and `lane`: as in log lines, where ids that are not plain are hashed. `source`: the header or field that
-    the session's id is from; `fingerprint` if the client sends none.
+    `session` and `lane`: as in log lines, where ids that are long or not printable are hashed. `source`: the header or
+    field that the session's id is from; `fingerprint` if the client sends none.
     """
 
     session: str = ""

@@ -86,7 +86,8 @@ DIGEST_SIZE: Final = 16
 """Bytes of each digest: of credentials, fingerprints and odd ids."""
 MAX_ID: Final = 4096
 """Characters of an id that count; the rest is cut."""
-_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{8,200}")
+LONGEST_SHOWN: Final = 200
+"""Characters of an id that stands in logs as it is."""
 
 
 class Lane(NamedTuple):
@@ -230,12 +231,20 @@ def _is_codex(headers: Headers) -> bool:
 def _id_text(value: Any) -> str:
     """Decode, strip and cut an id; empty for a value that is no text."""
     if isinstance(value, bytes):
-        return value[:MAX_ID].decode("latin-1").strip()
+        try:
+            value = value[:MAX_ID].decode()
+        except UnicodeDecodeError:
+            value = value[:MAX_ID].decode("latin-1")
     return value[:MAX_ID].strip() if isinstance(value, str) else ""
 
 
+def session_name(id_: str) -> str:
+    """The name in logs and keys of the session that a client calls so: its id if printable and short, else a digest."""
+    return _loggable_id(_id_text(id_))
+
+
 def _loggable_id(id_: str) -> str:
-    """Make an id safe for logs and keys: itself if it is plain, else a digest of it."""
-    if _PLAIN_ID.fullmatch(id_):
+    """Make an id safe for logs and keys: itself if it is printable and short, else a digest of it."""
+    if len(id_) <= LONGEST_SHOWN and id_.isprintable():
         return id_
     return blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).hexdigest()

@@ -144,7 +144,8 @@ class LoopDetector:
         if changed is not verdict:
             verdict, found = changed, self._describe(changed, number)
         self.stats.take(verdict)
-        log.finding(verdict, session=self._session, model=self._model, backend=self._backend, dialect="in-process")
+        where = {"session": self._session, "model": self._model, "backend": self._backend, "dialect": "in-process"}
+        log.finding(verdict, **where, blocks=self.stats.blocks)
         return verdict, found
 
     def _describe(self, verdict: Verdict, number: int) -> LoopDetection:

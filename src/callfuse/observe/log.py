@@ -1,7 +1,7 @@
 """Write log lines: a structured one for each finding, one for each cause of failing open. Never a credential.
 
-A finding is a WARNING the first time its streak takes a rung, then INFO. DEBUG adds a transcript: each verdict with
-its evidence, full signature and arguments, and the steps of the guard, frame by frame.
+A finding is a WARNING the first time its streak takes a rung, and each time it is blocked; else INFO. DEBUG adds a
+transcript: each verdict with its evidence, full signature and arguments, and the steps of the guard, frame by frame.
 """
 
 import logging
@@ -21,8 +21,11 @@ MAX_CALLS_TEXT: Final = 2000
 
 _LINE: Final = (
     "Tool call loop detected in session %(session_id)s: tool=%(tool)s, repeats=%(count)d/%(max_repeats)d, "
-    "window=%(ttl)ss, model=%(model)s, backend=%(backend)s, action=%(action)s, signature=%(signature)s..."
+    "window=%(ttl)ss, model=%(model)s, backend=%(backend)s, action=%(action)s, signature=%(signature)s..., "
+    "kind=%(kind)s"
 )
+_BLOCKS: Final = ", blocks=%(blocks)d"
+_LANE: Final = ", lane=%(lane)s, named by %(session_source)s"
 _VERDICT: Final = (
     "Verdict in session %(session_id)s: kind=%(kinds)s, tool=%(tool)s, count=%(count)d/%(max_repeats)d, hard=%(hard)s, "
     "calls=[%(calls)s], rung=%(action)s, confidence=%(confidence)g, signature=%(digest)s of %(call)s"
@@ -34,9 +37,21 @@ _BLOWN: Final = (
 
 
 def finding(
-    verdict: Verdict, *, session: str, model: str, backend: str, dialect: str, source: str = "", lane: str = ""
+    verdict: Verdict,
+    *,
+    session: str,
+    model: str,
+    backend: str,
+    dialect: str,
+    source: str = "",
+    lane: str = "",
+    blocks: int = 0,
 ) -> None:
-    """Log a finding and what was done about it. `source`: where the session id was found, such as a header's name."""
+    """Log a finding and what was done about it. `source`: where the session id was found, such as a header's name.
+
+    `blocks`: how often the lane was blocked, this time included, if the call is. The lane stands in the line where its
+    session may have others: a session that is known by its conversation alone has one.
+    """
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
     start = star_secrets(text, SHORT_SIGNATURE)
@@ -57,9 +72,12 @@ def finding(
         "dialect": dialect,
         "confidence": found.confidence,
         "hard": found.hard,
+        "blocks": blocks,
     }
-    level = logging.WARNING if verdict.first else logging.INFO
-    logger.log(level, _LINE, fields, extra=fields)
+    level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
+    more = _BLOCKS if blocks and verdict.blocks else ""
+    more += _LANE if not session.endswith(lane) else ""
+    logger.log(level, _LINE + more, fields, extra=fields)
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
             "kinds": "+".join(map(str, found.kinds or (found.kind,))),

@@ -256,6 +256,6 @@ def lane_key(lane: Lane) -> str:
 
 
 def session_key(session: SessionKey) -> str:
-    """The key of a session. Its name holds no odd characters (`conversations/identity.py`)."""
+    """The key of a session. Its name is short and printable (`conversations/identity.py`)."""
     credential, name = session
     return f"{PREFIX}{{{credential.hex()}}}:session:{name}"
