@@ -3,11 +3,13 @@
 import json
 import re
 import sys
+import time
 from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.applications import Starlette
@@ -94,6 +96,42 @@ async def test_what_a_session_has_set_is_shown() -> None:
     assert ["tool_call_loop.mode", "warn", "session: command in the chat"] in cells(page)
     assert "set nothing" not in page
     assert "Here, this session has set nothing." in await guarded.page(f"session={OTHER}")
+
+
+@pytest.mark.parametrize("session", ["7", "my own session", "x" * 300, "a/b\tc"])
+async def test_a_session_is_found_by_the_id_of_its_client(session: str) -> None:
+    """However the log names it; as JSON and on the page."""
+    guarded = Guarded()
+    await guarded.type("!/set(tool-loop-mode=warn)", session)
+    asked = f"session={quote(session)}"
+    assert of(await guarded.told("settings", asked), "mode")["mode"][0] == "warn"
+    page = await guarded.page(asked)
+    assert "set nothing" not in page
+    assert "It is unknown" not in page
+
+
+async def test_an_unknown_session_is_said_to_be_unknown() -> None:
+    """One that is known and has set nothing is not."""
+    guarded = Guarded()
+    lane = Lane(b"key", SESSION, b"f" * 16, "x-session-id")
+    await guarded.fuse.ledger.write({lane: LaneState()}, time.time())
+    known, unknown = await guarded.page(f"session={SESSION}"), await guarded.page(f"session={OTHER}")
+    assert "this session has set nothing" in known
+    assert "It is unknown" not in known
+    assert "It is unknown" in unknown
+    for session, header in ((SESSION, None), (OTHER, b"unknown")):
+        exchange = await guarded.get("settings", f"session={session}")
+        assert (exchange.status, exchange.header(b"x-callfuse-session")) == (200, header)
+
+
+async def test_a_cache_key_names_the_sessions_made_of_it() -> None:
+    """Those whose name is the key and a fingerprint; no other that begins so."""
+    ledger = MemoryLedger(max_lanes=9, ttl_s=60)
+    names = ("key", "key." + "f" * 32, "key." + "e" * 32, "key.other", "keys", "key." + "f" * 33)
+    for name in names:
+        await ledger.write({Lane(b"c", name, b"f" * 16, "prompt_cache_key"): LaneState()}, 1)
+    assert {one.key[1] for one in await ledger.find_sessions("key", 2)} == set(names[:3])
+    assert await ledger.find_sessions("key", 62) == []
 
 
 async def test_sessions_are_listed() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware
-from tests.support.asgi import Exchange, drive
+from callfuse.admin import AdminApp
+from tests.support.asgi import Exchange, Request, drive
 from tests.support.config import settings
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import MARK, ask, every_dialect, reply, streamed_and_whole
@@ -143,6 +144,27 @@ def test_a_command_resets_it(command: str) -> None:
     asyncio.run(agent.ask())
     agent.history = going_on
     assert asks_the_model(agent)
+
+
+def test_an_operator_resets_it() -> None:
+    """A POST to the admin page, for a session by the id of its client; of that one alone, and not from another site."""
+    agent = blown(headers=((b"content-type", b"application/json"), (b"x-callfuse-session-id", b"my own session")))
+    page = AdminApp(agent.guard, token="the-token-of-the-tests")
+
+    def post(query: bytes, *more: tuple[bytes, bytes], method: str = "POST") -> Exchange:
+        headers = ((b"authorization", b"Bearer the-token-of-the-tests"), *more)
+        return asyncio.run(drive(page, Request("/reset", b"", headers, method, query)))
+
+    assert post(b"session=another").status == 404
+    assert post(b"").status == 400
+    assert post(b"session=my%20own%20session", (b"sec-fetch-site", b"cross-site")).status == 403
+    assert post(b"session=my%20own%20session", method="GET").status == 405
+    assert asyncio.run(drive(page, Request("/reset", b"", (), "POST", b"session=my%20own%20session"))).status == 401
+    assert not asks_the_model(agent)
+    answer = post(b"session=my%20own%20session")
+    assert (answer.status, json.loads(answer.body)) == (200, {"reset": ["my own session"]})
+    assert asks_the_model(agent)
+    assert agent.guard.counts.of("resets") == 1
 
 
 def test_a_new_session_has_a_new_fuse() -> None:

@@ -469,7 +469,7 @@ def test_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="callfuse")
     go(LoopDetector(settings(), session="run-7", model="gpt-test", clock=lambda: 0.0), *["a=x"] * 5)
     levels = [(record.levelname, record.action) for record in caplog.records]  # type: ignore[attr-defined]
-    assert levels == [("WARNING", "steer"), ("WARNING", "block"), ("INFO", "block")]
+    assert levels == [("WARNING", "steer"), ("WARNING", "block"), ("WARNING", "block")]
     assert caplog.messages[0].startswith(
         "Tool call loop detected in session run-7: tool=a, repeats=3/3, window=300s, model=gpt-test, "
     )

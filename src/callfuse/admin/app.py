@@ -5,6 +5,7 @@
 | `health` | JSON, without token: status, version, whether the guard is enabled |
 | `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
 | `sessions` | JSON: the sessions that have set something by command |
+| `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
 | `./` | both as a page, and the form that takes the token once |
 """
 
@@ -22,7 +23,7 @@ from starlette.routing import Route
 from callfuse import __version__
 from callfuse.admin import page
 from callfuse.admin.access import Access, is_same_origin
-from callfuse.admin.queries import UNLISTED, BadQuery, Query, rows_of, sessions_of
+from callfuse.admin.queries import UNLISTED, BadQuery, Query, reset, rows_of, sessions_of
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config.effective import as_json
@@ -66,6 +67,7 @@ class AdminApp:
                 Route("/health", self._health),
                 Route("/settings", self._protect(self._settings)),
                 Route("/sessions", self._protect(self._sessions)),
+                Route("/reset", self._protect(self._reset), methods=["POST"]),
                 Route("/", self._index, methods=["GET", "POST"]),
             ],
             exception_handlers={HTTPException: _as_json},
@@ -109,10 +111,11 @@ class AdminApp:
     async def _settings(self, request: Request) -> Response:
         try:
             query = Query.read(request.query_params.multi_items())
-            rows = rows_of(self._middleware, query, await sessions_of(self._middleware, self._access))
+            rows, is_known = await rows_of(self._middleware, self._access, query)
         except BadQuery as wrong:
-            return JSONResponse({"error": str(wrong)}, 400)
-        return Response(as_json(rows).encode("utf-8", "replace"), media_type="application/json")
+            return JSONResponse({"error": str(wrong)}, wrong.status)
+        headers = {} if is_known else {"x-callfuse-session": "unknown"}
+        return Response(as_json(rows).encode("utf-8", "replace"), headers=headers, media_type="application/json")
 
     async def _sessions(self, _: Request) -> Response:
         sessions = await sessions_of(self._middleware, self._access)
@@ -120,18 +123,29 @@ class AdminApp:
             return JSONResponse({"error": UNLISTED}, 501)
         return JSONResponse([one.as_json() for one in sessions])
 
+    async def _reset(self, request: Request) -> Response:
+        if not is_same_origin(request):
+            raise HTTPException(403, "this form was sent from a page of another site")
+        try:
+            query = Query.read(request.query_params.multi_items())
+            names = await reset(self._middleware, self._access, query)
+        except BadQuery as wrong:
+            return JSONResponse({"error": str(wrong)}, wrong.status)
+        return JSONResponse({"reset": names})
+
     async def _index(self, request: Request) -> Response:
         return await (self._login if request.method == "POST" else self._protect(self._page))(request)
 
     async def _page(self, request: Request) -> Response:
         sessions = await sessions_of(self._middleware, self._access)
-        query, rows, problem = Query(), None, ""
+        query, rows, problem, is_known = Query(), None, "", True
         try:
             query = Query.read(request.query_params.multi_items())
-            rows = rows_of(self._middleware, query, sessions)
+            rows, is_known = await rows_of(self._middleware, self._access, query)
         except BadQuery as wrong:
             problem = str(wrong)
-        return HTMLResponse(page.settings(query, rows, sessions, problem), 400 if problem else 200)
+        main = page.settings(query, rows, sessions, problem, is_known=is_known)
+        return HTMLResponse(main, 400 if problem else 200)
 
     async def _login(self, request: Request) -> Response:
         if not is_same_origin(request):

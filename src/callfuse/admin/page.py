@@ -14,8 +14,9 @@ from typing import Final
 from urllib.parse import urlencode
 
 from callfuse import __version__
-from callfuse.admin.queries import UNLISTED, Query, Session
+from callfuse.admin.queries import UNKNOWN, UNLISTED, Query, Session
 from callfuse.config.effective import DEFAULT, Row, as_text
+from callfuse.conversations.identity import session_name
 from callfuse.observe.printable import printable
 
 SESSIONS_SHOWN: Final = 200
@@ -44,22 +45,32 @@ POLICY: Final = (
 """The Content-Security-Policy."""
 
 
+_UNKNOWN: Final = f" It is unknown: {UNKNOWN}. What it would get is below."
+
+
 def login(problem: str = "") -> str:
     """Write the login form, which asks for the token."""
     return _frame(_alert(problem) + _LOGIN)
 
 
-def settings(query: Query, rows: Sequence[Row] | None, sessions: Sequence[Session] | None, problem: str) -> str:
+def settings(
+    query: Query,
+    rows: Sequence[Row] | None,
+    sessions: Sequence[Session] | None,
+    problem: str,
+    *,
+    is_known: bool = True,
+) -> str:
     """Write the page for a query. `rows` is None if the query is wrong, which `problem` then explains.
 
-    `sessions` is None if the store cannot list them.
+    `sessions` is None if the store cannot list them. `is_known`: whether the session of the query is.
     """
     main = _SETTINGS.substitute(
         alert=_alert(problem),
         model=_escape(query.model),
         tool=_escape(query.tool),
         session=_escape(query.session),
-        settings=_table(query, rows, sessions or ()) if rows is not None else "",
+        settings=_table(query, rows, sessions or (), is_known=is_known) if rows is not None else "",
         sessions="".join(_sessions(query, sessions)),
     )
     return _frame(main)
@@ -73,10 +84,11 @@ def _alert(problem: str) -> str:
     return f'<p class="problem" role="alert">{_escape(problem)}</p>\n' if problem else ""
 
 
-def _table(query: Query, rows: Sequence[Row], sessions: Sequence[Session]) -> str:
+def _table(query: Query, rows: Sequence[Row], sessions: Sequence[Session], *, is_known: bool) -> str:
     about = [f"{name} {getattr(query, name)}" for name in ("model", "tool", "session") if getattr(query, name)]
-    unset = query.session and not any(one.name == query.session for one in sessions)
-    note = "<p>Here, this session has set nothing.</p>\n" if unset else ""
+    names = (query.session, session_name(query.session))
+    unset = query.session and not any(one.name.startswith(names) for one in sessions)
+    note = f"<p>Here, this session has set nothing.{'' if is_known else _UNKNOWN}</p>\n" if unset else ""
     what = _escape(", ".join(about) or "every model and tool")
     body = "\n".join(_row(row) for row in rows)
     return (

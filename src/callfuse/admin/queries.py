@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,24 +11,35 @@ from callfuse.asgi import CallFuseMiddleware
 from callfuse.commands.run import closed_settings
 from callfuse.config import model_problem
 from callfuse.config.effective import Row, as_plain_masked, effective_rows
-from callfuse.conversations.ledger import SessionList
+from callfuse.conversations.identity import session_name
+from callfuse.conversations.ledger import KeptSession, SessionList, SessionSearch
 from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 
 UNLISTED = "the store that is in use cannot list its sessions"
+UNKNOWN = "this process has not heard of it, or not for a long time"
 
 
 class BadQuery(ValueError):
-    """Raised for a query that cannot be answered; the message says why, and what would be right."""
+    """Raised for a query that cannot be answered; the message says why, and what would be right. `status`: the HTTP
+    status of the answer."""
+
+    status = 400
+
+
+class UnknownSession(BadQuery):
+    """Raised for a session of which nothing is known."""
+
+    status = 404
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """The parameters of the page; each may be empty.
 
-    `model` is backend and model as one text, `session` the name of a session in logs, `client` tells apart sessions of
-    the same name.
+    `model` is backend and model as one text, `session` the id that a client uses or the name of a session in logs,
+    `client` tells apart sessions of the same name.
     """
 
     model: str = ""
@@ -99,21 +110,54 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
     ]
 
 
-def rows_of(middleware: CallFuseMiddleware, query: Query, found: list[Session] | None) -> list[Row]:
-    """List every setting in effect for a query; `found` are the results of `sessions_of`. Raises BadQuery."""
+async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) -> tuple[list[Row], bool]:
+    """List every setting in effect for a query, and say whether its session is known (or none is named). Raises
+    BadQuery."""
     resolved = middleware.resolved
     if query.model and (wrong := model_problem(query.model, resolved.config)):
         raise BadQuery(f"model {query.model!r}: {wrong}")
-    return list(effective_rows(resolved, query.model, query.tool or None, _session_overrides(query, found)))
+    found = await _find(middleware, access, query) if query.session else []
+    locked = locked_settings(middleware.settings.commands.locked)
+    set_ = [one for one in found if one.state.overrides.without(locked)]
+    _check_is_one_client(query, set_, access)
+    overrides = set_[0].state.overrides.without(locked) if set_ else NO_OVERRIDES
+    rows = list(effective_rows(resolved, query.model, query.tool or None, overrides))
+    return rows, not query.session or bool(found)
 
 
-def _session_overrides(query: Query, found: list[Session] | None) -> Overrides:
+async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[str]:
+    """Forget the blocks of a session in all of its lanes, so that its fuse holds again; returns its names. Raises
+    BadQuery."""
     if not query.session:
-        return NO_OVERRIDES
-    if found is None:
+        raise BadQuery("name the session that is to be reset: session=ID")
+    found, now = await _find(middleware, access, query), time.time()
+    if not found:
+        raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
+    _check_is_one_client(query, found, access)
+    for one in found:
+        await middleware.ledger.write_session(one.key, replace(one.state, reset=now), now)
+    middleware.counts.add("resets")
+    return [one.key[1] for one in found]
+
+
+async def _find(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:
+    """The sessions of a query, by the client's own id too, the last used one first: one for each client, or those whose
+    names are made of the id. Raises BadQuery."""
+    ledger, now = middleware.ledger, time.time()
+    names = dict.fromkeys([query.session, session_name(query.session)])
+    if isinstance(ledger, SessionSearch):
+        found = [one for name in names for one in await ledger.find_sessions(name, now)]
+    elif isinstance(ledger, SessionList):
+        found = [one for one in await ledger.sessions(now) if one.key[1] in names]
+    else:
         raise BadQuery(f"session {query.session!r}: {UNLISTED}")
-    named = [one for one in found if one.name == query.session and query.client in ("", one.client)]
-    if len(named) > 1:
-        clients = " or ".join(one.client for one in named)
-        raise BadQuery(f"session {query.session!r}: several clients have one of this name; add client={clients}")
-    return named[0].overrides if named else NO_OVERRIDES
+    found = [one for one in found if query.client in ("", access.tag(one.key[0]))]
+    return sorted(found, key=lambda one: one.used, reverse=True)
+
+
+def _check_is_one_client(query: Query, found: Iterable[KeptSession], access: Access) -> None:
+    """Raises BadQuery if sessions are of several clients."""
+    clients = dict.fromkeys(access.tag(one.key[0]) for one in found)
+    if len(clients) > 1:
+        asked = " or ".join(clients)
+        raise BadQuery(f"session {query.session!r}: several clients have one of this name; add client={asked}")

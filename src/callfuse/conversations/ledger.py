@@ -5,6 +5,7 @@ the ladder, the notes in results, and rounds that the client has dropped from it
 user has set for all of its lanes.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -178,6 +179,16 @@ class SessionList(Protocol):
 
 
 @runtime_checkable
+class SessionSearch(Protocol):
+    """A `Ledger` that can find its sessions by name. Optional: the admin page finds and resets them if it can."""
+
+    async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
+        """The sessions of this name, one for each client, whether they have set anything or not; also those whose name
+        begins with it, a dot and a fingerprint follow. Their life is not extended."""
+        ...
+
+
+@runtime_checkable
 class Closable(Protocol):
     """A `Ledger` with connections, which it opens when it is used. Optional."""
 
@@ -234,6 +245,17 @@ class MemoryLedger:
             if state.overrides and now - used <= self._ttl_s
         ]
 
+    async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
+        """Find the sessions of this name. Looks at every lane, so it is for people, not for requests."""
+        used_at: dict[SessionKey, float] = {}
+        for lane, (used, lane_state) in self._lanes.items():
+            key = lane.credential, lane_state.session or lane.session
+            used_at[key] = max(used, used_at.get(key, used))
+        for key, (used, _) in self._sessions.items():
+            used_at[key] = max(used, used_at.get(key, used))
+        found = [key for key, used in used_at.items() if _is_of_name(key[1], name) and now - used <= self._ttl_s]
+        return [KeptSession(key, self._sessions.get(key, (0.0, _NOTHING_SET))[1], used_at[key]) for key in found]
+
     def _keep(self, all_: OrderedDict[K, tuple[float, V]], key: K, value: V, now: float) -> None:
         all_[key] = now, value
         all_.move_to_end(key)
@@ -241,5 +263,11 @@ class MemoryLedger:
             all_.popitem(last=False)
 
 
+def _is_of_name(session: str, name: str) -> bool:
+    """Whether a session has this name, or a name made of it and a fingerprint, as those with a cache key have."""
+    return session == name or (session.startswith(name) and bool(_FINGERPRINT_END.fullmatch(session, len(name))))
+
+
+_FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
 _NOTHING_KEPT: Final = LaneState()
 _NOTHING_SET: Final = SessionState()
