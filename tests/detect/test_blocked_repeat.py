@@ -2,6 +2,7 @@
 
 import pytest
 
+from callfuse.detect import Engine
 from callfuse.detect.blocked_repeat import BlockedRepeat
 from callfuse.model import EarlierBlocks, Finding, Timeline
 from callfuse.policy.settings import LoopSettings
@@ -72,7 +73,7 @@ def after_message(*texts: str, came: str = "a=x", must_wait: bool = False) -> Fi
     rounds_ = timeline(*texts)
     made = Timeline(rounds_.rounds, has_blocks=rounds_.has_blocks, earlier_blocks=earlier)
     engine = Engine(made, LoopSettings())
-    found_ = engine.found(BlockedRepeat(), call("a"))
+    found_ = timelines.found(BlockedRepeat(), made, LoopSettings(), call("a"))
     assert found_ is None or ("a" in [*engine.suspects()] and engine.judge_round([call("a")]))
     return found_
 
@@ -105,4 +106,4 @@ def test_one_from_before_is_told_as_such() -> None:
     finding = after_message(must_wait=True)
     assert finding is not None
     assert (finding.hard, finding.count, finding.threshold, finding.previous) == (True, 3, 3, "came back x")
-    assert Engine(timeline("a=x"), LoopSettings()).found(BlockedRepeat(), call("a")) is None
+    assert timelines.found(BlockedRepeat(), timeline("a=x"), LoopSettings(), call("a")) is None

@@ -328,3 +328,14 @@ def test_calls_that_are_not_let_go_are_told_in_the_order_of_the_answer() -> None
     outs = {play(scene(kit, n=4, fail_closed=True).guard(), chunks).out for _ in range(20)}
     assert len(outs) == 1
     assert [part["choices"][0]["index"] for part in payloads(outs.pop()) if MARK in str(part)] == [0, 1, 2, 3]
+
+
+def test_what_lacks_its_end_stays_the_last() -> None:
+    """Neither a frame of another choice nor a comment overtakes what is held, if it lacks the blank line behind it."""
+    kit = next(kit for kit in KITS if kit.most_choices > 1)
+    first, second = frames(stream_of(kit, again()))[:3], frames(stream_of(kit, saying("So")))[1]
+    other = second.replace(b'"index":0', b'"index":1')
+    for last in (other.rstrip(b"\n"), b": beat"):
+        body = b"".join(first) + last
+        for chunks in ([body], bytewise(body)):
+            assert play(scene(kit, n=2).guard(), chunks).out == body

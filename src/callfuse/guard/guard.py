@@ -278,6 +278,7 @@ class Guard:
 
     def _finish(self) -> bytes:
         if rest := self._framer.flush():
+            self._queue.begin_last()  # it lacks its end: what came behind it would be read as its continuation
             self._read(rest)
         calls = self._calls
         if not calls.over and (not self.pending or self._queue.spoke or calls.would_complete):
@@ -379,7 +380,7 @@ class Guard:
         elif queue.is_open:
             queue.send((raw,))
         elif not raw or (not calls.over and codec.is_keep_alive(raw, payload)):
-            queue.bypass(raw)
+            queue.keep_alive(raw)
         elif calls.over:
             queue.put(raw)
         elif payload is not None:

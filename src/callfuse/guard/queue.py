@@ -60,6 +60,7 @@ class HoldQueue:
         self.is_open = False
         self._ordered = ordered
         self._begun: set[int] | None = set() if in_turn else None
+        self._is_last = False
         self._tell = tell
         self._trace = trace
         self._holds: dict[int, Hold] = {}
@@ -144,6 +145,10 @@ class HoldQueue:
         if self._begun is not None:
             self._begun.update(choices)
 
+    def begin_last(self) -> None:
+        """What is put from now on has nothing behind it: it overtakes nothing, whatever its choice."""
+        self._ordered = self._is_last = True
+
     def send(self, frames: Iterable[bytes]) -> None:
         """Let frames of the answer leave. They are queued for output first, so that a `tell` that raises loses none."""
         begin = len(self._out)
@@ -156,6 +161,13 @@ class HoldQueue:
     def bypass(self, frame: bytes) -> None:
         """Let bytes leave ahead of everything that waits, without counting as part of the answer."""
         self._out.append(frame)
+
+    def keep_alive(self, frame: bytes) -> None:
+        """Let a frame that says nothing leave ahead of everything that waits, unless it is the last."""
+        if self._is_last and self._runs:
+            self.put(frame)
+        else:
+            self.bypass(frame)
 
     def _release(self) -> None:
         """Send the frames that need not wait any more. A frame waits if its choice is held, or if an earlier frame of
