@@ -154,6 +154,15 @@ def test_a_long_run_is_cut_and_says_so() -> None:
     assert "and 7 more" in page.text
 
 
+def test_secrets_stay_out() -> None:
+    """Reports are shown to others: arguments and results are shown without the keys in them."""
+    call = PastCall(ToolCall("c", "fetch", '{"api_key": "hush-hush"}'), Result("token=hush-hush"))
+    replay = replayed([Run("r", "s", "m", False, [[Round((call,), at) for at in range(4)]])])
+    assert b"hush" not in as_html(replay)
+    assert b"hush" not in as_json(replay)
+    assert "hush" not in printed(replay)
+
+
 def test_hostile_texts_stay_texts_on_the_page() -> None:
     """No element and no attribute comes from a record, and no placeholder is filled in twice."""
     tame = Page(as_html(replayed([run_of([["a"]] * 4, success=False)])))

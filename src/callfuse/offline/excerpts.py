@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from callfuse.model import Finding, PastCall
+from callfuse.model.secrets import star_secrets
 from callfuse.observe.printable import printable
 from callfuse.offline.judging import Judged
 from callfuse.offline.runs import Run
@@ -92,10 +93,11 @@ def _excerpt(run: Run, calls: Sequence[Judged], at: int) -> FindingExcerpt:
 
 
 def describe_call(past: PastCall, number: int, *, found: bool = False) -> CallExcerpt:
-    """Describe a call in short texts."""
+    """Describe a call in short texts, without secrets: reports are shown to others."""
     outcome = past.outcome
-    result = short(outcome.text) if outcome else "(unknown)"
-    return CallExcerpt(number, short(past.id), short(past.name), short(past.call.text), result, found)
+    result = short(star_secrets(outcome.text)) if outcome else "(unknown)"
+    arguments = short(star_secrets(past.call.text, 4 * LONGEST))
+    return CallExcerpt(number, short(past.id), short(past.name), arguments, result, found)
 
 
 def short(text: str) -> str:
