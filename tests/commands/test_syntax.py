@@ -1,10 +1,5 @@
 """What is a command in a text, and what is left of the text."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +8,7 @@ from callfuse.commands import Command, parse_commands, syntax
 from callfuse.commands.syntax import MAX_ARGUMENTS, MAX_COMMANDS, MAX_LENGTH
 from tests.support.examples import more_examples
 from tests.support.regex import Machine, steps
+from tests.support.work import lines_run
 
 SET = Command("set", (("tool-loop-mode", "break"),))
 
@@ -166,24 +162,6 @@ def test_nothing_is_made_up(text: str) -> None:
     assert all(char in rest for char in typed.rest)
     assert typed.commands or typed.rest == text
     assert parse_commands(typed.rest, "!/").commands == ()
-
-
-def lines_run(work: Callable[[], object]) -> int:
-    """How many lines of Python some work runs."""
-    count = 0
-
-    def trace(_frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 ATTACKS = [

@@ -117,10 +117,10 @@ async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) 
     if query.model and (wrong := model_problem(query.model, resolved.config)):
         raise BadQuery(f"model {query.model!r}: {wrong}")
     found = await _find(middleware, access, query) if query.session else []
-    locked = locked_settings(middleware.settings.commands.locked)
-    set_ = [one for one in found if one.state.overrides.without(locked)]
+    closed = closed_settings(middleware.settings.commands)
+    set_ = [one for one in found if one.state.overrides.without(closed)]
     _check_is_one_client(query, set_, access)
-    overrides = set_[0].state.overrides.without(locked) if set_ else NO_OVERRIDES
+    overrides = set_[0].state.overrides.without(closed) if set_ else NO_OVERRIDES
     rows = list(effective_rows(resolved, query.model, query.tool or None, overrides))
     return rows, not query.session or bool(found)
 
