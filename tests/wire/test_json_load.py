@@ -71,3 +71,12 @@ def test_what_is_read_can_be_edited(text: bytes) -> None:
 def test_what_is_written_is_read_again(value: Any) -> None:
     """Lone surrogates and wide integers included."""
     assert loads_exact(dumps(value)) == value
+
+
+def test_the_digits_of_an_integer_are_limited() -> None:
+    """Reading one takes time quadratic in them. In a string they are no obstacle."""
+    assert loads_exact(b"[" + b"9" * 500 + b"]") == [int("9" * 500)]
+    assert loads_exact(b'["' + b"9" * 5000 + b'"]') == ["9" * 5000]
+    for text in (b"[" + b"9" * 501 + b"]", b"[-" + b"9" * 4000 + b"]"):
+        with pytest.raises(NotJSON, match="digits"):
+            loads_exact(text)
