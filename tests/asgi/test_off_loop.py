@@ -1,8 +1,11 @@
 """Long bodies are read beside the event loop, with the same outcome; what would stop everybody is not parsed."""
 
+import gc
 import gzip
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -57,6 +60,35 @@ def test_huge_bodies_wait_for_each_other_only(backend: str) -> None:
         assert max(most) == 1
 
     anyio.run(main, backend=backend)
+
+
+class Held:
+    """Something that work holds."""
+
+    def __call__(self) -> "Held":
+        """Work that fails where it is told to."""
+        if self.fails:
+            raise ValueError("what is wrong")
+        return self
+
+    fails = False
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_work_holds_is_let_go_at_once(fails: bool) -> None:
+    """Not when the garbage collector comes: it may be a body of 60 MB that is no JSON."""
+    work = Held()
+    work.fails = fails
+    gone = weakref.ref(work)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="what is wrong") if fails else nullcontext():
+            assert await run(work, LONG_BYTES + 1) is work
+        del work
+        await anyio.sleep(0.05)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 class Threads:

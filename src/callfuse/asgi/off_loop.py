@@ -11,6 +11,8 @@ import anyio
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 
+from callfuse.boundary import Boundary
+
 T = TypeVar("T")
 
 LONG_BYTES: Final = 64 * 1024
@@ -37,7 +39,22 @@ async def run(work: Callable[[], T], size: int) -> T:
     """Do work on a body of so many bytes: in a thread if it is long. A thread costs about 0.1 ms."""
     if size <= LONG_BYTES:
         return work()
-    return await run_sync(work, limiter=_limiter(is_huge=size > HUGE_BYTES))
+    results: list[T] = []
+    error = await run_sync(_catch, work, results, limiter=_limiter(is_huge=size > HUGE_BYTES))
+    try:
+        if error is not None:
+            raise error
+    finally:
+        del error  # a cycle with its traceback
+    return results[0]
+
+
+def _catch(work: Callable[[], T], results: list[T]) -> Exception | None:
+    """Do work in a thread. An error is returned: raised there, it would be in a cycle with the thread's future, which
+    would keep the body until the garbage collector comes."""
+    with Boundary() as boundary:
+        results.append(work())
+    return boundary.error
 
 
 def _limiter(*, is_huge: bool) -> anyio.CapacityLimiter:
