@@ -56,7 +56,7 @@ async def test_a_hold_over_the_budget_is_released(kit: DialectKit, stream: bool)
     async def note(_at: int) -> None:
         counted.append(used(guarded))
 
-    limit = len(request.body) + 4000
+    limit = len(request.body) + 7000
     guarded = CallFuseMiddleware(play(replace(script, gate=note)), settings("block", max_total_bytes=limit))
     with given_log():
         exchange = await drive(guarded, request)

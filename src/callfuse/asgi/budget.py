@@ -9,6 +9,10 @@ What passes at once is not counted. An exchange that would go over the limit giv
 """
 
 import math
+from typing import Final
+
+GRAIN: Final = 4096
+"""Bytes of an answer that may be kept beyond those that are counted: to count at every chunk takes 0.1 us."""
 
 
 class Budget:
@@ -26,14 +30,14 @@ class Budget:
 
 
 class Share:
-    """The bytes that one exchange keeps: of its request, and of its answer."""
+    """The bytes that one exchange keeps: of its request, and of its answer (`answer`, as last counted)."""
 
-    __slots__ = ("_answer", "_budget", "_request")
+    __slots__ = ("_budget", "_request", "answer")
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._request = 0
-        self._answer = 0
+        self.answer = 0
 
     def add(self, size: int) -> bool:
         """Count bytes of the request. False if too much is kept now; the bytes stay counted until `drop_request`."""
@@ -43,8 +47,8 @@ class Share:
 
     def hold(self, size: int) -> bool:
         """Set how many bytes of the answer are kept. False if that is too much; then they must go."""
-        self._budget.used += size - self._answer
-        self._answer = size
+        self._budget.used += size - self.answer
+        self.answer = size
         return self._budget.used <= self._budget.limit
 
     def drop_request(self) -> None:

@@ -9,6 +9,7 @@ from anyio.lowlevel import checkpoint
 
 from callfuse.asgi.answer import BODY, START, UNDECLARED, WHOLE, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.off_loop import run
 from callfuse.asgi.review import Review
@@ -204,10 +205,8 @@ class GuardedAnswer:
             out = await run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
         else:
             out = guard.feed(chunk, final=final)
-        kept = guard.buffered_bytes
-        if kept and not (self._body.share.hold(kept) or guard.needs_verdict):
-            out += guard.give_way("max_total_bytes")
-            self._body.share.hold(guard.buffered_bytes)
+        if not 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN:
+            out += self._count(guard)
         if guard.needs_verdict:
             step = await guard.decide(self._review.review)
             out += step.out
@@ -216,6 +215,15 @@ class GuardedAnswer:
             await self._finish(guard, out)
         else:
             await self.client.write(out)
+
+    def _count(self, guard: SafeGuard) -> bytes:
+        """Count what is kept of the answer; if that is too much, returns what the guard then releases."""
+        share = self._body.share
+        if share.hold(guard.measure()) or guard.needs_verdict or not guard.buffered_bytes:
+            return b""
+        out = guard.give_way("max_total_bytes")
+        share.hold(guard.measure())
+        return out
 
     async def escalate(self, cause: str) -> None:
         """The model could not be asked again, for this cause: take the next rung."""

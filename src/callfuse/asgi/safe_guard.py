@@ -74,7 +74,8 @@ class SafeGuard:
         """Copy the guard's state after each call."""
         guard = self._guard
         self.needs_verdict, self.holding, self.pending = guard.needs_verdict, guard.holding, guard.pending
-        self.held_bytes, self.buffered_bytes = guard.held_bytes, guard.buffered_bytes
+        self.held_bytes = guard.held_bytes
+        self.buffered_bytes = guard.buffered_bytes
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
         """Feed a part of an answer (`final`: its last); returns the bytes that may leave now."""
@@ -83,8 +84,7 @@ class SafeGuard:
         with self._stage:
             out = self._guard.feed(chunk) if chunk else b""
             if out is chunk and not (final or self.pending):  # it passed unread, so no hold has changed
-                if not self._guard.passes:
-                    self.buffered_bytes += len(chunk)
+                self.buffered_bytes += len(chunk)  # about right, see `measure`
                 return out
             if final:
                 out += self._guard.finish()
@@ -93,6 +93,12 @@ class SafeGuard:
             return out
         self._waiting.note(chunk, b"", some_wait=True)
         return self._give_up_unjudged()
+
+    def measure(self) -> int:
+        """The bytes of the answer that are kept, exactly: of what passes unread none are."""
+        with self._stage:
+            self._copy_state()
+        return self.buffered_bytes
 
     async def decide(self, review: ReviewAll) -> Step:
         """Get the verdicts, pass them to the callback, and carry them out."""

@@ -111,7 +111,7 @@ class Watch:
         if message.get("more_body"):
             observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
-            if observer.is_whole and not self._body.share.hold(observer.buffered_bytes):
+            if not self._frame_end and not self._body.share.hold(observer.buffered_bytes):
                 self._counts.add("not_watched", "max_total_bytes")
                 self._stop()
                 self._body.share.hold(0)

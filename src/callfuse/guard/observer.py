@@ -61,11 +61,6 @@ class Observer:
         self.idle = self._framer.empty
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the answer comes as one body, which is buffered to its end."""
-        return self._codec.whole
-
-    @property
     def buffered_bytes(self) -> int:
         """Bytes that wait for the rest of their frame; for a whole answer all that have come."""
         return self._framer.waiting
