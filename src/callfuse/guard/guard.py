@@ -75,7 +75,6 @@ class Guard:
         self._trace = trace
         self._writer: Writer | None = None
         self._silent = False
-        self._in_turn = request.choices > 1
         self._begin()
 
     def _begin(self) -> None:
@@ -83,7 +82,7 @@ class Guard:
         form, writer = self._codec.form, self._writer
         tell = partial(_note_sent, form, writer) if writer is not None else None
         self._framer = form.framer()
-        self._queue = HoldQueue(ordered=form.ordered, in_turn=self._in_turn, tell=tell, trace=self._trace)
+        self._queue = HoldQueue(ordered=form.ordered, in_turn=self._request.choices > 1, tell=tell, trace=self._trace)
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
         self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=writer is not None)
         self._recorded = False
@@ -231,7 +230,7 @@ class Guard:
         several choices: which of them have begun must be known."""
         return (
             not self._calls.any
-            and not self._in_turn
+            and self._request.choices <= 1
             and not self._queue.is_waiting
             and self._framer.empty
             and not self._continues

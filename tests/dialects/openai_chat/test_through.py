@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from openai.types.chat import ChatCompletion
+from openai.types.chat.chat_completion_message_custom_tool_call import ChatCompletionMessageCustomToolCall
 
 from callfuse.testing import violations
 from tests.dialects.quirks import OKAPI, ZEBRA
 from tests.dialects.quirks.openai_chat import DONE, END, calls, delta, part, signature, whole
 from tests.dialects.reading import ways
 from tests.support.asgi import Request
-from tests.support.kits.openai_chat import payloads
+from tests.support.kits.openai_chat import payloads, sdk_chunks
 from tests.support.meeting import MARK, Meeting, meet
 from tests.support.scripted import Reply
 from tests.support.scripted import whole as whole_reply
@@ -89,6 +91,29 @@ def test_a_custom_call_is_withheld(stream: bool) -> None:
     if stream:
         listed = [one for chunk in payloads(met.body) for one in chunk["choices"][0]["delta"].get("tool_calls", ())]
         assert [one["index"] for one in listed] == [0]
+
+
+@either
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+@pytest.mark.parametrize("beside", [True, False], ids=["beside another", "alone"])
+def test_the_sdk_reads_what_is_left_of_custom_calls(ladder: str, *, stream: bool, beside: bool) -> None:
+    """Its own types take the answer: the survivor with its text, or callfuse's words and the second answer's call."""
+    other = [custom("call_two", "2 + 3")] if beside else []
+    asked = request(custom("x"), stream=stream, before=[custom("y", "2 + 3")])
+    bodies = [answer(custom("call_one"), *other, stream=stream), answer(custom("call_new", "3 + 3"), stream=stream)]
+    met = through(asked, *bodies, stream=stream, ladder=ladder)
+    wanted = ["2 + 3"] if beside else ["3 + 3"] if ladder != "block" else []
+    found: list[str] = []
+    if stream:
+        deltas = [choice.delta.model_dump() for chunk in sdk_chunks(met.body) for choice in chunk.choices]
+        found = [part["custom"]["input"] for delta_ in deltas for part in delta_["tool_calls"] or ()]
+    else:
+        completion = ChatCompletion.model_validate({"created": 1} | json.loads(met.body))
+        for call in completion.choices[0].message.tool_calls or ():
+            assert isinstance(call, ChatCompletionMessageCustomToolCall)
+            found.append(call.custom.input)
+    assert found == wanted
+    assert (MARK.encode() in met.body) is not bool(wanted)
 
 
 @either

@@ -297,6 +297,13 @@ def _ask(body: bytes, *, stream: bool) -> Any:
         return reading.until_done().get_final_completion()
 
 
+def sdk_chunks(body: bytes) -> list[Any]:
+    """The chunks of a stream as the official SDK gives them, without its helper, which knows functions only."""
+    client, vendor = _client()
+    vendor.body, vendor.kind = body, "text/event-stream"
+    return list(client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "x"}], stream=True))
+
+
 def _view(choice: Any) -> View:
     message = choice.message
     made = [(call.id, _inner(call.model_dump())) for call in message.tool_calls or []]
