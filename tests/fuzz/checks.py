@@ -23,8 +23,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import zstandard
+from anyio.to_thread import run_sync
 
 from callfuse import CallFuseMiddleware
+from callfuse.asgi import off_loop
 from callfuse.observe import log
 from callfuse.policy.ladder import Verdict
 from tests.dialects.reading import calls_in, dialect_of
@@ -106,7 +108,7 @@ def check(case: Case, loop: VirtualLoop) -> Result:
     runs: list[list[Met]] = []
     for whole in (True, False):
         met: list[Met] = []
-        with _recorded() as verdicts:
+        with _recorded() as verdicts, _threads_known_to(loop):
             left = loop.run(_talk(case, met, verdicts, whole=whole))
         result.longest_s = max(result.longest_s, loop.longest_s)
         runs.append(met)
@@ -245,6 +247,18 @@ def _recorded() -> Iterator[list[Verdict]]:
 
     with patch.object(log, "finding", record):
         yield found
+
+
+@contextmanager
+def _threads_known_to(loop: VirtualLoop) -> Iterator[None]:
+    """Have the loop wait for the threads of long bodies."""
+
+    async def waited_for(*args: Any, **more: Any) -> Any:
+        with loop.waiting_for_thread():
+            return await run_sync(*args, **more)
+
+    with patch.object(off_loop, "run_sync", waited_for):
+        yield
 
 
 def _fail_open(met: Met) -> list[str]:

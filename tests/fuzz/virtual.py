@@ -9,7 +9,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
@@ -70,13 +70,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
         """As ever; the clock stands still until the thread is done."""
-        self._watch.threads += 1
+        threads = self.waiting_for_thread()
+        threads.__enter__()
         done: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
-        done.add_done_callback(self._thread_is_done)
+        done.add_done_callback(lambda _done: threads.__exit__(None, None, None))
         return done
 
-    def _thread_is_done(self, _done: "asyncio.Future[Any] | Future[Any]") -> None:
-        self._watch.threads -= 1
+    @contextmanager
+    def waiting_for_thread(self) -> Iterator[None]:
+        """The clock stands still within: what is waited for comes from a thread."""
+        self._watch.threads += 1
+        try:
+            yield
+        finally:
+            self._watch.threads -= 1
 
     @property
     def longest_s(self) -> float:
