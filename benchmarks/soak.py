@@ -306,6 +306,8 @@ async def _read(reader: asyncio.StreamReader, leave_at: bytes) -> Seen:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
         status = int(head.split(b" ", 2)[1])
+        if status != 200:
+            return Seen(status, await reader.read(), complete=True)
         while not (leave_at and leave_at in body):
             size = int(await reader.readuntil(b"\r\n"), 16)
             body += (await reader.readexactly(size + 2))[:-2]
@@ -322,7 +324,7 @@ def fault(one: Plan, seen: Seen) -> str:
     if one.kind == "aborts":
         return ""
     if seen.status != 200:
-        return f"status {seen.status}"
+        return f"status {seen.status}: {seen.body[:300]!r}"
     expected = b"".join(frames(body_of(one), one.dialect))
     if one.kind == "loops":
         text = MARKER.encode() in seen.body and CALL_MARK not in seen.body
