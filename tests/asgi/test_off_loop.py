@@ -130,7 +130,7 @@ def test_long_bodies_are_read_in_threads(
         (whole, "loads"),
     ):
         threads.watch(monkeypatch, owner, name)
-    threads.watch(monkeypatch, exchange, "Evidence")
+    threads.watch(monkeypatch, exchange, "ExchangeEvidence")
     monkeypatch.setattr(off_loop, "LONG_BYTES", 0)
     met = meet(request, replies, ladder)
     assert met.body == known.body
