@@ -140,6 +140,17 @@ def test_a_packed_answer_is_guarded(kit: DialectKit, stream: bool, name: str, da
 
 
 @every_dialect
+def test_each_of_repeated_codings_comes_off(kit: DialectKit) -> None:
+    """Two headers are as good as one with two names."""
+    script = packed(packed(reply(kit, again(), stream=True), "deflate"), "gzip")
+    assert [value for name, value in script.headers if name == b"content-encoding"] == [b"deflate", b"gzip"]
+    request = ask(kit, spin(), stream=True)
+    met = meet(request, [script])
+    assert met.body == meet(request, [reply(kit, again(), stream=True)]).body
+    assert met.client.header(b"content-encoding") is None
+
+
+@every_dialect
 @streamed_and_whole
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_a_packed_answer_is_left_packed_where_it_need_not_be_read(kit: DialectKit, stream: bool, rounds: int) -> None:

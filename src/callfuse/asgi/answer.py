@@ -42,7 +42,7 @@ def is_success(message: Message) -> bool:
 
 
 def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
-    """The form of an answer by its headers, once its content codings are off; the last of repeated headers counts.
+    """The form of an answer by its headers, once its content codings are off; the last of repeated types counts.
     Replaces an iterable of headers by a list."""
     content_type, encoding = _described(message)
     try:
@@ -64,8 +64,9 @@ def _described(message: Message) -> tuple[bytes, str]:
         if name == b"content-type":
             content_type = value.strip().lower()
         elif name == b"content-encoding":
-            encoding = value.strip().lower()
-    return content_type, "" if encoding == b"identity" else encoding.decode("latin-1")
+            encoding += b"," + value.strip().lower()  # of repeated ones, each has been put on
+    codings = encoding.decode("latin-1").removeprefix(",")
+    return content_type, "" if codings == "identity" else codings
 
 
 def _shape_of_type(content_type: bytes, stream_format: StreamFormat) -> Shape:

@@ -1,5 +1,6 @@
 """Chains: the vendor has the conversation, the request only what is new, and the ledger what callfuse must know."""
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from callfuse import CallFuseMiddleware
 from tests.dialects.openai_responses.wire import (
     Item,
     built_in,
@@ -19,9 +21,10 @@ from tests.dialects.openai_responses.wire import (
     texts,
     whole_reply,
 )
-from tests.support.asgi import JSON_REQUEST
+from tests.support.asgi import JSON_REQUEST, run
+from tests.support.config import settings
 from tests.support.meeting import MARK, Meeting, Session, in_session
-from tests.support.scripted import Reply, gzipped, whole
+from tests.support.scripted import Reply, gzipped, play, whole
 
 ways = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 
@@ -103,6 +106,19 @@ def test_a_chain_is_known_however_its_answers_come(stream: bool, change: Callabl
     assert [met.body for met in passed] == [met.app.replies[0].body for met in passed]
     assert b"call_3" not in blocked.body
     assert MARK.encode() in blocked.body
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b": " + bytes(9_000_000)), b"no gzip"], ids=["bomb", "broken"])
+def test_a_packed_answer_that_is_not_read_to_its_end(body: bytes) -> None:
+    """It passes as it came, and that it is not watched is counted."""
+    coded = ((b"content-type", b"text/event-stream"), (b"content-encoding", b"gzip"))
+    app = play(Reply((body[:50], body[50:]), headers=coded))
+    fuse = CallFuseMiddleware(app, settings())
+    met = run(fuse, request("Go.", store=True, stream=True))
+    assert met.body == body
+    assert met.complete
+    assert fuse.counts.of("not_watched", "content-encoding") == 1
+    assert fuse.counts.of("fail_open") == 0
 
 
 @pytest.mark.parametrize(("own", "last"), [({}, 3), ({"max_repeats": 2}, 2)])
