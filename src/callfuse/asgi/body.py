@@ -6,9 +6,8 @@ After the body, calls get messages from the host's `receive`. A disconnect is re
 import math
 from collections.abc import Awaitable
 
-import anyio
-
 from callfuse.asgi.budget import Budget, Share
+from callfuse.asgi.silence import Waiting
 from callfuse.asgi.types import Message, Receive
 
 
@@ -34,15 +33,14 @@ class RequestBody:
     async def read(self, limit: int, pause_s: float = math.inf) -> None:
         """Read the body. Stops early if it is longer than `limit` bytes, the share is used up, the client disconnects,
         or nothing comes for `pause_s` seconds."""
-        with anyio.CancelScope() as waiting:
-            await self._read(limit, pause_s, waiting)
-        if waiting.cancelled_caught:
+        async with Waiting(pause_s) as waiting:
+            await self._read(limit, waiting)
+        if waiting.is_over:
             self.unread = "read_timeout_s"
 
-    async def _read(self, limit: int, pause_s: float, waiting: anyio.CancelScope) -> None:
+    async def _read(self, limit: int, waiting: Waiting) -> None:
         size = 0
         while True:
-            waiting.deadline = anyio.current_time() + pause_s
             message = await self._receive()
             self._messages.append(message)
             if message["type"] != "http.request":
@@ -61,6 +59,7 @@ class RequestBody:
                 whole = len(part) == size
                 self.content = part if whole else b"".join([one.get("body") or b"" for one in self._messages])
                 return
+            waiting.renew()
 
     def replay(self, content: bytes | None = None) -> Receive:
         """A `receive` that gives the body (`content` if given, else as it came), then the host's further messages."""
