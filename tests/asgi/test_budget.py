@@ -1,6 +1,7 @@
 """`max_total_bytes`, over all exchanges of a middleware, and `read_timeout_s`: what they end; no byte is lost."""
 
 import asyncio
+import gzip
 from dataclasses import replace
 from typing import Any
 
@@ -107,6 +108,23 @@ async def test_a_request_over_the_budget_is_not_guarded(kit: DialectKit) -> None
     assert exchange.body == script.body
     assert app.heard[0].body == request.body
     assert guarded.counts.of("not_guarded", "max_total_bytes") == 1
+    assert used(guarded) == 0
+
+
+@every_dialect
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_compressed_request_counts_unpacked_too(kit: DialectKit, room: bool) -> None:
+    """Both are kept while it is guarded."""
+    request, script = ask(kit, spin(), stream=True), reply(kit, again(), stream=True)
+    packed = gzip.compress(request.body)
+    limit = len(packed) + (10 * len(script.body) + len(request.body) if room else len(request.body) // 2)
+    headers = (*request.headers, (b"content-encoding", b"gzip"))
+    guarded = CallFuseMiddleware(app := play(script), settings("block", max_total_bytes=limit))
+    with given_log():
+        exchange = await drive(guarded, replace(request, body=packed, headers=headers))
+    assert (FIRST in exchange.body) is not room
+    assert guarded.counts.of("not_guarded", "max_total_bytes") == (not room)
+    assert room or app.heard[0].body == packed
     assert used(guarded) == 0
 
 

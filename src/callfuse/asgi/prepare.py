@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from callfuse.asgi import headers, off_loop, overrides
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.budget import Budget
+from callfuse.asgi.budget import Budget, Share
 from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import NOTHING, ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
@@ -128,7 +128,7 @@ async def prepare(
             host.unguarded(body.unread or "max_request_bytes")
             return None
         try:
-            return await _Preparation(host, Incoming(scope, found, dialect, body.content)).run()
+            return await _Preparation(host, Incoming(scope, found, dialect, body.content), body.share).run()
         except NotJSON:
             host.unguarded("request not JSON")
         except UnreadableBodyError:
@@ -141,11 +141,12 @@ async def prepare(
 class _Preparation:
     """The steps from an `Incoming` to a `Prepared`."""
 
-    __slots__ = ("_backend", "_host", "_incoming", "_is_observed", "_is_ordinary", "_is_signed", "_own")
+    __slots__ = ("_backend", "_host", "_incoming", "_is_observed", "_is_ordinary", "_is_signed", "_own", "_share")
 
-    def __init__(self, host: Host, incoming: Incoming) -> None:
+    def __init__(self, host: Host, incoming: Incoming, share: Share) -> None:
         self._host = host
         self._incoming = incoming
+        self._share = share
         self._backend = (host.backend_of and host.backend_of(incoming.scope["path"])) or ""
         self._is_ordinary = are_ordinary_headers(incoming.headers)
         self._is_observed = headers.VIA in incoming.headers
@@ -158,6 +159,9 @@ class _Preparation:
         encoding = incoming.headers.get(b"content-encoding", b"").decode("latin-1")
         weight = off_loop.weight_of(incoming.content, packed=bool(encoding))
         read = await off_loop.run(partial(self._read, encoding), weight)
+        if encoding and not self._share.add(len(self._incoming.content)):
+            host.unguarded("max_total_bytes")
+            return None
         if read is None:
             return None
         request, commands, lane = read

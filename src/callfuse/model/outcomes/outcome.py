@@ -34,16 +34,10 @@ class OutcomeKind(StrEnum):
 class Outcome:
     """The outcome of one call. Outcomes are equal if their `digest` (16 bytes) is.
 
-        `text`: the first `SHORT_TEXT` characters of the result, for messages, without what a harness wraps around it.
-    <<<<<<< HEAD
-        `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
-        to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
-        without arguments; empty if there is no error, or if it has no message.
-    =======
-        `pending`: the result says that the work still runs. `transient`: the cause of the error is external (429, 5xx, a
-        denied permission), so that calling again is no sign of a loop. `error`: the digest of the error message without
-        arguments; empty if there is no error, or if it has no message.
-    >>>>>>> c815adb (docs: what counts as a command, and who can type one; secrets)
+    `text`: the first `SHORT_TEXT` characters of the result, for messages, without what a harness wraps around it.
+    `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
+    to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
+    without arguments; empty if there is no error, or if it has no message.
     """
 
     digest: bytes
