@@ -17,6 +17,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "mode": ("observe", "warn", "block"),
     "store": ("redis://file.example", "valkey://env.example:1/2", "memory://"),
     "finish_reason": ("error", "stop", "error"),
+    "websocket": ("pass", "refuse", "pass"),
     "usage": ("sum", "last", "sum"),
     "similarity_threshold": (0.5, "0.6", 0.7),
     "algorithm": ("jaccard", "levenshtein", "jaccard"),
