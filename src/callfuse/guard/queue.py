@@ -5,6 +5,7 @@ and calls share one `Run`, so that a waiting frame costs one pointer besides its
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Final
 
 from callfuse.dialects.base import Entry, OpenCall
@@ -33,6 +34,14 @@ class Run:
         return self.behind is behind and self.choices == choices and self.entries == entries
 
 
+class Order(Enum):
+    """What the frames of an answer keep their order with."""
+
+    OF_CHOICES = "the frames of their own choices"
+    KEPT = "all frames, as the format demands it"
+    LAST = "all frames, as the last one has nothing behind it"
+
+
 class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
@@ -41,8 +50,8 @@ class HoldQueue:
 
     `ordered`: frames must keep their order across choices (a property of the format). `in_turn`: choices must begin in
     the order of their indexes if one of them waits, because the official SDK's stream helper keeps them in a list: one
-    that begins before a lower one takes its place there. `tell` is called with each frame
-    that leaves, `trace` with one line for each transition.
+    that begins before a lower one takes its place there. `tell` is called with each frame that leaves, `trace` with one
+    line for each transition.
     """
 
     def __init__(
@@ -58,9 +67,8 @@ class HoldQueue:
         self.size = 0
         self.spoke = False
         self.is_open = False
-        self._ordered = ordered
+        self._order = Order.KEPT if ordered else Order.OF_CHOICES
         self._begun: set[int] | None = set() if in_turn else None
-        self._is_last = False
         self._tell = tell
         self._trace = trace
         self._holds: dict[int, Hold] = {}
@@ -135,7 +143,7 @@ class HoldQueue:
 
     def _may_overtake(self, choices: Sequence[int], waiting: set[int]) -> bool:
         """Whether a frame of these choices may leave before frames of the choices that are waiting."""
-        if not choices or self._ordered or not waiting.isdisjoint(choices):
+        if not choices or self._order is not Order.OF_CHOICES or not waiting.isdisjoint(choices):
             return False
         if self._begun is None or self._begun.issuperset(choices):
             return True
@@ -147,7 +155,7 @@ class HoldQueue:
 
     def begin_last(self) -> None:
         """What is put from now on has nothing behind it: it overtakes nothing, whatever its choice."""
-        self._ordered = self._is_last = True
+        self._order = Order.LAST
 
     def send(self, frames: Iterable[bytes]) -> None:
         """Let frames of the answer leave. They are queued for output first, so that a `tell` that raises loses none."""
@@ -164,7 +172,7 @@ class HoldQueue:
 
     def keep_alive(self, frame: bytes) -> None:
         """Let a frame that says nothing leave ahead of everything that waits, unless it is the last."""
-        if self._is_last and self._runs:
+        if self._order is Order.LAST and self._runs:
             self.put(frame)
         else:
             self.bypass(frame)
