@@ -12,10 +12,10 @@ from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import read_conversation
 from callfuse.dialects import Dialect
-from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Note, Reply, Request
+from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Frame, Note, OpenCall, Reply, Request
 from callfuse.dialects.codec import Codec, codec_of
 from callfuse.policy.settings import LoopSettings
-from callfuse.wire import WHOLE, Format
+from callfuse.wire import JSON_ARRAY, WHOLE, Format
 from callfuse.wire.jsontext import loads
 from tests.dialects.reading import FORMATS, dialect_of
 from tests.support.kits import KITS, DialectKit, target_of
@@ -23,6 +23,7 @@ from tests.support.plain import new_call, same_call, saying, spin, thinking
 
 WRONG = ("-1", "null", "[]", "{}", '"x"', "1e400", "[-1]", "true", "[[{}]]", '{"type": {}}')
 """JSON texts that take the place of a node."""
+pytestmark = pytest.mark.slow
 WARN = LoopSettings.model_validate({"mode": "warn"})
 
 
@@ -211,3 +212,47 @@ def test_turns_are_rebuilt_or_refused(sample: Sample) -> None:
             with suppress(CannotReplay):
                 streamed.is_unfinished(chunks)
                 assert isinstance(loads(streamed.model_turn(chunks)), dict)
+
+
+def frames_of(sample: Sample, codec: Codec, chunks: list[bytes]) -> tuple[list[Frame], set[OpenCall]]:
+    """Frames with the parts of calls in them, and the calls that are withheld: all that the reader has found."""
+    assert sample.form is not None
+    reader = codec.reader(trace=True)
+    frames = []
+    for raw in chunks:
+        payload = sample.form.payload(raw)
+        if payload is not None:
+            reader.read(payload)
+        frames.append(Frame(raw, payload, tuple(reader.entries) if payload is not None else ()))
+    return frames, set(reader.calls)
+
+
+@each_streamed
+def test_streams_are_written_on(sample: Sample) -> None:
+    """A damaged event among those that have left, are held, or are of the next answer."""
+    assert sample.form is not None
+    form, codec, chunks = sample.form, sample.codec(sample.form), [*sample.streamed]
+    request = sample.read(sample.request)
+    assert request is not None
+    if form is JSON_ARRAY:
+        assert sample.dialect.stream_format(b"application/json", request) is form
+    frames, calls = frames_of(sample, codec, chunks)
+    block = {0: Block("[callfuse] Enough.")}
+    for at, raw in enumerate(chunks):
+        for text in damaged(loads(form.text(raw))) if form.payload(raw) is not None else ():
+            wrong = form.with_text(raw, text)
+            if (payload := loads(text)).__class__ is not dict:
+                continue
+            held, withheld = frames_of(sample, codec, [*chunks[:at], wrong, *chunks[at + 1 :]])
+            for ends in (True, False):
+                writer = codec.writer(request, usage="sum")
+                writer.note_sent(payload)
+                if ends:
+                    writer.thin(held, withheld, block)
+                else:
+                    writer.before_asking(held, withheld)
+                writer.next_answer(foreign=ends)
+                writer.splice(wrong, payload)
+                assert writer.close(block)
+    assert calls
+    assert frames

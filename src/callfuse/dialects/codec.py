@@ -5,11 +5,12 @@ whole bodies (`read_whole`, `thin_whole`, `splice_whole`, `model_turn_of_whole`,
 observer need not know which of the two they handle.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from callfuse.dialects.base import (
     Block,
+    CannotReplay,
     Dialect,
     Entry,
     Event,
@@ -22,7 +23,6 @@ from callfuse.dialects.base import (
     Writer,
     stateful_vendor,
 )
-from callfuse.dialects.lenient import replaying
 from callfuse.model import ToolCall
 from callfuse.wire import WHOLE, Format, Payload
 from callfuse.wire.jsontext import BACKSLASH, NotJSON, may_hide_letters
@@ -135,6 +135,17 @@ class WholeCodec(Codec):
     def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer for the client's body."""
         return WholeWriter(request, self._dialect.read_whole, usage)
+
+
+@contextmanager
+def replaying() -> Iterator[None]:
+    """Raise CannotReplay for the errors that a malformed answer causes while the model's turn is rebuilt."""
+    try:
+        yield
+    except CannotReplay:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise CannotReplay("malformed") from None
 
 
 def codec_of(dialect: Dialect, form: Format) -> Codec:

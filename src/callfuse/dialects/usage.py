@@ -48,8 +48,13 @@ class Usage:
             if self._summed or key.startswith(self._outputs.partition("_")[0]):
                 counts[key] = _sum(self._before.get(key), self._now.get(key), value)
         if self._total:
-            counts[self._total] = (counts.get(self._inputs) or 0) + (counts.get(self._outputs) or 0)
+            counts[self._total] = sum(count_of(counts.get(key)) for key in (self._inputs, self._outputs))
         return counts
+
+
+def count_of(value: Any) -> int | float:
+    """The value itself if it is a number, else 0."""
+    return value if isinstance(value, int | float) else 0
 
 
 def _sum(one: Any, other: Any, either: Any) -> Any:

@@ -26,8 +26,8 @@ from callfuse.dialects.base import (
     WholeChoice,
 )
 from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list
-from callfuse.dialects.lenient import as_index, as_object, as_objects, as_text, is_one_of
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -36,7 +36,7 @@ from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps, loads, load
 
 CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call may be incomplete."""
-OWN_REASONS: Final = frozenset({"tool_use", "end_turn", None})
+OWN_REASONS: Final = ("tool_use", "end_turn", None)
 """Stop reasons, or none, that a block replaces; `max_tokens`, `refusal` and the like stay."""
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks with signatures that are valid for one model only."""
@@ -44,7 +44,7 @@ _TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "compaction
 """Deltas with a piece of text, and the key that it belongs to in the block."""
 _KNOWN_TYPES: Final = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use", "compaction"})
 """Types of blocks that grow by known deltas."""
-_BLOCK_EVENTS: Final = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
+_BLOCK_EVENTS: Final = ("content_block_start", "content_block_delta", "content_block_stop")
 
 
 def is_client_call(block: Any) -> TypeGuard[Payload]:
@@ -76,18 +76,18 @@ class MessagesReader(Reader):
         """The events in one payload."""
         kind = payload.get("type")
         if kind == "content_block_delta":
-            delta = as_object(payload.get("delta"))
+            delta = object_of(payload.get("delta"))
             if delta.get("type") == "input_json_delta":
-                call = self._by_index.get(as_index(payload.get("index")))
+                call = self._by_index.get(index_of(payload.get("index")))
                 if call is not None:
-                    call.pieces.append(as_text(delta.get("partial_json")))
+                    call.pieces.append(plain_text_of(delta.get("partial_json")))
             return NO_EVENTS
         if kind == "content_block_start":
             return self._start(payload)
         if kind == "content_block_stop":
             return self._close(payload)
         if kind == "message_delta":
-            return self._finish(as_object(payload.get("delta")).get("stop_reason"))
+            return self._finish(object_of(payload.get("delta")).get("stop_reason"))
         if kind == "message_stop":
             return self._stop()
         if kind == "message_start":
@@ -97,7 +97,7 @@ class MessagesReader(Reader):
 
     def _close(self, payload: Payload) -> Sequence[Event]:
         """The event for the end of a block, if it is a call."""
-        call = self._by_index.pop(as_index(payload.get("index")), None)
+        call = self._by_index.pop(index_of(payload.get("index")), None)
         if call is None:
             return NO_EVENTS
         call.closed = True
@@ -122,7 +122,7 @@ class MessagesReader(Reader):
         block = payload.get("content_block")
         if not is_client_call(block):
             return NO_EVENTS
-        index = as_index(payload.get("index"))
+        index = index_of(payload.get("index"))
         call = OpenCall(0, index, *names_of(block))
         if block.get("input"):
             call.pieces.append(dumps(block["input"]).decode())
@@ -149,8 +149,8 @@ def is_unfinished(payloads: Sequence[Payload]) -> bool:
     blocks: list[Payload] = []
     reasons = []
     for payload in payloads:
-        blocks += [*as_objects(payload.get("content")), as_object(payload.get("content_block"))]
-        reasons += [payload.get("stop_reason"), as_object(payload.get("delta")).get("stop_reason")]
+        blocks += [*objects_of(payload.get("content")), object_of(payload.get("content_block"))]
+        reasons += [payload.get("stop_reason"), object_of(payload.get("delta")).get("stop_reason")]
     called = {str(block.get("id")) for block in blocks if block.get("type") in ("server_tool_use", "mcp_tool_use")}
     answered = {str(block.get("tool_use_id")) for block in blocks}
     return bool(called - answered) or "pause_turn" in reasons
@@ -192,10 +192,10 @@ class MessagesWriter:
         """Note an event that the client got."""
         kind = payload.get("type")
         if kind == "content_block_start":
-            self._next = max(self._next, as_index(payload.get("index")) + 1)
+            self._next = max(self._next, index_of(payload.get("index")) + 1)
             self._spoke |= is_text(payload.get("content_block"))
         elif kind == "message_start":
-            self._usage.see(as_object(payload.get("message")).get("usage"))
+            self._usage.see(object_of(payload.get("message")).get("usage"))
         elif kind == "message_delta":
             self._usage.see(payload.get("usage"))
 
@@ -213,12 +213,12 @@ class MessagesWriter:
             payload = frame.payload or {}
             kind = payload.get("type")
             edits: list[Edit] = []
-            if is_one_of(kind, _BLOCK_EVENTS):
+            if kind in _BLOCK_EVENTS:
                 pieces.append(self._thin_block(frame.raw, payload, gone))
                 continue
             if kind == "message_delta" and block:
                 pieces += [self._text(due.pop())] if due else []
-                if as_object(payload.get("delta")).get("stop_reason") in (*OWN_REASONS,):
+                if object_of(payload.get("delta")).get("stop_reason") in OWN_REASONS:
                     edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
             elif kind == "message_stop" and due:
                 pieces += (self._text(due.pop()), self._delta())
@@ -227,7 +227,7 @@ class MessagesWriter:
 
     def _thin_block(self, frame: bytes, payload: Payload, gone: Sequence[int]) -> bytes:
         """An event of a content block, renumbered; empty if the block is removed. `gone`: sorted indexes."""
-        index = as_index(payload.get("index"))
+        index = index_of(payload.get("index"))
         left = index_without(index, gone)
         if left is None:
             return b""
@@ -247,7 +247,7 @@ class MessagesWriter:
             elif kind != "message_stop":
                 kept.append(frame)
             if self._structured and frame.payload and is_text(frame.payload.get("content_block")):
-                gone.add(as_index(frame.payload.get("index")))
+                gone.add(index_of(frame.payload.get("index")))
         out = self._thin(kept, gone, None)
         self._usage.next_answer()
         return out
@@ -261,14 +261,14 @@ class MessagesWriter:
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
         kind = (payload or {}).get("type")
-        if payload is None or not (is_one_of(kind, _BLOCK_EVENTS) or kind in ("message_start", "message_delta")):
+        if payload is None or kind not in (*_BLOCK_EVENTS, "message_start", "message_delta"):
             return frame
         if kind == "message_start":
-            self._usage.see(as_object(payload.get("message")).get("usage"))
+            self._usage.see(object_of(payload.get("message")).get("usage"))
             return b""
         if kind == "message_delta":
             return edit_event(frame, [Edit(("usage",), dumps(self._usage.see(payload.get("usage") or {})))])
-        index = as_index(payload.get("index"))
+        index = index_of(payload.get("index"))
         if kind == "content_block_start":
             number = self._allotted if self._may_think or not thinks(payload.get("content_block")) else None
             self._numbers[index] = number
@@ -311,7 +311,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     edits = [Edit(("content", calls[place]), None) for _, place in withheld]
     if block := blocks.get(0):
         edits.append(Edit(("content", END), dumps({"type": "text", "text": block.text})))
-        if payload.get("stop_reason") in (*OWN_REASONS,):
+        if payload.get("stop_reason") in OWN_REASONS:
             edits.append(Edit(("stop_reason",), b'"end_turn"'))
     return apply(body, edits)
 
@@ -339,7 +339,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     inputs: dict[int, list[str]] = {}
     unknown: set[int] = set()
     for payload in payloads:
-        index = as_index(payload.get("index"))
+        index = index_of(payload.get("index"))
         if payload.get("type") == "content_block_start":
             blocks[index] = _own_copy(payload["content_block"])
         elif payload.get("type") == "content_block_delta":

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import Block, CannotReplay, WholeChoice
 from callfuse.dialects.edits import raw_at, raw_elements, raw_list
-from callfuse.dialects.lenient import is_one_of
+from callfuse.dialects.shapes import is_one_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload

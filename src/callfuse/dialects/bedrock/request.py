@@ -8,8 +8,8 @@ from callfuse.dialects.base import Block, CannotReplay, Reply, Writer
 from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_message, reasons, splice_whole, thin_whole
 from callfuse.dialects.declared import entries, name_of
 from callfuse.dialects.history import without_parts
-from callfuse.dialects.lenient import as_list
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks
+from callfuse.dialects.shapes import list_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
@@ -88,7 +88,7 @@ class ConverseRequest(ResultBlocks):
         """A choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
         choice = self._tools.get("toolChoice")
         kinds = choice if isinstance(choice, dict) else {}
-        if "tool" in kinds or ("any" in kinds and len(as_list(self._tools.get("tools"))) < 2):
+        if "tool" in kinds or ("any" in kinds and len(list_of(self._tools.get("tools"))) < 2):
             return [Edit(("toolConfig", "toolChoice"), b'{"auto":{}}')]
         return []
 

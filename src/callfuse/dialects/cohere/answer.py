@@ -28,9 +28,9 @@ from callfuse.dialects.edits import (
     raw_list,
     remove_elements,
 )
-from callfuse.dialects.lenient import as_index, as_list, as_object, as_text, is_one_of
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import Payload, sse
 from callfuse.wire.events import typed_event
@@ -61,14 +61,14 @@ class CohereReader(Reader):
         """The events in one payload."""
         kind = payload.get("type")
         if kind == "tool-call-delta":
-            call = self._by_index.get(as_index(payload.get("index")))
+            call = self._by_index.get(index_of(payload.get("index")))
             if call is not None:
-                call.pieces.append(as_text(function_of(payload).get("arguments")))
+                call.pieces.append(plain_text_of(function_of(payload).get("arguments")))
             return NO_EVENTS
         if kind == "tool-call-start":
             return (Event(What.OPENED, 0, self._open(payload)),)
         if kind == "tool-call-end":
-            call = self._by_index.pop(as_index(payload.get("index")), None)
+            call = self._by_index.pop(index_of(payload.get("index")), None)
             if call is None:
                 return NO_EVENTS
             call.closed = True
@@ -78,10 +78,10 @@ class CohereReader(Reader):
         return NO_EVENTS
 
     def _open(self, payload: Payload) -> OpenCall:
-        index = as_index(payload.get("index"))
+        index = index_of(payload.get("index"))
         function = function_of(payload)
         call = OpenCall(0, index, str(part_of(payload).get("id") or ""), str(function.get("name") or ""))
-        call.pieces.append(as_text(function.get("arguments")))
+        call.pieces.append(plain_text_of(function.get("arguments")))
         self.calls.append(call)
         self._by_index[index] = call
         return call
@@ -185,7 +185,7 @@ class CohereWriter:
         """Note an event that the client got."""
         kind = str(payload.get("type"))
         if kind in self._counts:
-            self._counts[kind] = max(self._counts[kind], as_index(payload.get("index")) + 1)
+            self._counts[kind] = max(self._counts[kind], index_of(payload.get("index")) + 1)
         elif kind == "tool-plan-delta":
             self._planned |= bool(message_of(payload).get("tool_plan"))
         elif kind == "message-end":
@@ -200,7 +200,7 @@ class CohereWriter:
             kind = payload.get("type")
             edits: list[Edit] = []
             if is_one_of(kind, _CALL_EVENTS):
-                index = as_index(payload.get("index"))
+                index = index_of(payload.get("index"))
                 left = index_without(index, gone)
                 if left is None:
                     continue
@@ -251,7 +251,7 @@ class CohereWriter:
         if is_one_of(kind, _CONTENT_EVENTS):
             content: Any = message_of(payload).get("content")
             gone = self._foreign and is_thinking(content)
-            return self._renumber(frame, "content-start", as_index(payload.get("index")), [], gone=gone)
+            return self._renumber(frame, "content-start", index_of(payload.get("index")), [], gone=gone)
         return self._splice_citation(frame, payload) if is_one_of(kind, _CITATION_EVENTS) else frame
 
     def _splice_citation(self, frame: bytes, payload: Payload) -> bytes:
@@ -260,12 +260,12 @@ class CohereWriter:
         edits: list[Edit] = []
         gone = False
         if isinstance(citation, dict) and "content_index" in citation:
-            about = as_index(citation["content_index"])
+            about = index_of(citation["content_index"])
             number = self._number("content-start", about)
             gone = number is None
             if number != about:
                 edits.append(Edit(("delta", "message", "citations", "content_index"), dumps(number)))
-        return self._renumber(frame, "citation-start", as_index(payload.get("index")), edits, gone=gone)
+        return self._renumber(frame, "citation-start", index_of(payload.get("index")), edits, gone=gone)
 
     def _renumber(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
         """An event with the number that continues the stream's; empty if its block is left out (`gone`)."""
@@ -364,8 +364,8 @@ def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
     edits = [Edit(("message", "content", at), None) for at in gone]
     if gone and len(gone) == len(blocks):
         edits = [Edit(("message", "content"), None)]
-    for at, citation in enumerate(as_list(message.get("citations")) if gone else ()):
-        about = as_index(as_object(citation).get("content_index"))
+    for at, citation in enumerate(list_of(message.get("citations")) if gone else ()):
+        about = index_of(object_of(citation).get("content_index"))
         place = ("message", "citations", at)
         left = index_without(about, gone)
         edits.append(Edit(place, None) if left is None else Edit((*place, "content_index"), dumps(left)))
@@ -374,7 +374,7 @@ def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
 
 def _shift_citation(citation: bytes, blocks: int) -> bytes:
     """A citation of the second answer, whose content now stands behind this many blocks."""
-    index = as_index(as_object(loads(citation)).get("content_index"))
+    index = index_of(object_of(loads(citation)).get("content_index"))
     return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
 
 
@@ -386,7 +386,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     blocks: dict[int, Payload] = {}
     for payload in payloads:
         reader.read(payload)
-        kind, index, message = payload.get("type"), as_index(payload.get("index")), message_of(payload)
+        kind, index, message = payload.get("type"), index_of(payload.get("index")), message_of(payload)
         if kind == "tool-plan-delta":
             plan += message.get("tool_plan") or ""
         elif kind == "content-start":

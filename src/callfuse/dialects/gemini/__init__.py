@@ -14,8 +14,8 @@ from callfuse.dialects.gemini.answer import (
     read_whole,
 )
 from callfuse.dialects.gemini.request import GeminiRequest
-from callfuse.dialects.lenient import as_object
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.dialects.shapes import object_of
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
 
@@ -78,8 +78,8 @@ class Gemini:
     def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
         """Whether the result of a tool that the vendor runs is missing."""
         parts = [part for one in payloads for candidate in candidates_of(one) for part in parts_of(candidate)]
-        called = {str(as_object(part["toolCall"]).get("id")) for part in parts if part.get("toolCall")}
-        answered = {str(as_object(part["toolResponse"]).get("id")) for part in parts if part.get("toolResponse")}
+        called = {str(object_of(part["toolCall"]).get("id")) for part in parts if part.get("toolCall")}
+        answered = {str(object_of(part["toolResponse"]).get("id")) for part in parts if part.get("toolResponse")}
         run = sum("executableCode" in part for part in parts) - sum("codeExecutionResult" in part for part in parts)
         return bool(called - answered) or run > 0
 

@@ -38,10 +38,10 @@ from callfuse.dialects.gemini.parts import (
     replace_signatures,
     thoughts,
 )
-from callfuse.dialects.lenient import as_index, as_list, as_object, as_objects, as_printed, as_text, is_one_of
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, objects_of, plain_text_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
-from callfuse.dialects.usage import Counts, Usage
+from callfuse.dialects.usage import Counts, Usage, count_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, dumps_ascii, loads
 
@@ -60,17 +60,17 @@ _EMPTY_PART: Final = b'{"text":""}'
 
 def number_of(candidate: Payload) -> int:
     """The index of a candidate."""
-    return as_index(candidate.get("index"))
+    return index_of(candidate.get("index"))
 
 
 def candidates_of(payload: Payload) -> Sequence[Payload]:
     """The candidates of a payload."""
-    return as_objects(payload.get("candidates"))
+    return objects_of(payload.get("candidates"))
 
 
 def parts_of(candidate: Payload) -> Sequence[Payload]:
     """The parts of a candidate."""
-    return as_objects(as_object(candidate.get("content")).get("parts"))
+    return objects_of(object_of(candidate.get("content")).get("parts"))
 
 
 def _path(place: int) -> Path:
@@ -108,7 +108,7 @@ class GeminiReader(Reader):
 
     def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
         """Read a part with a call or a piece of one; returns the call that it belongs to."""
-        name = as_text(function.get("name"))
+        name = plain_text_of(function.get("name"))
         if name:
             if self._growing:
                 self._close(events, choice)
@@ -132,7 +132,7 @@ class GeminiReader(Reader):
         elif choice not in self._growing:
             return self._last.get(choice)  # a terminator may come twice
         call, pieces = self._growing[choice]
-        pieces += as_list(function.get("partialArgs"))
+        pieces += list_of(function.get("partialArgs"))
         if not function.get("willContinue"):
             self._close(events, choice)
         return call
@@ -195,7 +195,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
                     parts.append(part | {FUNCTION_CALL: complete})
                     calls.append((complete, []))
                 if calls:
-                    calls[-1][1].extend(as_list(function.get("partialArgs")))
+                    calls[-1][1].extend(list_of(function.get("partialArgs")))
     for complete, pieces in calls:
         if pieces:
             try:
@@ -212,7 +212,7 @@ def _add(parts: list[Payload], part: Payload) -> None:
     elif text := part.get("text"):
         last: Payload = parts[-1] if parts else {}
         if last.keys() <= _TEXT_KEYS and last.get("text") and bool(last.get("thought")) == bool(part.get("thought")):
-            grow(last, "text", as_printed(text))
+            grow(last, "text", text_of(text))
         else:
             parts.append(dict(part))
 
@@ -244,7 +244,7 @@ class GeminiUsage(Usage):
             if self._summed or name in self._OUTPUTS:
                 counts[name] = _sum(self._before.get(name), self._now.get(name), value)
         if self._TOTAL in counts:
-            counts[self._TOTAL] = sum(int(counts.get(name) or 0) for name in self._SUMMANDS)
+            counts[self._TOTAL] = sum(count_of(counts.get(name)) for name in self._SUMMANDS)
         return counts
 
 
@@ -253,9 +253,10 @@ def _sum(one: Any, other: Any, either: Any) -> Any:
     if isinstance(one, int) and isinstance(other, int):
         return one + other
     if isinstance(one, list) and isinstance(other, list):
-        totals: dict[Any, int] = {}
-        for item in (*one, *other):
-            totals[item.get("modality")] = totals.get(item.get("modality"), 0) + (item.get("tokenCount") or 0)
+        totals: dict[str, int | float] = {}
+        for item in objects_of([*one, *other]):
+            modality = text_of(item.get("modality"))
+            totals[modality] = totals.get(modality, 0) + count_of(item.get("tokenCount"))
         return [{"modality": modality, "tokenCount": count} for modality, count in totals.items()]
     return either
 
@@ -364,7 +365,7 @@ class GeminiWriter:
             self._texts.add(choice)
         text = self._own_text(choice, block.text)
         part = dumps_ascii({"text": text})
-        if isinstance(as_object(candidate.get("content")).get("parts"), list):
+        if isinstance(object_of(candidate.get("content")).get("parts"), list):
             bare, signed = _empty_texts(candidate, gone)
             for at in (*gone, *bare):
                 yield Edit((*_path(place), at), None)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
-from callfuse.dialects.lenient import as_list, as_object
+from callfuse.dialects.shapes import list_of, object_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
@@ -94,7 +94,7 @@ def arguments_of(function: Payload) -> Any:
     """The arguments of a complete call: an object, empty text if it has none, or the pieces if they cannot be
     joined."""
     arguments = function.get("args")
-    if pieces := as_list(function.get("partialArgs")):
+    if pieces := list_of(function.get("partialArgs")):
         return join_or_keep(arguments, pieces)
     return "" if arguments is None else arguments
 
@@ -125,7 +125,7 @@ def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
     growing: dict[Path, _GrowingText] = {}
     texts: list[tuple[Any, str | int, _GrowingText]] = []
     for piece in pieces:
-        place = as_object(piece).get("jsonPath")
+        place = object_of(piece).get("jsonPath")
         if not isinstance(place, str):
             raise UnknownPieceError("jsonPath")
         path = paths.get(place) or paths.setdefault(place, _parse_path(place))

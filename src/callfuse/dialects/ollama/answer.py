@@ -34,8 +34,8 @@ from callfuse.dialects.edits import (
     raw_at,
     remove_elements,
 )
-from callfuse.dialects.lenient import as_list, as_object, is_one_of
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import is_one_of, list_of, object_of
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -73,7 +73,7 @@ class OllamaReader(Reader):
         if self._trace:
             self.entries = []
         message = payload.get("message")
-        parts = as_list(message.get("tool_calls")) if isinstance(message, dict) else None
+        parts = list_of(message.get("tool_calls")) if isinstance(message, dict) else None
         if not parts:
             if payload.get("done"):
                 return _DONE
@@ -96,8 +96,8 @@ class OllamaReader(Reader):
 
 def parts_of(part: Any) -> tuple[str, str, Payload]:
     """Id (may be empty), name and function of an element of `tool_calls`."""
-    call = as_object(part)
-    function = as_object(call.get("function"))
+    call = object_of(part)
+    function = object_of(call.get("function"))
     return str(call.get("id") or ""), str(function.get("name") or ""), function
 
 
@@ -154,7 +154,7 @@ class OllamaWriter:
         for key in ("model", "created_at"):
             if key in payload and (key == "created_at" or key not in self._head):
                 self._head[key] = payload[key]
-        message = as_object(payload.get("message"))
+        message = object_of(payload.get("message"))
         self._said.update(key for key in TEXTS if message.get(key))
         if payload.get("done"):
             self._usage.see(_counts_of(payload))
@@ -172,7 +172,7 @@ class OllamaWriter:
             edits = list(_removal_edits(frame, withheld, gone))
             block = blocks.get(0) if payload.get("done") else None
             if block is not None:
-                if as_object(payload.get("message")).get("content"):
+                if object_of(payload.get("message")).get("content"):
                     edits.append(Edit(("message", "content"), append_to_string(block.text, dumps_ascii)))
                 else:
                     pieces.append(self._text(block.text))
@@ -194,7 +194,7 @@ class OllamaWriter:
                 pieces.append(frame.raw)
                 continue
             edits = list(_removal_edits(frame, withheld, gone))
-            message = as_object(payload.get("message"))
+            message = object_of(payload.get("message"))
             if self._structured and "content" in message:
                 edits.append(Edit(("message", "content"), None))
                 payload = payload | {"message": {key: message[key] for key in message if key != "content"}}
@@ -218,7 +218,7 @@ class OllamaWriter:
         edits: list[Edit] = []
         if payload.get("model") != self._head.get("model") and "model" in self._head and "model" in payload:
             edits.append(Edit(("model",), dumps_ascii(self._head["model"])))
-        message = as_object(payload.get("message"))
+        message = object_of(payload.get("message"))
         if self._foreign and "thinking" in message:
             edits.append(Edit(("message", "thinking"), None))
             if _is_empty(payload, edits):
@@ -280,7 +280,7 @@ def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
     if payload.get("done") and not any(edit.path == ("done",) for edit in edits):
         return False
     gone = {edit.path for edit in edits if edit.raw is None}
-    message = as_object(payload.get("message"))
+    message = object_of(payload.get("message"))
     return not any(value and key != "role" and ("message", key) not in gone for key, value in message.items())
 
 
@@ -340,8 +340,8 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     want. Raises CannotReplay for a value of an unknown kind."""
     message: Payload = {"role": "assistant", "content": ""}
     for payload in payloads:
-        for key, value in as_object(payload.get("message")).items():
-            if value and key != "role":
+        for key, value in object_of(payload.get("message")).items():
+            if value:
                 _add(message, key, value)
     message = joined(message)
     if "tool_calls" in message:

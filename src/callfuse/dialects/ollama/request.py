@@ -8,9 +8,9 @@ from typing import Any
 
 from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import entries, name_of
-from callfuse.dialects.lenient import is_one_of
 from callfuse.dialects.message_list import Key, KeyedResult, ResultMessages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of, splice_whole, thin_whole
+from callfuse.dialects.shapes import is_one_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import OpenAIDialect
-from callfuse.dialects.lenient import as_list
+from callfuse.dialects.shapes import list_of
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_chat.chunk import number_of
@@ -37,7 +37,7 @@ class OpenAIChat(OpenAIDialect):
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """The indexes of its choices."""
-        return [number_of(choice) for choice in as_list(payload.get("choices")) if type(choice) is dict]
+        return [number_of(choice) for choice in list_of(payload.get("choices")) if type(choice) is dict]
 
     def reader(self, *, trace: bool = False) -> ChatReader:
         """The assembly of one streamed answer."""

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import message_at
-from callfuse.dialects.lenient import as_list, as_object, as_printed
 from callfuse.dialects.openai_chat.chunk import choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import add_detail, call_ids
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import list_of, object_of, text_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
@@ -89,7 +89,7 @@ class ChatReader(Reader):
         if type(parts) is list:
             self._read_calls(events, choice, place, parts)
         if part := delta.get("function_call"):
-            self._read_legacy(events, choice, place, as_object(part))
+            self._read_legacy(events, choice, place, object_of(part))
 
     def _read_calls(self, events: list[Event], choice: int, place: int, parts: Sequence[Any]) -> None:
         """Read the parts of calls in the delta of a choice, which stands at `place` of the choices."""
@@ -130,7 +130,7 @@ class ChatReader(Reader):
     def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
         """Add one delta to its call, which it may open. A name may come in pieces, or again."""
         function, kind = _function_of(part)
-        name, id_, index = as_printed(function.get("name")), as_printed(part.get("id")), _index_of(part)
+        name, id_, index = text_of(function.get("name")), text_of(part.get("id")), _index_of(part)
         arguments = function.get("input" if kind else "arguments")
         call = self._lookup(choice, index, id_, name)
         if call is None:
@@ -246,7 +246,7 @@ def _function_of(part: Payload) -> tuple[Payload, str]:
     custom = part.get("custom")
     if type(custom) is dict and not says_nothing(custom):
         return custom, CUSTOM
-    return as_object(part.get("function")), ""
+    return object_of(part.get("function")), ""
 
 
 def _custom_call(part: Payload) -> ToolCall:
@@ -274,13 +274,13 @@ def _call(id_: Any, function: Any) -> ToolCall:
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of each choice of a whole answer; none for a choice that is no object."""
-    return [_read_choice(as_object(choice)) for choice in as_list(payload.get("choices"))]
+    return [_read_choice(object_of(choice)) for choice in list_of(payload.get("choices"))]
 
 
 def _read_choice(choice: Payload) -> WholeChoice:
     reason = choice.get("finish_reason")
     cut = type(reason) is str and reason in CUTTING
-    return WholeChoice(number_of(choice), tuple(calls_of(as_object(choice.get("message")))), cut=cut)
+    return WholeChoice(number_of(choice), tuple(calls_of(object_of(choice.get("message")))), cut=cut)
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
@@ -314,13 +314,13 @@ def _part_of(call: OpenCall) -> Payload:
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """The message of a whole answer, without keys that say nothing or that nobody is known to want, and without calls
     that have no name. Raises CannotReplay where there is no message."""
-    choices = as_list(payload.get("choices"))
-    message = as_object(as_object(choices[0]).get("message")) if choices else {}
+    choices = list_of(payload.get("choices"))
+    message = object_of(object_of(choices[0]).get("message")) if choices else {}
     wanted = {key for key, value in message.items() if key in _OF_MESSAGE and not says_nothing(value)}
     gone = message.keys() - wanted - {"content"}
     raw = message_at(body, ("choices", 0, "message"), without=gone)
     edits: list[Edit] = []
-    for at, part in enumerate(as_list(message.get("tool_calls"))):
+    for at, part in enumerate(list_of(message.get("tool_calls"))):
         if type(part) is not dict or not _function_of(part)[0].get("name"):
             edits.append(Edit(("tool_calls", at), None))
         else:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from callfuse.dialects.lenient import as_list, as_object
+from callfuse.dialects.shapes import list_of, object_of
 from callfuse.wire import Payload
 
 
@@ -18,8 +18,8 @@ class ChoicePart(NamedTuple):
 def choice_parts(payload: Payload | None) -> list[ChoicePart]:
     """The choices of a chunk; empty if it has none, or is None."""
     return [
-        ChoicePart(place, number_of(choice), choice, as_object(choice.get("delta")))
-        for place, choice in enumerate(as_list((payload or {}).get("choices")))
+        ChoicePart(place, number_of(choice), choice, object_of(choice.get("delta")))
+        for place, choice in enumerate(list_of((payload or {}).get("choices")))
         if type(choice) is dict
     ]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import Block, Reply, Writer
 from callfuse.dialects.declared import entries, name_of
@@ -25,7 +25,7 @@ class ChatRequest(ResultMessages):
 
     __slots__ = ()
 
-    _speaking = ("user", "tool", "function")
+    _speaking: ClassVar = ("user", "tool", "function")
 
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         super().__init__(body, payload, target)

@@ -19,10 +19,10 @@ from callfuse.dialects.edits import (
     raw_elements,
     raw_list,
 )
-from callfuse.dialects.lenient import as_list, as_object, as_printed
 from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
+from callfuse.dialects.shapes import list_of, object_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
@@ -108,7 +108,7 @@ class ChatWriter:
                 number = number_of(choice)
                 block = blocks[number]
                 if left.pop(number, None):
-                    if as_object(choice.get("delta")).get("content") and not self._structured:
+                    if object_of(choice.get("delta")).get("content") and not self._structured:
                         path = ("choices", place, "delta", "content")
                         edits.append(Edit(path, append_to_string(block.text)))
                     else:
@@ -363,7 +363,7 @@ def thin_whole(
 def _call_edits(message: Payload, path: Path, gone: Sequence[int], model: str) -> Iterator[Edit]:
     """The edits that take the calls at these places out of a message; the legacy call counts as the last. What is no
     object in the list of calls is none, and goes with the last of them."""
-    listed = as_list(message.get("tool_calls"))
+    listed = list_of(message.get("tool_calls"))
     places = [at for at, call in enumerate(listed) if type(call) is dict]
     calls = [listed[at] for at in places]
     lost = set(gone)
@@ -378,7 +378,7 @@ def _call_edits(message: Payload, path: Path, gone: Sequence[int], model: str) -
     if any(place >= len(calls) for place in gone):
         yield Edit((*path, "function_call"), None)
     if message.get(DETAILS):
-        ids = [as_printed(call.get("id")) for call in calls]
+        ids = [text_of(call.get("id")) for call in calls]
         yield from _message_detail_edits(message, path, ids, withheld, model)
 
 
@@ -418,7 +418,7 @@ def _first_reasoning(first: bytes, second: bytes, says: Payload) -> dict[str, by
     path = ("choices", 0, "message")
     for key in REASONING_LISTS:
         if before := raw_elements(first, (*path, key)):
-            listed = zip(raw_elements(second, (*path, key)), as_list(says.get(key)), strict=False)
+            listed = zip(raw_elements(second, (*path, key)), list_of(says.get(key)), strict=False)
             found[key] = raw_list((*before, *(raw for raw, detail in listed if call_id_of(detail))))
     return found
 
@@ -435,7 +435,7 @@ def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool
     """The edits that make a message fit for the model named `reader`; `begins`: its first call is its answer's."""
     yield from [Edit((*path, key), None) for key in REASONING if key in message]
     yield from _reasoning_part_edits(message.get("content"), (*path, "content"))
-    for at, call in enumerate(as_list(message.get("tool_calls"))):
+    for at, call in enumerate(list_of(message.get("tool_calls"))):
         place = (*path, "tool_calls", at, "extra_content")
         signed = isinstance(call, dict) and is_signed(call)
         if begins and at == 0 and are_demanded(reader, in_use=signed):

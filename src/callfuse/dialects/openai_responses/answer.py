@@ -26,7 +26,6 @@ from callfuse.dialects.base import (
     WholeChoice,
 )
 from callfuse.dialects.edits import edit_event, index_without, raw_elements, raw_list
-from callfuse.dialects.lenient import as_index, as_object, as_text, is_one_of
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -39,6 +38,7 @@ from callfuse.dialects.openai_responses.items import (
     name_of,
 )
 from callfuse.dialects.openai_responses.stored import Trail
+from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
 from callfuse.wire.events import typed_event
@@ -79,10 +79,10 @@ class ResponsesReader(Reader):
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one payload."""
-        kind = as_text(payload.get("type"))
+        kind = plain_text_of(payload.get("type"))
         if kind in _PIECES:
             if (call := self._open.get(_output_index(payload))) is not None:
-                call.pieces.append(as_text(payload.get("delta")))
+                call.pieces.append(plain_text_of(payload.get("delta")))
         elif kind in _TELLING:
             return self._read_telling(kind, payload)
         return NO_EVENTS
@@ -94,13 +94,13 @@ class ResponsesReader(Reader):
         if kind == "response.output_item.done":
             return self._finish_item(index, payload.get("item"))
         if kind == "response.completed":
-            return self._finish_answer(as_object(payload.get("response")))
+            return self._finish_answer(object_of(payload.get("response")))
         if kind == "response.incomplete":
             cut = self.calls[-1] if self.calls and not self.calls[-1].closed else None
             return (Event(What.CUT, 0, cut), Event(What.ENDED))
         if kind in _BROKEN or (kind == "response.created" and self.calls):
             return (Event(What.BROKE),)
-        if (text := as_text(payload.get(_TEXTS.get(kind, "")))) and (call := self._open.get(index)) is not None:
+        if (text := plain_text_of(payload.get(_TEXTS.get(kind, "")))) and (call := self._open.get(index)) is not None:
             call.pieces = [text]
         return NO_EVENTS
 
@@ -177,7 +177,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
         if kind == "response.output_item.done":
             items[payload.get("output_index")] = payload["item"]
         elif kind == "response.created" or kind in TERMINAL:
-            response = as_object(payload.get("response"))
+            response = object_of(payload.get("response"))
     output = response.get("output") or list(items.values())
     return dumps({"id": response.get("id"), "output": [item for item in output if _goes_back(item)]})
 
@@ -292,15 +292,15 @@ class ResponsesWriter:
         number = payload.get("sequence_number")
         self._number = (number if isinstance(number, int) else self._number) + 1
         if kind == "response.output_item.added":
-            self._next = max(self._next, as_index(payload.get("output_index")) + 1)
+            self._next = max(self._next, index_of(payload.get("output_index")) + 1)
         elif kind == "response.output_item.done":
-            self._items[as_index(payload.get("output_index"))] = item = as_object(payload.get("item"))
-            self._next = max(self._next, as_index(payload.get("output_index")) + 1)
+            self._items[index_of(payload.get("output_index"))] = item = object_of(payload.get("item"))
+            self._next = max(self._next, index_of(payload.get("output_index")) + 1)
             self._phase |= bool(item.get("phase"))
         elif kind == "response.output_text.delta":
             self._spoke = True
         elif is_one_of(kind, _BEGINS) or is_one_of(kind, TERMINAL):
-            self._response = as_object(payload.get("response"))
+            self._response = object_of(payload.get("response"))
             self._head = self._head or {key: self._response[key] for key in _HEAD if key in self._response}
             self._usage.see(self._response.get("usage"))
 
@@ -343,7 +343,7 @@ class ResponsesWriter:
         known = {index: item for index, item in self._items.items() if index >= self._splice.first}
         for _, payload, _ in frames:
             if payload is not None and payload.get("type") == "response.output_item.done":
-                known[as_index(payload.get("output_index"))] = as_object(payload.get("item"))
+                known[index_of(payload.get("output_index"))] = object_of(payload.get("item"))
         order = sorted(known)
         lost = set(gone)
         self._trail.note_withheld(
@@ -352,7 +352,10 @@ class ResponsesWriter:
 
     def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
         """The edits that make the output of a terminal event equal to what was streamed."""
-        output = as_object(payload.get("response")).get("output")
+        response = payload.get("response")
+        if not isinstance(response, dict):
+            return []
+        output = list_of(response.get("output"))
         if not output:
             return [Edit(("response", "output"), dumps(self._delivered_items()))]
         wanted = Counter((call.kind, call.id) for call in withheld)
@@ -375,7 +378,7 @@ class ResponsesWriter:
                 if sse.is_comment(frame.raw):
                     kept.append(frame)
             elif is_one_of(frame.payload.get("type"), TERMINAL):
-                self._usage.see(as_object(frame.payload.get("response")).get("usage"))
+                self._usage.see(object_of(frame.payload.get("response")).get("usage"))
             else:
                 kept.append(frame)
                 if self._structured and _begins_message(frame.payload):
@@ -404,10 +407,10 @@ class ResponsesWriter:
             index = splice.indexes.setdefault(index, splice.first + len(splice.indexes))
             edits.append(Edit(("output_index",), dumps(index)))
             if kind == "response.output_item.done":
-                splice.items[index] = as_object(payload.get("item"))
-        elif is_one_of(kind, TERMINAL):
+                splice.items[index] = object_of(payload.get("item"))
+        elif is_one_of(kind, TERMINAL) and isinstance(payload.get("response"), dict):
             before = [dumps(self._items[at]) for at in sorted(self._items) if at < splice.first]
-            edits += self._response_edits(as_object(payload.get("response")), before, "response")
+            edits += self._response_edits(object_of(payload.get("response")), before, "response")
         return edit_event(frame, edits)
 
     def _is_foreign_reasoning(self, payload: Payload) -> bool:

@@ -6,7 +6,7 @@ Calls of tools that the vendor runs, and calls of the vendor's programs, are not
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from callfuse.dialects.lenient import is_one_of
+from callfuse.dialects.shapes import is_one_of
 from callfuse.model import Result, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps

@@ -21,7 +21,6 @@ from callfuse.dialects.history import (
     pair,
     texts,
 )
-from callfuse.dialects.lenient import as_list, as_object, as_text, is_one_of
 from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -38,6 +37,7 @@ from callfuse.dialects.openai_responses.items import (
     user_item,
 )
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
+from callfuse.dialects.shapes import is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
 from callfuse.model import MARKER, Round, ToolCall
 from callfuse.wire import Payload
@@ -97,7 +97,7 @@ class ResponsesRequest(RequestWithTools):
         self.length = len(self._items)
         self.model = str(payload.get("model") or "")
         self.stream = payload.get("stream") is True
-        form = as_object(as_object(payload.get("text")).get("format"))
+        form = object_of(object_of(payload.get("text")).get("format"))
         self.structured = is_one_of(form.get("type"), _SCHEMAS)
         self.stored = payload.get("store") is not False
         self._place = _place(payload)
@@ -162,7 +162,7 @@ class ResponsesRequest(RequestWithTools):
         position = self.length
         for item in (*reversed(self._items), _BEFORE_ALL):
             position -= 1
-            kind = as_text(item.get("type")) if type(item) is dict else None
+            kind = plain_text_of(item.get("type")) if type(item) is dict else None
             if kind in CALLS:
                 begun = True
                 if is_client_call(item):
@@ -384,9 +384,9 @@ class ResponsesRequest(RequestWithTools):
     def _loosen_choice(self) -> list[Edit]:
         """A choice of one tool becomes `auto`; `required` stays if there is another tool to call."""
         choice = self._payload.get("tool_choice")
-        few = sum(len(as_list(tools)) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
+        few = sum(len(list_of(tools)) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-            narrow = len(as_list(choice.get("tools"))) < 2 and choice.get("mode") == "required"
+            narrow = len(list_of(choice.get("tools"))) < 2 and choice.get("mode") == "required"
             return [Edit(("tool_choice", "mode"), b'"auto"')] if narrow else []
         if isinstance(choice, dict) or (choice == "required" and few):
             return [Edit(("tool_choice",), b'"auto"')]

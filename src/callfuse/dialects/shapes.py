@@ -1,0 +1,41 @@
+"""Reads values of vendors' JSON that may be of any type. One of a type that is not documented counts as missing."""
+
+from collections.abc import Collection
+from typing import Any
+
+from callfuse.wire import Payload
+
+
+def object_of(value: Any) -> Payload:
+    """The value itself if it is an object, else an empty one."""
+    return value if type(value) is dict else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """The value itself if it is a list, else an empty one."""
+    return value if type(value) is list else []
+
+
+def objects_of(value: Any) -> list[Payload]:
+    """The elements of a list, each as an object; empty if the value is no list."""
+    return [object_of(one) for one in list_of(value)]
+
+
+def text_of(value: Any) -> str:
+    """The value itself if it is a text; empty for null and other empty values; what it prints as for any other."""
+    return value if type(value) is str else str(value or "")
+
+
+def plain_text_of(value: Any) -> str:
+    """The value itself if it is a text, else an empty one."""
+    return value if type(value) is str else ""
+
+
+def index_of(value: Any) -> int:
+    """The value itself if it is an integer from 0 on, else 0."""
+    return value if type(value) is int and value >= 0 else 0
+
+
+def is_one_of(value: Any, known: Collection[Any]) -> bool:
+    """Whether a value is among these texts or numbers."""
+    return isinstance(value, str | int) and value in known
