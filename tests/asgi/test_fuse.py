@@ -48,11 +48,20 @@ class Agent:
     loop: dict[str, Any] = field(default_factory=dict)
     history: History = field(default_factory=lambda: History((TASK,)))
     headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),)
+    store: str | None = None
+    workers: int = 1
     spent: int = 0
     blocks: int = 0
+    asked: int = 0
 
     def __post_init__(self) -> None:
-        self.guard = CallFuseMiddleware(self._vendor, settings("chance_then_block", **self.loop))
+        config = settings("chance_then_block", **self.loop)
+        self.guards = [CallFuseMiddleware(self._vendor, config, store=self.store) for _ in range(self.workers)]
+
+    @property
+    def guard(self) -> CallFuseMiddleware:
+        """The worker whose turn it is."""
+        return self.guards[self.asked % self.workers]
 
     async def _vendor(self, scope: Any, receive: Any, send: Any) -> None:
         self.spent += 1
@@ -61,6 +70,7 @@ class Agent:
 
     async def ask(self) -> Exchange:
         """One request for the history as it is."""
+        self.asked += 1
         return await drive(self.guard, ask(self.kit, self.history, stream=self.stream, headers=self.headers))
 
     async def step(self) -> str:
@@ -176,6 +186,15 @@ def test_a_new_session_has_a_new_fuse() -> None:
     assert asks_the_model(agent)
     agent.headers, agent.history = mine, History((TASK,))
     assert asks_the_model(agent)
+
+
+def test_a_task_that_is_begun_again_has_a_new_fuse() -> None:
+    """Though the client gives the session the same id: no model has said anything in it yet."""
+    agent = blown(headers=((b"content-type", b"application/json"), (b"x-callfuse-session-id", b"my own session")))
+    agent.history = History((TASK,))
+    before = agent.spent
+    asyncio.run(agent.run(3))
+    assert agent.spent > before + 2
 
 
 def test_off_and_other_limits() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from callfuse.conversations.ledger import Closable
 from tests.asgi import test_lanes
+from tests.asgi.test_fuse import Agent
 from tests.asgi.test_lanes import CHAT, LOOKUP, NOBODY, put_right, refused, search, steered, talk
 from tests.dialects.openai_responses import test_chains
 from tests.dialects.openai_responses.test_chains import answer, call, going_on, heard, spun
@@ -14,6 +16,7 @@ from tests.dialects.openai_responses.wire import message, request, result
 from tests.laws.test_commands import ok, told, typing
 from tests.support.kits import DialectKit
 from tests.support.meeting import MARK, Session, every_dialect, in_session
+from tests.support.model import User
 from tests.support.redis import RedisServer
 
 SHARED = pytest.mark.parametrize("shared", [True, False], ids=["redis", "memories"])
@@ -43,6 +46,23 @@ def test_a_place_on_the_ladder(server: RedisServer, kit: DialectKit, shared: boo
 
     *_, last = in_session(talks, CHANCE, workers=2, store=store_of(server, shared=shared)).meetings
     assert (refused if shared else put_right)(last)
+
+
+async def test_blocks_are_counted_together(server: RedisServer) -> None:
+    """The fuse blows in both workers after five blocks of both, and a command that one of them runs resets it in both."""
+    agent = Agent(CHAT, store=store_of(server, shared=True), workers=2)
+    await agent.run(30)
+    assert all(guard.counts.of("blown") for guard in agent.guards)
+    assert (agent.blocks, agent.spent <= 10) == (5, True)
+    before, looping = agent.spent, agent.history
+    agent.history = looping.and_then(User("!/status"))
+    await agent.ask()
+    agent.history = looping
+    await agent.ask()
+    assert agent.spent > before
+    for guard in agent.guards:
+        assert isinstance(guard.ledger, Closable)
+        await guard.ledger.aclose()
 
 
 @SHARED

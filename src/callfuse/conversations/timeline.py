@@ -316,6 +316,11 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
     return places
 
 
+def _begins_anew(view: _RequestView, state: LaneState) -> bool:
+    """Whether a request without an answer is the beginning of a new conversation."""
+    return not (view.chained or view.rounds) and (not view.named or view.turn in state.blocks.turns)
+
+
 def _is_unanswered(request: Request) -> bool:
     """Whether nothing in a request was said by a model yet."""
     return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
@@ -325,9 +330,9 @@ def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, requ
     """What the lane remembers of its blocks, with those that the last user message of this request has ended.
 
     A try that the client did not take up was made for the same user message, so none of it is ended. A conversation in
-    which no model has said anything is a new one, unless the client gives its session an id.
+    which no model has said anything is a new one, but in a named session it may be a summary: then its text is new.
     """
-    if not (view.named or view.chained or view.rounds) and _is_unanswered(request):
+    if _begins_anew(view, state) and _is_unanswered(request):
         return NO_BLOCKS
     current = {one.position for one in match.kept}
     ended = [
