@@ -49,7 +49,7 @@ def test_a_place_on_the_ladder(server: RedisServer, kit: DialectKit, shared: boo
 
 
 async def test_blocks_are_counted_together(server: RedisServer) -> None:
-    """The fuse blows in both workers after five blocks of both, and a command that one of them runs resets it in both."""
+    """The fuse blows in both workers after five blocks of both, and a command that one of them runs resets both."""
     agent = Agent(CHAT, store=store_of(server, shared=True), workers=2)
     await agent.run(30)
     assert all(guard.counts.of("blown") for guard in agent.guards)
