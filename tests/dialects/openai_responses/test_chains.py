@@ -250,6 +250,22 @@ def test_a_user_message_starts_afresh() -> None:
     assert all(met.body == met.app.replies[0].body for met in in_session(talk).meetings)
 
 
+def test_what_was_blocked_is_remembered_over_user_messages() -> None:
+    """It may run once more, and is blocked at once if it brings the same; from the third block on it does not run."""
+
+    async def talk(session: Session) -> None:
+        await spun(session)
+        await session.exchange(going_on(result(call(2)), after="resp_2"), answer(call(3), tag="3"))
+        await session.exchange(going_on("And?", after="resp_3"), answer(call(4), tag="4"))
+        await session.exchange(going_on(result(call(4)), after="resp_4"), answer(call(5), tag="5"))
+        await session.exchange(going_on("And?", after="resp_5"), answer(call(6), tag="6"))
+        await session.exchange(going_on(result(call(6)), after="resp_6"), answer(call(7), tag="7"))
+        await session.exchange(going_on("And?", after="resp_7"), answer(call(8), tag="8"))
+
+    meetings = in_session(talk, blow_after=0).meetings
+    assert [b"call_" in met.client.body for met in meetings] == [True, True, False, True, False, True, False, False]
+
+
 def test_going_on_twice_from_one_answer() -> None:
     """A retry, or a branch, has the history that it goes on from, and no other's."""
 
