@@ -137,7 +137,7 @@ def test_long_bodies_are_read_in_threads(
     assert met.log == known.log
     assert [heard.body for heard in met.app.heard] == [heard.body for heard in known.app.heard]
     assert all(all(beside) for beside in threads.beside.values()), threads.beside
-    assert threads.beside.keys() >= {"loads", "lane_of", "Evidence"}
+    assert threads.beside.keys() >= {"loads", "lane_of", "ExchangeEvidence"}
     assert ("apply" in threads.beside) is (MARK.encode() in known.body or len(known.app.heard) > 1)
 
 

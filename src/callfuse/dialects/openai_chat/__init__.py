@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import OpenAIDialect
-from callfuse.dialects.shapes import list_of
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_chat.chunk import number_of
 from callfuse.dialects.openai_chat.details import MARK as DETAIL_MARK
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.dialects.shapes import list_of
 from callfuse.wire import Payload, sse
 
 
