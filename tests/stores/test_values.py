@@ -32,7 +32,7 @@ counts = st.integers(0, 10**6)
 digest_lists = st.lists(digests, max_size=3).map(tuple)
 call_lists = st.lists(calls, max_size=3).map(tuple)
 blocks = st.just(BlockMemory()) | st.builds(
-    BlockMemory, counts, counts, call_lists, digest_lists, digest_lists, st.floats(0, 1e10)
+    BlockMemory, counts, counts, call_lists, digest_lists, digest_lists, st.floats(0, 1e10), digests
 )
 states = st.builds(
     LaneState,
@@ -122,8 +122,8 @@ def doctored(at: int, value: Any) -> bytes:
         doctored(6, [[1, 0.5, 0, [["id", 7, "cw==", 0, 0, None]]]]),
         doctored(6, [[1, 0.5, 0, [["id", "", "f", "cw==", 0, 0, ["ZA==", "odd", "x", 0, ""]]]]]),
         doctored(8, [{}, ""]),
-        doctored(6, [1, 1, [], [], ["?"], 0.5]),
-        doctored(6, [-1, 1, [], [], [], 0.5]),
+        doctored(6, [1, 1, [], [], ["?"], 0.5, ""]),
+        doctored(6, [-1, 1, [], [], [], 0.5, ""]),
     ],
 )
 def test_what_is_no_lane(value: bytes) -> None:

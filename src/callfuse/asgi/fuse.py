@@ -17,13 +17,14 @@ ACTION = b"blown"
 async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> SyntheticReply | None:
     """The answer to a request that would only go on with a loop, logged and counted; None if the model is to be asked.
 
-    A conversation that the vendor has stored always goes on there, because the vendor must get every result.
+    Where the vendor has stored the conversation, a request with results goes on there: the vendor must get them.
     """
     settings, request = prepared.settings, prepared.request.get()
     in_a_row = kept.blocks.in_a_row
     if not 0 < settings.blow_after <= in_a_row or not (settings.enabled and settings.blocks):
         return None
-    if (request.chain is not None and request.chain.chained) or is_typed_since(kept.blocks, kept.said):
+    chain = request.chain
+    if is_typed_since(kept.blocks, kept.said) or (chain is not None and chain.chained and any(request.rounds())):
         return None
     blocked = [*kept.blocks.calls, *(call for round_ in kept.rounds for call in round_.calls)]
     last = next((one for one in reversed(blocked) if one.delivery is Delivery.BLOCKED), None)

@@ -98,7 +98,8 @@ class BlockMemory:
 
     `count`: blocks of the lane. `in_a_row`: those of them since a new call was last executed. `calls`: what was blocked
     before the last user message, oldest first. `turns`: digests of the user messages of the row. `known`: signatures
-    that are nothing new in the row. `time`: of the last change, in Unix seconds.
+    that are nothing new in the row. `time`: of the last change, in Unix seconds. `said`: the digest of the last user
+    message, which later requests of a chain do not hold.
     """
 
     count: int = 0
@@ -107,6 +108,7 @@ class BlockMemory:
     turns: tuple[bytes, ...] = ()
     known: tuple[Signature, ...] = ()
     time: float = 0.0
+    said: bytes = b""
 
 
 NO_BLOCKS: Final = BlockMemory()

@@ -26,14 +26,16 @@ signature) in order, so that a replay, a client's retry or a restarted guard nei
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from callfuse.conversations.blocks import after_round, earlier_blocks, remember, with_last_outcomes
 from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
+from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
+from callfuse.model.signature import Signature
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
@@ -74,11 +76,10 @@ class LaneEvidence:
         blocked (None: the kept rounds); `window`: rounds in which a call counts as known."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
-        if blocks.in_a_row or any(one.blocked for one in brought):
+        if blocks.count or any(one.blocked for one in brought):
             past = timeline or Timeline([one.past() for one in reversed(self.rounds)])
             brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
-            for one in brought:
-                blocks = after_round(blocks, one, past.window(window) if one.blocked else (), self.said, now)
+            blocks = self._blocks_after(brought, past.window(window), now)
         kept = [*self.rounds, *brought]
         texts = dict(self.state.notes)
         for key, text in notes:
@@ -92,6 +93,13 @@ class LaneEvidence:
             session=self.state.session,
             blocks=blocks,
         )
+
+    def _blocks_after(self, brought: Sequence[KeptRound], window: Collection[Signature], now: float) -> BlockMemory:
+        """What the lane remembers of its blocks after these rounds; `window`: that before them, newest first."""
+        blocks = self.blocks
+        for one in brought:
+            blocks = after_round(blocks, one, window if one.blocked else (), self.said, now)
+        return replace(blocks, said=self.said[-1]) if self.said else blocks
 
 
 class Conversation(NamedTuple):
@@ -139,7 +147,15 @@ def read_conversation(
         settings,
         timelines,
         Timeline(merged, now, has_blocks=has_blocks, declares=request.declares, earlier_blocks=earlier),
-        LaneEvidence(state, tuple(kept), request.length, view.turn, is_new=is_new, blocks=blocks, said=(view.turn,)),
+        LaneEvidence(
+            state,
+            tuple(kept),
+            request.length,
+            view.turn,
+            is_new=is_new,
+            blocks=blocks,
+            said=_said(view, request, blocks),
+        ),
         chained,
         brings_results=_brings_results(view, match),
     )
@@ -314,6 +330,17 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
             del left[at:]
         at = None
     return places
+
+
+def _said(view: _RequestView, request: Request, blocks: BlockMemory) -> tuple[bytes, ...]:
+    """What identifies the text of the last user message: its digest, which in a chain holds the place as well, and
+    then that of the text alone, which is known from before where the request does not hold it."""
+    if not view.chained:
+        return (view.turn,)
+    typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
+    if typed is None:
+        return (view.turn, blocks.said) if blocks.said else (view.turn,)
+    return view.turn, digest_of([one.text.encode("utf-8", "surrogatepass") for one in typed.texts])
 
 
 def _begins_anew(view: _RequestView, state: LaneState) -> bool:

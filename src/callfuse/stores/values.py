@@ -43,8 +43,8 @@ NoteShape = tuple[Text, Base64, int, Text]
 """Id, signature, number of equal calls before it, text."""
 ContinuationShape = tuple[dict[Text, Text], Text, list[Text]]
 Count = Annotated[int, Field(ge=0)]
-BlocksShape = tuple[Count, Count, list[CallShape], list[Base64], list[Base64], float]
-"""Blocks, those in a row, blocked calls, turns, known signatures, time."""
+BlocksShape = tuple[Count, Count, list[CallShape], list[Base64], list[Base64], float, Base64]
+"""Blocks, those in a row, blocked calls, turns, known signatures, time, last user message."""
 OldLaneShape = tuple[OldVersion, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None]
 LaneShape = tuple[
     Version,
@@ -98,7 +98,7 @@ def decode_lane(value: bytes) -> LaneState:
             length,
             continuation=NO_DIFFERENCE if known is None else _decode_continuation(*known),
             session=session.decode(),
-            blocks=NO_BLOCKS if blocks is None else _decode_blocks(*blocks),
+            blocks=NO_BLOCKS if blocks is None else _decode_blocks(blocks),
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:
         raise UnreadableError(type(error).__name__) from None
@@ -194,12 +194,12 @@ def _encode_blocks(blocks: BlockMemory) -> tuple[Any, ...]:
         [_encode_bytes(turn) for turn in blocks.turns],
         [_encode_bytes(signature) for signature in blocks.known],
         blocks.time,
+        _encode_bytes(blocks.said),
     )
 
 
-def _decode_blocks(
-    count: int, in_a_row: int, calls: Sequence[CallShape], turns: Sequence[Base64], known: Sequence[Base64], time: float
-) -> BlockMemory:
+def _decode_blocks(shape: BlocksShape) -> BlockMemory:
+    count, in_a_row, calls, turns, known, time, said = shape
     return BlockMemory(
         count,
         in_a_row,
@@ -207,6 +207,7 @@ def _decode_blocks(
         tuple(map(_decode_bytes, turns)),
         tuple(map(_decode_bytes, known)),
         time,
+        _decode_bytes(said),
     )
 
 

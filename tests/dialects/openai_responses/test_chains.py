@@ -266,6 +266,30 @@ def test_what_was_blocked_is_remembered_over_user_messages() -> None:
     assert [b"call_" in met.client.body for met in meetings] == [True, True, False, True, False, True, False, False]
 
 
+@ways
+def test_the_fuse_of_a_chain(stream: bool) -> None:
+    """It blows as any other; results still go to the vendor, and what a person types goes on from its last answer."""
+
+    async def talk(session: Session) -> None:
+        await spun(session, stream=stream)
+        steps: list[tuple[Item | str, str]] = [
+            (result(call(2)), "resp_2"),
+            ("And?", "resp_3"),
+            (result(call(4)), "resp_4"),
+        ]
+        steps += [("And?", "resp_5"), ("And?", "resp_5"), ("Look elsewhere.", "resp_5")]
+        for at, (news, place) in enumerate(steps, 3):
+            asked = going_on(news, after=place, stream=stream)
+            await session.exchange(asked, answer(call(at), tag=str(at), stream=stream))
+
+    first, free, second, blown, still, typed = in_session(talk, blow_after=2).meetings[2:]
+    assert [b"call_" in met.body for met in (first, free, second)] == [False, True, False]
+    for met in (blown, still):
+        assert (met.app.heard, b"The fuse has blown" in met.body) == ([], True)
+    assert heard(typed)["previous_response_id"] == "resp_5"
+    assert heard(typed)["input"][-1]["content"] == "Look elsewhere."
+
+
 def test_going_on_twice_from_one_answer() -> None:
     """A retry, or a branch, has the history that it goes on from, and no other's."""
 
