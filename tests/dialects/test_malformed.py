@@ -227,6 +227,7 @@ def frames_of(sample: Sample, codec: Codec, chunks: list[bytes]) -> tuple[list[F
     return frames, set(reader.calls)
 
 
+@pytest.mark.slow
 @each_streamed
 def test_streams_are_written_on(sample: Sample) -> None:
     """A damaged event among those that have left, are held, or are of the next answer."""
