@@ -86,8 +86,8 @@ def test_a_whole_answer_has_one_text(kit: DialectKit, more: dict[str, Any]) -> N
 @each
 def test_held_text_gives_way(kit: DialectKit, more: dict[str, Any]) -> None:
     """A text behind the call has not left, either."""
-    if not kit.late_text or kit.name == "openai-chat":
-        pytest.skip("no text behind a call; in chat completions it is sent")
+    if not kit.late_text:
+        pytest.skip("no text behind a call")
     met = steered(kit, more, same_call("call_first"), Text((FIRST,)), stream=True)
     assert len(met.app.heard) == 2
     assert kit.read(met.body, stream=True)[0].text == SECOND

@@ -76,7 +76,8 @@ class ChatWriter:
         for place, number, _, delta in choice_parts(payload):
             if delta.get("role"):
                 self._roles.add(number)
-            if delta.get("content") or delta.get("refusal"):
+            is_said = delta.get("content") and ("choices", place, "delta", "content") not in gone
+            if is_said or delta.get("refusal"):
                 self._texts.add(number)
             self._details_sent |= bool(delta.get(DETAILS)) and ("choices", place, "delta", DETAILS) not in gone
 
@@ -130,7 +131,8 @@ class ChatWriter:
                 yield self._chunk(role)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The texts among the held chunks, without calls, finish, usage and end."""
+        """The texts among the held chunks, without calls, finish, usage and end; not those that must fit a schema,
+        because another follows."""
         lost = _Withheld(withheld)
         pieces: list[bytes] = []
         for frame in frames:
@@ -143,6 +145,9 @@ class ChatWriter:
             edits = [*_removal_edits(frame, lost), *_detail_edits(frame, lost, {})]
             ends = [part.place for part in choice_parts(frame.payload) if part.choice.get("finish_reason")]
             edits += [Edit(("choices", place, "finish_reason"), b"null") for place in ends]
+            if self._structured:
+                texts = [part.place for part in choice_parts(frame.payload) if part.delta.get("content")]
+                edits += [Edit(("choices", place, "delta", "content"), None) for place in texts]
             if frame.payload.get("usage"):
                 edits.append(Edit(("usage",), b"null"))
             if frame.payload.get("choices") and not self._is_empty(frame.payload, edits):
