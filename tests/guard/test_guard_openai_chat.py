@@ -1,6 +1,7 @@
 """The guard of an OpenAI stream: structured output, usage, several choices, copies of calls, legacy calls."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -174,6 +175,32 @@ def test_a_choice_waits_no_longer_than_the_lower_one_that_has_not_begun() -> Non
     other = chunk({"tool_calls": [part("call_two", index=1, name="never_seen")]})
     assert guard.feed(other) == held + TEXT[0] + other
     assert guard.feed(TEXT[1]) == TEXT[1]
+
+
+class Looked(dict[int, Any]):
+    """The holds of an answer's choices, which count how often they are gone through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        Looked.looks += len(self)
+        return super().__iter__()
+
+
+def test_a_release_does_not_look_at_every_choice() -> None:
+    """A call that is found innocent costs the same, however many choices an answer has."""
+    guard = scene(OPENAI, body(OPENAI, n=2)).guard()
+    queue = guard._queue
+    queue._holds = Looked()
+    Looked.looks = 0
+    innocent = part(arguments='{"query": "okapi"}')
+    for choice in range(50):
+        held = chunk({"tool_calls": [innocent]}, choice=choice)
+        assert guard.feed(held) == b""
+        end = chunk({}, "tool_calls", choice=choice)
+        assert guard.feed(end) == held + end
+        assert not queue.held
+    assert Looked.looks == 0
 
 
 NAMELESS = {"index": 1, "id": "call_none", "type": "function", "function": {"name": "", "arguments": "{}"}}

@@ -96,6 +96,7 @@ class HoldQueue:
         self.step(call.choice, Input.SUSPECT if suspect else Input.FREE)
         if self.is_holding(call.choice):
             self.held.add(call)
+            self._holds[call.choice].calls.append(call)
 
     def step(self, choice: int, input_: Input) -> None:
         """Step the hold of a choice, and carry out its effect."""
@@ -103,7 +104,9 @@ class HoldQueue:
         if effect is Effect.JUDGE:
             self.to_judge.add(choice)
         elif effect is Effect.RELEASE:
-            self.held = {call for call in self.held if call.choice != choice}
+            hold = self._holds[choice]
+            self.held.difference_update(hold.calls)
+            hold.calls.clear()
             self._release()
 
     def end(self, *, complete: bool) -> None:
@@ -180,8 +183,8 @@ class HoldQueue:
     def _release(self) -> None:
         """Send the frames that need not wait any more. A frame waits if its choice is held, or if an earlier frame of
         its choice waits."""
-        waiting = {choice for choice in self._holds if self.is_holding(choice)} | self.to_judge
         runs, self._runs = self._runs, []
+        waiting = {choice for run in runs for choice in run.choices if self.is_holding(choice)} | self.to_judge
         leaving: list[bytes] = []
         for run in runs:
             free = waiting.isdisjoint(run.choices) and not self._runs
