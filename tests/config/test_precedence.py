@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
@@ -12,15 +12,11 @@ from callfuse.config.model import KeyPath, leaves
 from callfuse.policy.settings import MODES
 from callfuse.proxy.settings import ServeSettings
 
-# For each key that has three other valid values in one text form: what the file, the environment and the keyword say.
+# For each key whose type does not give its values: what the file, the environment and the keyword say.
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "mode": ("observe", "warn", "block"),
     "store": ("redis://file.example", "valkey://env.example:1/2", "memory://"),
-    "finish_reason": ("error", "stop", "error"),
-    "websocket": ("pass", "refuse", "pass"),
-    "usage": ("sum", "last", "sum"),
     "similarity_threshold": (0.5, "0.6", 0.7),
-    "algorithm": ("jaccard", "levenshtein", "jaccard"),
     "pollers": (["wait_a"], "wait_b,wait_c", ["wait_d"]),
     "state_changing": (["write_a"], "write_b,write_c", ["write_d"]),
     "escalate_model": ("model-a", "model-b", "model-c"),
@@ -42,7 +38,18 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "blown": ("from the file", "from the environment", "from the keyword"),
 }
 NUMBERS = (21, "22", 23)
-SWITCHES = {path for path, field in leaves() if field.annotation is bool}
+TYPES = {path: field.annotation for path, field in leaves()}
+SWITCHES = {path for path, annotation in TYPES.items() if annotation is bool}
+
+
+def drawn(path: KeyPath) -> tuple[Any, Any, Any]:
+    """What the file, the environment and the keyword say: of a choice the last word, the first, and the last again."""
+    if path in SWITCHES:
+        return (False, "true", False)
+    if get_origin(TYPES[path]) is Literal:
+        words = get_args(TYPES[path])
+        return (words[-1], words[0], words[-1])
+    return VALUES.get(path[-1], NUMBERS)
 
 
 def nested(path: KeyPath, value: Any) -> dict[str, Any]:
@@ -92,7 +99,7 @@ def yaml_file(folder: Path, path: KeyPath, value: Any) -> Path:
 @pytest.mark.parametrize(("variable", "path"), variables().items())
 def test_each_source_overrides_the_ones_below_it(variable: str, path: KeyPath, tmp_path: Path) -> None:
     """For every variable: file alone, environment over file, keyword over both."""
-    in_file, in_env, in_keyword = (False, "true", False) if path in SWITCHES else VALUES.get(path[-1], NUMBERS)
+    in_file, in_env, in_keyword = drawn(path)
     file = yaml_file(tmp_path, path, in_file)
     env = {"CALLFUSE_CONFIG": str(file)}
     assert held(load_config(env=env), path) == meant(path, in_file)
