@@ -63,3 +63,13 @@ def test_a_traceback_is_kept_on_request() -> None:
         raise ValueError("odd")
     assert boundary.error is not None
     assert boundary.error.__traceback__ is not None
+
+
+def test_every_error_has_a_cause() -> None:
+    """One that quotes what is nested too deep to be printed has its type."""
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with Boundary() as boundary:
+        raise KeyError(deep)
+    assert boundary.cause.startswith("KeyError: ")

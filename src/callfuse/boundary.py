@@ -38,4 +38,9 @@ class Boundary:
     @property
     def cause(self) -> str:
         """Type and message of the error, for logs and counts; empty if there is none."""
-        return f"{type(self.error).__name__}: {self.error}" if self.error is not None else ""
+        if self.error is None:
+            return ""
+        message = "(it cannot be printed)"
+        with Boundary():  # what a message quotes may be nested too deep to be printed
+            message = str(self.error)
+        return f"{type(self.error).__name__}: {message}"

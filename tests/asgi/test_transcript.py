@@ -10,7 +10,9 @@ from tests.support.meeting import ask, every_dialect, framewise, given_log
 from tests.support.plain import again, elsewhere, spin
 from tests.support.scripted import play
 
-TRANSITION = re.compile(r"Guard in session \S+: choice 0: \w+ \w+ -> \w+, [\w-]+, \d+ bytes waiting")
+TRANSITION = re.compile(
+    r"Guard in session \S+: (choice 0: \w+ \w+ -> \w+, [\w-]+|answer: \w+ -> \w+), \d+ bytes waiting"
+)
 VERDICT = re.compile(
     r"Verdict in session \S+: kind=repeat, tool=search, count=3/3, hard=False, calls=\[call_s0, call_s1\], "
     r"rung=steer, confidence=1, signature=[0-9a-f]+ of search:\{.*\}"
@@ -27,7 +29,7 @@ def transcript(kit: DialectKit, level: int) -> list[str]:
 
 @every_dialect
 def test_a_hold_is_told_step_by_step(kit: DialectKit) -> None:
-    """The transitions, each with what is done and how many bytes wait; then the verdict, with all that it rests on."""
+    """The transitions of hold and guard, each with what is done and how many bytes wait; then the verdict, with all that it rests on."""
     told = [text for text in transcript(kit, logging.DEBUG) if text.startswith(("Guard ", "Verdict "))]
     assert sum(bool(VERDICT.fullmatch(text)) for text in told) == 1
     holds = [text for text in told if text.startswith("Guard ")]

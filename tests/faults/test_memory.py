@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from callfuse.guard.calls import AnswerCalls
+from callfuse.guard.queue import HoldQueue, KeptBytes
 from tests.support.asgi import App, drive
 from tests.support.config import guard
 from tests.support.kits import DialectKit
@@ -268,3 +270,45 @@ async def test_an_open_healthy_stream_keeps_nothing_parsed(kit: DialectKit, ladd
     assert kept() == before
     await exchange(LONG.and_then(Round((same_call("call_first"),), ("nothing",))), look)
     assert kept() == before
+
+
+@every_dialect
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+async def test_an_error_that_is_kept_keeps_no_held_byte(kit: DialectKit, ladder: str) -> None:
+    """Its traceback leads to the exchange: where an upstream dies in a hold, of the first answer or of the one asked
+    for, and a host keeps the error, the guard has let go of all."""
+    frames = [frame.raw for frame in kit.frames(again())]
+    dies = Reply(tuple(frames[:-1]), raises=Broke())
+    replies = (dies,) if ladder == "block" else (Reply(tuple(frames)), dies)
+    kept: list[Broke] = []
+    app = ScriptedApp(replies)
+    guarded = guard(app, ladder)
+    asked = ask(kit, spin(), stream=True)
+    sent: list[Any] = []
+    messages = asked.messages()
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    try:
+        await guarded(asked.scope(), receive, send)
+    except Broke as error:
+        kept.append(error)
+    del app, guarded, dies, replies
+    assert guards_with_bytes() == []
+    assert kept or ladder != "block"
+    assert sent
+
+
+def guards_with_bytes() -> list[Any]:
+    """The queues of guards in which something waits, or calls that one has assembled."""
+    things = [one for one in gc.get_objects() if isinstance(one, HoldQueue | KeptBytes | AnswerCalls)]
+    return [
+        one
+        for one in things
+        if (one.any if isinstance(one, AnswerCalls) else one.size if isinstance(one, HoldQueue) else one.chunks != [])
+    ]

@@ -4,14 +4,16 @@ In: an exchange in which the reader, the writer, the dialect or the judge raises
 """
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
-from callfuse.guard.guard import Guard
+from callfuse.guard.guard import MAX_CAUSE, Guard
 from callfuse.model import Delivery
 from callfuse.wire import EVENTS, Format, Framer, Payload
 from tests.guard.driving import Outcome, Scene, each_kit, play, scene
+from tests.guard.written import ANTHROPIC, event, message, text, tool_use
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, streamed_and_whole
 from tests.support.model import Answer
@@ -237,3 +239,67 @@ def test_a_call_that_is_blocked_is_on_record(kit: DialectKit, stream: bool, ladd
         if MARK.encode() in outcome.out:
             assert any(verdict.blocks for verdict in guard.record.verdicts), where
             assert guard.record.rounds[-1][0].delivery is Delivery.BLOCKED, where
+
+
+class Broken(Fuse):
+    """Burns at the k-th call and at every one behind it: a mistake that every other way out meets again."""
+
+    def tick(self, where: str) -> None:
+        """One call."""
+        self.left -= 1
+        if self.left <= 0:
+            self.where = self.where or where
+            raise Unspeakable(where)
+
+
+class Unspeakable(Exception):
+    """An error that cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise Bug("no words")
+
+
+@each_kit
+@streamed_and_whole
+@pytest.mark.parametrize("fail_closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+@pytest.mark.parametrize("part", ["dialect", "judge", "request"])
+def test_nothing_raises_however_often_it_breaks(
+    kit: DialectKit, stream: bool, ladder: str, part: str, fail_closed: bool
+) -> None:
+    """From any point on everything fails, the ways out too: no method raises, and with `fail_closed` no held call
+    leaves."""
+    first = saying(thinking(), "Let me look.", same_call("call_first"))
+    answers = [pieces(kit, one, stream=stream) for one in (first, elsewhere())]
+    for at in range(1, 1000):
+        fuse, made = Broken(at), scene(kit, ladder=ladder, stream=stream, fail_closed=fail_closed)
+        guard = broken(made, part, fuse).guard(stream=stream)
+        outcome = play(guard, *answers)
+        assert guard.cut() + guard.fail("late") + guard.finish() is not None
+        guard.close()
+        if not fuse.where:
+            return
+        judged = any(verdict.withholds for verdict in guard.record.verdicts)
+        assert FIRST not in outcome.out or not (fail_closed or judged), fuse.where
+    raise AssertionError("the exchange does not end")
+
+
+ODD_INDEXES: list[Any] = [2, -1, 10**30, 1.5, None, "x", [], {}]
+ODD_BLOCKS: list[Any] = [
+    *(None, 5, "x" * 1000, [], {}, {"type": []}),
+    *({"type": "text", "text": 5}, {"type": "tool_use", "name": {}}),
+]
+
+
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_malformed_block_behind_a_held_call_ends_in_a_block(ladder: str) -> None:
+    """Whatever stands for an index, or for the block itself: with `fail_closed` nothing raises, and the call that waits
+    is withheld."""
+    whole = message(text(0, "Let me look."), tool_use(1))
+    for index, begun in product(ODD_INDEXES, ODD_BLOCKS):
+        odd = event({"type": "content_block_start", "index": index, "content_block": begun})
+        spoiled = [*whole[:-2], odd, *whole[-2:]]
+        guard = scene(ANTHROPIC, ladder=ladder, fail_closed=True).guard()
+        out = play(guard, spoiled, message(text(0, "Else."))).out
+        assert FIRST not in out, (index, begun)
+        assert max(map(len, guard.record.fail_open), default=0) <= MAX_CAUSE

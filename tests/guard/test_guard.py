@@ -249,7 +249,7 @@ def test_the_byte_order_mark_of_a_second_answer(kit: DialectKit, begins: bytes) 
 @each_kit
 @pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
 def test_the_transcript_of_a_hold(kit: DialectKit, ladder: str) -> None:
-    """A line for each transition, with the bytes that wait; it changes nothing."""
+    """A line for each transition, of the hold and of the guard, with the bytes that wait; it changes nothing."""
     made, lines = scene(kit, ladder=ladder), list[str]()
     chunks = cut(again(), kit)
     traced = Guard(made.dialect, made.request, made.judge, trace=lines.append)
@@ -259,6 +259,7 @@ def test_the_transcript_of_a_hold(kit: DialectKit, ladder: str) -> None:
         "choice 0: PASSING SUSPECT -> HOLDING, -",
         "choice 0: HOLDING LOOPING -> CONDEMNED, -",
         "choice 0: CONDEMNED END -> ENDED, judge",
+        f"answer: FOLLOWING -> {'PASSING' if ladder == 'block' else 'SILENT'}",
     ]
     assert held[0] == "0 bytes waiting"
     assert 0 < int(held[1].split()[0]) < int(held[2].split()[0])

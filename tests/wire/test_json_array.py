@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.wire import JSON_ARRAY, with_separator
+from callfuse.wire import JSON_ARRAY, NotFramed, with_separator
 from callfuse.wire.jsontext import NotJSON
 from tests.support.examples import more_examples
 from tests.support.streams import chunkings
@@ -218,3 +218,21 @@ def test_another_payload_keeps_what_is_before() -> None:
     """`with_text` changes the object and nothing else."""
     assert JSON_ARRAY.text(b',\r\n{"a": 1}') == b'{"a": 1}'
     assert JSON_ARRAY.with_text(b',\r\n{"a": 1}', b"{}") == b",\r\n{}"
+
+
+@pytest.mark.parametrize("good", [b"", b'[{"a":1}', b'[{"a":1},\n{"b":2}'])
+@pytest.mark.parametrize("wrong", [b",,", b",5", b"x", b",[", b" data"])
+@given(data=st.data())
+def test_the_first_wrong_byte_ends_a_frame_that_says_so(good: bytes, wrong: bytes, data: st.DataObject) -> None:
+    """However the stream is cut: no frame before it does, and behind it none can be told."""
+    frames = frames_of(data.draw(chunkings(good + wrong + b'{"c":3}]')))
+    at = next(at for at, frame in enumerate(frames) if _is_unframed(frame))
+    assert b"".join(frames[: at + 1]) == good + wrong[: wrong.strip().startswith(b",") + 1 + wrong.startswith(b" ")]
+
+
+def _is_unframed(frame: bytes) -> bool:
+    try:
+        JSON_ARRAY.payload(frame)
+    except NotFramed:
+        return True
+    return False

@@ -154,6 +154,7 @@ class GuardedExchange:
                 call.close()
             self._calls.clear()
             self._call = self._tasks = self._timer = failure = content = None
+            self._answer.close()
             del self._answer
 
     async def _run(self, scope: Scope, content: bytes | None) -> BaseException | None:

@@ -251,6 +251,11 @@ class GuardedAnswer:
         if self.guard is not None:
             self.keeper.report(self.guard.record)
 
+    def close(self) -> None:
+        """The exchange is over: drop what the guard keeps of its answers."""
+        if self.guard is not None:
+            self.guard.close()
+
     async def _finish(self, guard: SafeGuard, out: bytes) -> None:
         """Write the last bytes. The exchange is settled first, because the client may send its next request right
         after."""

@@ -173,6 +173,12 @@ class SafeGuard:
             return texts.header(self.record.verdicts)
         return ""
 
+    def close(self) -> None:
+        """The exchange is over, in whatever way: drop all bytes and calls. `record` stays."""
+        self._waiting.clear()
+        with self._stage:
+            self._guard.close()
+
     def _give_up_unjudged(self) -> bytes:
         """The guard broke before its verdict: returns what the client gets of the bytes that wait."""
         pending = self.pending

@@ -1,7 +1,7 @@
 """Assembles the calls of one answer from its reader's events: which are complete, which loop, and how the answer
 ended."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What
@@ -35,6 +35,12 @@ class Ending:
         elif event.what is What.BROKE:
             self.broke = True
 
+    def forget(self) -> None:
+        """Forget what came before the first call. Frames without a call may have passed unread until then, so that
+        only their chunks would decide what is known of them."""
+        self.finished.clear()
+        self.broke = False
+
     def is_evidence(self, call: OpenCall) -> bool:
         """Whether a call is complete, named and not cut off: only such calls are judged and kept."""
         return call.closed and bool(call.name) and call not in self.cut
@@ -56,6 +62,7 @@ class AnswerCalls:
         self._made: dict[OpenCall, tuple[int, ToolCall]] = {}
         self._condemned: dict[int, list[ToolCall]] = {}
         self._news: set[int] = set()
+        self._stubborn: set[int] = set()
         self._growing: dict[int, set[OpenCall]] = {}
 
     @property
@@ -105,6 +112,8 @@ class AnswerCalls:
 
     def _open(self, choice: int, call: OpenCall) -> None:
         """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
+        if not self._growing:
+            self._ending.forget()
         if not self._queue.is_holding(choice):
             self._growing[choice] = set()
         suspect = self._judge.must_hold(call.name, call.namespace)
@@ -118,22 +127,30 @@ class AnswerCalls:
         calls."""
         complete = self._complete(call)
         brings_news = self._judge.is_news(complete)
-        if brings_news:
+        if brings_news and choice not in self._news:
             self._news.add(choice)
+            if any(self._judge.finding(one, news=True) for one in self._condemned.pop(choice, ())):
+                self._stubborn.add(choice)
         if not self._queue.is_holding(choice):
             return
         growing = self._growing[choice]
         growing.discard(call)
-        if call in self._queue.held:
+        if self._queue.holds_call(call):
             looping = self._judge.finding(complete, news=choice in self._news) is not None
             # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
             if looping or (call.name and not growing):
                 self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
             if looping:
-                self._condemned.setdefault(choice, []).append(complete)
-        condemned = self._condemned.get(choice, ())
-        if brings_news and not any(self._judge.finding(one, news=True) for one in condemned):
+                self._condemn(choice, complete)
+        if brings_news and choice not in self._stubborn:
             self._queue.step(choice, Input.NEWS)
+
+    def _condemn(self, choice: int, call: ToolCall) -> None:
+        """Remember a looping call until a new one comes in its choice, or that it loops in spite of one."""
+        if choice in self._news:
+            self._stubborn.add(choice)
+        else:
+            self._condemned.setdefault(choice, []).append(call)
 
     def end(self, *, complete: bool | None = None) -> None:
         """End the answer. `complete=None` (the default) means: complete if every choice has finished."""
@@ -142,22 +159,18 @@ class AnswerCalls:
         self.complete = finished
         self._queue.end(complete=finished)
 
-    def of(self, choices: Collection[int]) -> dict[int, dict[OpenCall, ToolCall]]:
+    def of_choices(self, choices: Iterable[int]) -> list[dict[OpenCall, ToolCall]]:
         """The complete calls of each of these choices, in order of the answer, without calls that were cut off."""
-        found: dict[int, dict[OpenCall, ToolCall]] = {choice: {} for choice in sorted(choices)}
+        found: dict[int, dict[OpenCall, ToolCall]] = {choice: {} for choice in choices}
         for call in self._reader.calls:
             if call.choice in found and self._ending.is_evidence(call):
                 found[call.choice][call] = self._complete(call)
-        return found
+        return list(found.values())
 
     def complete_calls(self) -> dict[OpenCall, ToolCall]:
         """The complete calls of all choices, in order of choice."""
         calls = sorted(self._reader.calls, key=attrgetter("choice"))
         return {call: self._complete(call) for call in calls if self._ending.is_evidence(call)}
-
-    def in_order(self, calls: set[OpenCall]) -> list[OpenCall]:
-        """These calls in order of the answer: that of a set changes from run to run."""
-        return [call for call in self._reader.calls if call in calls]
 
     def choices_beside(self, calls: set[OpenCall]) -> set[int]:
         """The choices that have calls other than these, complete or not. A call without a name is none."""

@@ -8,6 +8,8 @@ Rules:
    text. If even that cannot be written, the answer breaks off.
 3. No public method raises. `_attempt` is the only place that catches.
 4. Bytes that need no change leave as they came. Frames wait as raw bytes, parsed again only if callfuse acts on them.
+5. The order of bytes decides, never the chunk: frames are taken one by one, and those behind the end of an answer wait
+   unread until its verdict is carried out.
 
 Theory of operation. The driver (an ASGI exchange, a test) calls:
 
@@ -18,50 +20,80 @@ Theory of operation. The driver (an ASGI exchange, a test) calls:
             guard.begin_next_answer()          #   it answers: feed that answer, from the top
             step = guard.escalate()            #   it fails: the step of the next rung
     guard.settle()                             # the answer is delivered: keep its calls
+    guard.close()                              # in any case
 
-Each frame takes this path: `_read` (limits) -> `_take` -> `_splice` (only if it continues an earlier answer) ->
-`_follow`, which steps the holds (`hold.py`) and then sends or queues the frame. When all choices have finished and a
-call is condemned, the guard waits for the verdict; `_act` then does one of three things:
+What becomes of a frame depends on the guard's mode (`Mode`):
 
-- release: no call is withheld, and the queue leaves unchanged;
-- ask: every call is withheld, and the rung asks. Text that was held leaves, calls and the finish do not. The next
-  answer gets a fresh framer, queue and reader, but the same writer, which splices its frames into the client's answer;
+- FOLLOWING: `_read` (limits) -> `_take` -> `_splice` (only if it continues an earlier answer) -> `_follow`, which steps
+  the holds (`hold.py`) and then sends or queues it. Until the end of the answer, an error or a limit;
+- PASSING: it leaves unread, and so does an incomplete one, without waiting for its end;
+- SPLICING: as PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
+- SILENT: it is dropped. Until another answer begins.
+
+When all choices have finished and a call is condemned, the guard waits for the verdict; `_act` then does one of three
+things:
+
+- release: no call is withheld, and the queue leaves unchanged. PASSING or SPLICING;
+- ask: every call is withheld, and the rung asks. Text that was held leaves, calls and the finish do not. SILENT until
+  the next answer, which gets a fresh framer, queue and reader, but the same writer, which splices its frames into the
+  client's answer;
 - thin: some calls are withheld, or all are blocked. The writer sends the queue without them, with the block's text.
+  PASSING or SPLICING.
 
-While an asked answer is `pending` (nothing of it has left), an error drops it silently and `escalate` takes the next
-rung. Once part of it has left, rule 1 holds again.
+While an asked answer is `pending` (nothing of it has left), an error or a limit drops it (SILENT) and `escalate` takes
+the next rung. Once part of it has left, rule 1 holds again.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from callfuse.boundary import Boundary
-from callfuse.dialects.base import Block, CannotReplay, Dialect, Entry, Event, Frame, OpenCall, Request, What, Writer
+from callfuse.dialects.base import Block, Dialect, Entry, Event, OpenCall, Request, What
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.judge import Judge
 from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
+from callfuse.guard.rewriter import Rewriter
 from callfuse.guard.steer_loop import SteerLoop, all_ask
 from callfuse.guard.step import Step
 from callfuse.model import ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
-from callfuse.wire import BOM, EVENTS, Format, Payload
+from callfuse.wire import EVENTS, Format, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON
 
 T = TypeVar("T")
+MAX_CAUSE: Final = 500
+"""Characters of an error's message that are logged: it may quote a whole answer."""
 _NO_NAME = ""
 """The tool's name in a block's text if no call is known."""
+_BROKEN_FRAME: Final = "malformed frame"
+_BROKEN_STREAM: Final = "malformed stream"
+
+
+class Mode(Enum):
+    """What becomes of the frames that come, as described above."""
+
+    FOLLOWING = "following"
+    PASSING = "passing"
+    SPLICING = "splicing"
+    SILENT = "silent"
+
+
+_READS: Final = (Mode.FOLLOWING, Mode.SPLICING)
+"""The modes in which frames are read one by one."""
 
 
 class Guard:
     """Guards one client's answer, which may be spliced from several answers of the model.
 
     `form`: how answers come, a stream's format or `WHOLE` (default: server-sent events). `trace` gets one line for each
-    transition of a hold (choice, state, input, new state, effect, bytes waiting); it must not raise. `record` collects
-    what the exchange brings.
+    change of the mode, and one for each transition of a hold (choice, state, input, new state, effect, bytes waiting);
+    it must not raise. `record` collects what the exchange brings.
     """
 
     def __init__(
@@ -70,23 +102,25 @@ class Guard:
         self._codec = codec_of(dialect, form)
         self._loop = SteerLoop(dialect, request, judge)
         self.record = self._loop.record
-        self._request = request
         self._judge = judge
         self._trace = trace
-        self._writer: Writer | None = None
-        self._silent = False
+        self._in_turn = request.choices > 1
+        self._rewriter = Rewriter(self._codec, request, usage=judge.settings.usage)
         self._begin()
 
     def _begin(self) -> None:
         """Reset for the first, or the next, answer."""
-        form, writer = self._codec.form, self._writer
-        tell = partial(_note_sent, form, writer) if writer is not None else None
+        form, continues = self._codec.form, self._rewriter.has_written
         self._framer = form.framer()
-        self._queue = HoldQueue(ordered=form.ordered, in_turn=self._request.choices > 1, tell=tell, trace=self._trace)
+        self._unread = deque[bytes]()
+        tell = self._rewriter.tell if continues else None
+        self._queue = HoldQueue(ordered=form.ordered, in_turn=self._in_turn, tell=tell, trace=self._trace)
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
-        self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=writer is not None)
+        self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=continues)
+        self._rewriter.begin(self._queue, self._kept)
         self._recorded = False
         self._unjudged = False
+        self._mode = Mode.FOLLOWING
 
     @property
     def needs_verdict(self) -> bool:
@@ -115,68 +149,70 @@ class Guard:
         """Bytes that are held: frames that wait, and an incomplete frame behind them or of a pending answer. Of a whole
         answer all that have come."""
         size = self._queue.size
-        return size + self._framer.waiting if size or self.pending or self._codec.whole else 0
+        return size + self._buffered if size or self.pending or self._codec.whole else 0
 
     @property
     def has_all_left(self) -> bool:
         """Whether every byte that has come has left, or was dropped: none waits, not even of an incomplete frame."""
-        return not (self._queue.size or self._framer.waiting)
+        return not (self._queue.size or self._buffered)
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of this answer that are in memory: those that wait, and those that have left and may be needed for the
         model's turn."""
-        return max(self.held_bytes, self._kept.kept_bytes + self._framer.waiting)
-
-    @property
-    def _continues(self) -> bool:
-        """Whether this answer continues an earlier one, so that its frames are spliced. Bytes behind the end of the
-        answer before it are not."""
-        return self._kept.spliced
+        return max(self.held_bytes, self._kept.kept_bytes + self._buffered)
 
     @property
     def passes(self) -> bool:
         """Whether the rest of this answer passes unread."""
-        return self._queue.is_open and not self._continues
+        return self._mode is Mode.PASSING
+
+    @property
+    def _buffered(self) -> int:
+        """Bytes that were not read: frames behind an end, and an incomplete one."""
+        return sum(map(len, self._unread)) + self._framer.waiting
+
+    @property
+    def _continues(self) -> bool:
+        """Whether this answer continues an earlier one, so that its frames are spliced."""
+        return self._kept.spliced
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk of any size; returns the bytes that may leave now, perhaps with some that waited."""
-        if self._silent:
-            return b""
-        if self.passes:
+        if self._mode is Mode.PASSING:
             return chunk
-        if self._is_quiet(chunk) and self._kept.has_room(chunk):
+        if self._mode is Mode.SILENT:
+            return b""
+        if self._is_quiet(chunk) and self._kept.has_room(len(chunk)):
             self._kept.add(chunk)
             return chunk
-        out = self._attempt(partial(self._feed, chunk))
-        return self._salvage(chunk) if out is None else out
+        frames = self._attempt(partial(self._framer.feed, chunk))
+        if frames is None:
+            return self._salvage(chunk)
+        self._unread += frames
+        return self._run(self._read_on)
 
     def finish(self) -> bytes:
         """End of the body; returns the bytes that may leave now."""
-        if self._silent:
-            return b""
-        out = self._attempt(self._finish)
-        return self._salvage() if out is None else out
+        return self._run(self._finish) if self._mode is not Mode.SILENT else b""
 
     def cut(self) -> bytes:
         """The upstream broke off: returns what is held and not yet judged, as it came. A pending answer is dropped."""
-        if self._silent or self.pending or self._calls.over:
+        if self._mode is Mode.SILENT or self.pending or self.needs_verdict:
             return b""
-        out = self._attempt(self._cut)
-        return self._salvage() if out is None else out
+        return self._run(self._cut)
 
     def fail(self, cause: str) -> bytes:
         """Give up on this answer for a cause that goes to the log: returns what is held; the rest passes unread."""
         self.record.fail_open.append(cause)
-        out = self._attempt(self._fail)
-        return self._salvage() if out is None else out
+        return self._run(self._fail)
 
     def give_way(self, cause: str) -> bytes:
         """Give up on this answer as for a limit of its own, and keep nothing of it: returns what is held, and the rest
-        passes unread. A whole answer that was asked for is dropped instead, and `pending` stays."""
-        out = self._attempt(partial(self._give_way_now, cause))
+        passes unread. An answer that was asked for is dropped instead, and `pending` stays."""
+        out = self._run(partial(self._give_way, cause))
         self._kept.clear()
-        return self._salvage() if out is None else out
+        return out
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts on the calls that wait. Empty, which releases them, if judging failed (see rule 1)."""
@@ -190,15 +226,14 @@ class Guard:
         step = self._attempt(partial(self._act, verdicts))
         if step is None:
             self._loop.stop_asking()
-            self._keep_blocked(verdicts)
-            return Step(self._close(*self._last_words(choices, verdicts)))
-        return step
+            self._attempt(partial(self._keep_blocked, verdicts))
+            step = Step(self._close(*self._last_words(choices, verdicts)))
+        return replace(step, out=step.out + self._run(self._read_on))
 
     def begin_next_answer(self) -> None:
         """The model has begun to answer the request of the last step; feed that answer from now on. If the writer fails
         to continue, the answer is judged as if it were the first."""
         self._attempt(self._go_on)
-        self._silent = False
         self._begin()
 
     def escalate(self) -> Step:
@@ -216,21 +251,43 @@ class Guard:
         if not self.complete or self._recorded:
             return
         verdicts = self._attempt(lambda: self._verdicts(self._calls.choices)) or []
-        self._attempt(lambda: self._keep(list(self._calls.of((0,))[0].values()), verdicts))
+        self._attempt(lambda: self._keep(self._calls.of_choices((0,))[0].values(), verdicts))
+
+    def close(self) -> None:
+        """The exchange is over, in whatever way: drop all bytes and calls, which an exception's traceback could keep
+        alive. Only `record` stays."""
+        self._rewriter.close()
+        self._begin()
+        self._mode = Mode.SILENT
+        self._loop.close()
 
     def _attempt(self, work: Callable[[], T]) -> T | None:
         """Run `work`; None if it raises, with the cause on record. The guard's only boundary."""
         with Boundary() as boundary:
             return work()
-        self.record.fail_open.append(boundary.cause)
+        self.record.fail_open.append(boundary.cause[:MAX_CAUSE])
         return None
+
+    def _run(self, work: Callable[[], bytes]) -> bytes:
+        """The bytes that leave by `work`; if that raises, everything that has not left."""
+        out = self._attempt(work)
+        return self._salvage() if out is None else out
+
+    def _enter(self, mode: Mode) -> None:
+        if self._trace is not None and mode is not self._mode:
+            self._trace(f"answer: {self._mode.name} -> {mode.name}, {self._queue.size} bytes waiting")
+        self._mode = mode
+
+    def _pass_rest(self) -> None:
+        """The holds are over: all that still comes of this answer leaves."""
+        self._enter(Mode.SPLICING if self._continues else Mode.PASSING)
 
     def _is_quiet(self, chunk: bytes) -> bool:
         """Whether a chunk may pass unread: whole frames without a call, before any call, while nothing waits. Never of
         several choices: which of them have begun must be known."""
         return (
             not self._calls.any
-            and self._request.choices <= 1
+            and not self._in_turn
             and not self._queue.is_waiting
             and self._framer.empty
             and not self._continues
@@ -238,105 +295,114 @@ class Guard:
             and chunk.endswith(self._codec.form.frame_end)
         )
 
-    def _feed(self, chunk: bytes) -> bytes:
-        for frame in self._framer.feed(chunk):
-            self._read(frame)
+    def _read_on(self) -> bytes:
+        """Read the frames that have come, up to the end of an answer that needs a verdict; returns what may leave."""
+        self._read_frames()
         waiting = self._framer.waiting
-        if self.passes:
-            self._queue.bypass(self._framer.flush())
-        elif (
-            waiting
-            and (cause := self._limit(waiting))
-            and not (self._silent or self._queue.is_open or self.needs_verdict)
-        ):
-            self._give_way(cause)
+        if waiting and self._mode in _READS and not self.needs_verdict and (cause := self._limit(waiting)):
+            self._exceed(cause)
         return self._leave()
 
-    def _give_way_now(self, cause: str) -> bytes:
-        self._give_way(cause)
-        return self._leave()
+    def _read_frames(self) -> None:
+        unread = self._unread
+        while unread and self._mode in _READS and not self._queue.to_judge:
+            self._read(unread.popleft())
 
-    def _give_way(self, cause: str) -> None:
-        """Release what waits."""
-        if self._codec.whole and self.pending:  # it could only leave as one body with the answer before it
-            self._silent = True
-            self._framer.flush()
-        else:
-            self.record.fail_open.append(cause)
-            self._fail_frames()
+    def _leave(self) -> bytes:
+        """Take the bytes that may leave."""
+        if self._mode is Mode.PASSING:
+            self._queue.bypass(self._take_unread())
+        elif self._mode is Mode.SILENT:
+            self._take_unread()
+        return self._queue.drain()
 
-    def _limit(self, waiting: int) -> str:
-        """The setting that is exceeded with so many bytes of an incomplete frame; empty if none.
+    def _take_unread(self) -> bytes:
+        """Take what has come and was not read: frames, and an incomplete one."""
+        unread = b"".join(self._unread) + self._framer.flush()
+        self._unread.clear()
+        return unread
 
-        Such a frame is held only behind frames that are: else it may be as long as an answer.
-        """
-        settings = self._judge.settings
-        if self._queue.is_waiting and self._queue.size + waiting > settings.max_held_bytes:
+    def _limit(self, size: int) -> str:
+        """The setting that so many more bytes exceed, of a frame or of one that is not complete; empty if none.
+
+        An incomplete frame counts like the complete one, so that the cut does not matter: as held bytes only behind
+        others, else as bytes of the answer. That of a later answer of which nothing is held must fit alone."""
+        settings, queue = self._judge.settings, self._queue
+        if self._mode is Mode.SPLICING:
+            return "max_response_bytes" if size > settings.max_response_bytes else ""
+        if queue.is_waiting and queue.size + size > settings.max_held_bytes:
             return "max_held_bytes"
-        return "" if self._kept.size + waiting <= settings.max_response_bytes else "max_response_bytes"
+        return "" if self._kept.has_room(size) else "max_response_bytes"
+
+    def _exceed(self, cause: str) -> None:
+        """A limit is exceeded: release what waits, or drop a pending answer."""
+        if self._drops_answer:
+            self._enter(Mode.SILENT)
+            return
+        self.record.fail_open.append(cause)
+        if self._mode is Mode.SPLICING:
+            self._enter(Mode.PASSING)
+        else:
+            self._let_go()
+
+    def _give_way(self, cause: str) -> bytes:
+        if self._mode is Mode.FOLLOWING:
+            self._exceed(cause)
+        return self._leave()
 
     def _finish(self) -> bytes:
         if rest := self._framer.flush():
             self._queue.begin_last()  # it lacks its end: what came behind it would be read as its continuation
-            self._read(rest)
+            self._unread.append(rest)
+        self._read_frames()
         calls = self._calls
-        if not calls.over and (not self.pending or self._queue.spoke or calls.would_complete):
+        if not calls.over and self._mode is not Mode.SILENT and (not self._drops_answer or calls.would_complete):
             calls.end()
+            self._commit()
         return self._leave()
 
     def _cut(self) -> bytes:
-        self._calls.end(complete=False)
-        self._queue.bypass(self._framer.flush())
+        if not self._calls.over:
+            self._calls.end(complete=False)
+        self._queue.bypass(self._take_unread())
         return self._queue.drain()
 
     def _fail(self) -> bytes:
-        self._fail_frames()
-        return self._queue.drain()
-
-    def _fail_frames(self) -> None:
-        """Release what waits, and an incomplete frame."""
-        self._let_go()
-        rest = self._framer.flush() if self.passes or self._silent else b""
-        if not self._silent:
-            self._queue.bypass(rest)
+        if self._mode is Mode.FOLLOWING:
+            self._let_go()
+        return self._leave()
 
     def _salvage(self, chunk: bytes = b"") -> bytes:
         """Everything that has not left, after releasing it the usual way failed. The writer may not learn of it."""
         if self._drops_answer:
-            self._silent = True
+            self._enter(Mode.SILENT)
             return b""
+        if self._judge.settings.fail_closed and self._mode is Mode.FOLLOWING:
+            return self._queue.drain() + self._close_unjudged()
         self._attempt(self._queue.open)
-        self._queue.bypass(self._framer.flush() + chunk)
+        self._pass_rest()
+        self._queue.bypass(self._take_unread() + chunk)
         return self._queue.drain()
 
-    def _leave(self) -> bytes:
-        """Take the bytes that may leave. Once part of an answer leaves, or it ends, no other answer can replace it."""
+    def _commit(self) -> None:
+        """Once part of an answer leaves, or it ends, no other answer can replace it."""
         if self._queue.spoke or (self._calls.complete and not self.needs_verdict):
             self._loop.stop_asking()
-        return self._queue.drain()
 
     def _read(self, raw: bytes) -> None:
         """Process a frame within the limits; beyond them everything is released, this frame included."""
-        queue, settings = self._queue, self._judge.settings
-        if self._silent:
-            return
-        cause = ""
-        if queue.is_waiting and not self._calls.over and queue.size + len(raw) > settings.max_held_bytes:
-            cause = "max_held_bytes"
-        elif not (self._kept.has_room(raw) or queue.is_open or self._calls.over):
-            cause = "max_response_bytes"
-        if cause:
-            self.record.fail_open.append(cause)
-            self._let_go()
-        if self.passes:
-            queue.bypass(raw)
-        elif not self._silent:
+        if cause := self._limit(len(raw)):
+            self._exceed(cause)
+        if self._mode is Mode.PASSING:
+            self._queue.bypass(raw)
+        elif self._mode is not Mode.SILENT:
             self._kept.add(raw)
             self._take(raw)
-            is_long = len(raw) > settings.max_held_bytes  # looked at here, not behind the chunk: no cut matters
-            if is_long and queue.is_waiting and not (self._calls.over or self._silent):
-                self.record.fail_open.append("max_held_bytes")
-                self._let_go()
+            if self._loop.asked:
+                self._commit()
+            is_long = self._queue.size > self._judge.settings.max_held_bytes
+            if is_long and self._mode is Mode.FOLLOWING and not self.needs_verdict:
+                self._exceed("max_held_bytes")  # the first frame that waits is too long by itself
 
     def _take(self, raw: bytes) -> None:
         """Splice a frame if the answer continues another, then follow it. An error in either ends the hold."""
@@ -346,42 +412,44 @@ class Guard:
         elif self._attempt(partial(self._follow, *frame)) is None:
             self._fail_before_verdict(frame[0])
 
-    def _fail_before_verdict(self, at_fault: bytes) -> None:
+    def _fail_before_verdict(self, at_fault: bytes, cause: str = "") -> None:
         """An error before the verdict: release everything, or drop a pending answer. The driver calls `escalate` when
         the app has ended that answer."""
         if self._drops_answer:
-            self._silent = True
-        else:
-            self._let_go(at_fault)
+            self._enter(Mode.SILENT)
+            return
+        if cause:
+            self.record.fail_open.append(cause)
+        self._let_go(at_fault)
 
     @property
     def _drops_answer(self) -> bool:
         """Whether an error drops the answer instead of releasing it: it was asked for, and nothing of it has left."""
         return self.pending and not self._queue.spoke
 
-    def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, bool]:
-        """A frame as the client gets it (empty: it does not), its payload, and whether it is broken."""
+    def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, str]:
+        """A frame as the client gets it (empty: it does not), its payload, and what is wrong if it is broken."""
         payload_of = self._codec.form.payload
         try:
             payload = payload_of(raw)
             if not self._continues:
-                return raw, payload, False
-            raw = self._get_writer().splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
-            return raw, payload_of(raw) if raw else None, False
+                return raw, payload, ""
+            raw = self._rewriter.splice(raw, payload)
+            return raw, payload_of(raw) if raw else None, ""
+        except NotFramed:
+            return raw, None, _BROKEN_STREAM
         except NotJSON:
-            return raw, None, True
+            return raw, None, _BROKEN_FRAME
 
-    def _follow(self, raw: bytes, payload: Payload | None, broken: bool) -> bool:
+    def _follow(self, raw: bytes, payload: Payload | None, broken: str) -> bool:
         """Process the events of a frame, then send, queue or drop it. Returns True, for `_attempt`."""
         queue, calls, codec = self._queue, self._calls, self._codec
         if broken:
-            self._pass_broken(raw)
-        elif queue.is_open:
+            self._pass_broken(raw, broken)
+        elif self._mode is Mode.SPLICING:
             queue.send((raw,))
-        elif not raw or (not calls.over and codec.is_keep_alive(raw, payload)):
+        elif not raw or codec.is_keep_alive(raw, payload):
             queue.keep_alive(raw)
-        elif calls.over:
-            queue.put(raw)
         elif payload is not None:
             self._process(raw, *calls.read(payload), codec.choices_of(payload))
         else:
@@ -396,31 +464,32 @@ class Guard:
         for event in events:
             self._calls.apply(event)
             if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
-                if not self._drops_answer:
-                    self.record.fail_open.append("error in the stream")
-                self._fail_before_verdict(raw)
+                self._fail_before_verdict(raw, "error in the stream")
                 return
         queue.put(raw, choices, entries)
-        if What.ENDED in [event.what for event in events]:
+        # an end before the first call may have passed unread, by its chunk, so it never counts
+        if What.ENDED in [event.what for event in events] and (self._calls.any or self._continues):
             self._calls.end()
+            if not self.needs_verdict:
+                self._pass_rest()
 
-    def _pass_broken(self, raw: bytes) -> None:
-        """A frame that cannot be parsed: it ends a hold, and waits like any other behind the end of the answer."""
-        if self._queue.is_waiting and self._calls.over:
-            self._queue.put(raw)
-        elif self._queue.is_waiting:
-            self.record.fail_open.append("malformed frame")
-            self._let_go(raw)
-        elif not self.pending:  # a pending answer must begin with a frame of its own
+    def _pass_broken(self, raw: bytes, cause: str) -> None:
+        """A frame that cannot be parsed: it ends a hold; the answer too, if no frame behind it can be found."""
+        if self._queue.is_waiting or cause == _BROKEN_STREAM:
+            self._fail_before_verdict(raw, cause)
+            if cause == _BROKEN_STREAM and self._mode in _READS:
+                self._enter(Mode.PASSING)
+        elif not self._drops_answer:  # a pending answer must begin with a frame of its own
             self._queue.bypass(raw)
 
     def _let_go(self, at_fault: bytes | None = None) -> None:
         """Release the frames that wait and the one at fault. With `fail_closed` no call leaves unjudged: held calls end
         in a block, and the frame at fault passes only if it has no call."""
         queue = self._queue
-        left = at_fault if at_fault and not queue.has(at_fault) else b""
+        left = at_fault if at_fault and not queue.is_newest(at_fault) else b""
         queue.spoke |= bool(at_fault)
         if not self._judge.settings.fail_closed:
+            self._pass_rest()
             queue.open()
             queue.bypass(left)
         elif at_fault is not None and not queue.held and not self._codec.names_call(at_fault):
@@ -428,17 +497,18 @@ class Guard:
         else:
             if at_fault:
                 self._kept.drop(at_fault)  # the client does not get it
-            queue.bypass(self._close(partial(_unjudged, self._held_names() or {0: _NO_NAME})))
+            queue.bypass(self._close_unjudged())
 
-    def _held_names(self) -> dict[int, str]:
-        """The tool of the last held call of each choice that has one, in order of the answer."""
-        return {call.choice: call.name for call in self._calls.in_order(self._queue.held)}
+    def _close_unjudged(self) -> bytes:
+        """End the answer with a block for each choice that has a held call; for the first one if none has."""
+        names = {call.choice: call.name for call in self._queue.held}
+        return self._close(partial(_unjudged, names or {0: _NO_NAME}))
 
     def _verdicts(self, choices: Iterable[int]) -> list[Verdict]:
         """The verdicts on choices, without those that would withhold a call that has left already."""
         found: list[Verdict] = []
-        for calls in self._calls.of(set(choices)).values():
-            gone = {complete for call, complete in calls.items() if call not in self._queue.held}
+        for calls in self._calls.of_choices(sorted(choices)):
+            gone = {complete for call, complete in calls.items() if not self._queue.holds_call(call)}
             verdicts = self._judge.verdicts(list(calls.values()))
             found += [verdict for verdict in verdicts if not (verdict.withholds and verdict.call in gone)]
         return found
@@ -448,7 +518,7 @@ class Guard:
         queue = self._queue
         self._loop.stop_asking()
         if self._unjudged and self._judge.settings.fail_closed:
-            return Step(self._close(partial(_unjudged, self._held_names())))
+            return Step(self._close_unjudged())
         calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
@@ -459,15 +529,17 @@ class Guard:
                 verdicts = [replace(verdict, rung=None) for verdict in verdicts]
                 withheld = set()
         self._recorded = True
-        self._keep(list(calls.values()), verdicts)
-        if not withheld:
-            queue.release_all()
-            return Step(queue.drain())
-        nameless = self._calls.nameless(lost)
-        withheld |= nameless if self._codec.whole else nameless & queue.held
-        if lost and all_ask(verdicts):
+        self._keep(calls.values(), verdicts)
+        if withheld:
+            nameless = self._calls.nameless(lost)
+            withheld |= nameless if self._codec.whole else nameless.intersection(queue.held)
+        if withheld and lost and all_ask(verdicts):
             return self._ask(verdicts, withheld)
-        return self._thin(calls, verdicts, withheld, lost)
+        self._pass_rest()
+        if withheld:
+            return Step(self._thin(calls, verdicts, withheld, lost))
+        queue.release_all()
+        return Step(queue.drain())
 
     def _thin(
         self,
@@ -475,37 +547,23 @@ class Guard:
         verdicts: Sequence[Verdict],
         withheld: set[OpenCall],
         lost: Iterable[int],
-    ) -> Step:
+    ) -> bytes:
         """Send the queue without the withheld calls; in choices that have `lost` all of theirs, with a block's text."""
         self._loop.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
+        of_choice: dict[int, list[Verdict]] = {choice: [] for choice in lost}
         where = {whole: call.choice for call, whole in calls.items()}
-        found: dict[int, list[Verdict]] = {choice: [] for choice in lost}
         for verdict in verdicts:
-            found.get(where[verdict.call], []).append(verdict)
-        blocks = {choice: self._loop.block(of_choice) for choice, of_choice in found.items()}
-        out = self._get_writer().thin(self._frames(), withheld, blocks)
-        self._queue.clear()
-        return Step(out)
+            of_choice.setdefault(where[verdict.call], []).append(verdict)
+        return self._rewriter.thin(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost})
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
         """Ask the model again; block if no rung can, e.g. because the model's turn cannot be rebuilt."""
-        writer = self._get_writer()
-        ask = self._loop.ask(verdicts, partial(self._model_turn, writer))
+        ask = self._loop.ask(verdicts, self._rewriter.model_turn)
         if ask:
-            out = writer.before_asking(self._frames(behind_end=False), withheld)
-            self._silent = True
-        else:
-            out = writer.thin(self._frames(), withheld, {0: self._loop.block(self._loop.stop_asking())})
-        self._queue.clear()
-        return Step(out, ask)
-
-    def _model_turn(self, writer: Writer) -> bytes:
-        """The model's turn. Raises CannotReplay if it cannot be rebuilt, or another answer cannot continue this one."""
-        if not writer.may_continue:
-            raise CannotReplay("structured text")
-        if not self._kept.is_all:
-            raise CannotReplay("length")
-        return self._codec.model_turn(self._kept.chunks)
+            self._enter(Mode.SILENT)
+            return Step(self._rewriter.before_asking(withheld), ask)
+        self._pass_rest()
+        return Step(self._rewriter.thin(withheld, {0: self._loop.block(self._loop.stop_asking())}))
 
     def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether an answer may lose all its calls. If a server-side tool in it waits for its result: not to a block,
@@ -522,16 +580,16 @@ class Guard:
             self.record.replace_last(blocked)
         else:
             self._recorded = True
-            self._attempt(lambda: self._keep(list(self._calls.complete_calls().values()), blocked))
+            self._keep(self._calls.complete_calls().values(), blocked)
 
     def _go_on(self) -> None:
         """Switch the writer and the steer loop to the next answer."""
-        self._get_writer().next_answer(foreign=self._loop.foreign)
+        self._rewriter.next_answer(foreign=self._loop.foreign)
         self._loop.begin_next_answer()
 
-    def _keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
+    def _keep(self, calls: Iterable[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Record a round and, for a stateful vendor, the id of the answer."""
-        self._loop.keep(calls, verdicts, lambda: self._codec.payloads(self._kept.chunks))
+        self._loop.keep(list(calls), verdicts, lambda: self._codec.payloads(self._kept.chunks))
 
     def _last_words(
         self, choices: set[int], verdicts: Sequence[Verdict]
@@ -547,53 +605,12 @@ class Guard:
     def _close(self, *ends: Callable[[], Mapping[int, Block]]) -> bytes:
         """End the client's answer with the first of these texts that can be written; empty, so that it breaks off, if
         none can."""
+        self._enter(Mode.SILENT)
         for blocks in ends:
-            out = self._attempt(partial(self._write_end, blocks))
+            out = self._attempt(partial(self._rewriter.end, blocks))
             if out is not None:
                 return out
-        self._silent = True
         return b""
-
-    def _write_end(self, blocks: Callable[[], Mapping[int, Block]]) -> bytes:
-        """End the client's answer with blocks, after the held parts that are no calls. The queue is cleared first, so
-        that a second try is without them."""
-        writer = self._get_writer()
-        frames = [] if self._codec.whole else self._frames()
-        held = set(self._queue.held)
-        self._silent = True
-        self._queue.clear()
-        out = writer.before_asking(frames, held) if frames else b""
-        return out + writer.close(blocks())
-
-    def _get_writer(self) -> Writer:
-        """The writer, made on first use and told of everything that the client has so far."""
-        if self._writer is None:
-            self._writer = self._codec.writer(self._request, usage=self._judge.settings.usage)
-            for payload in self._codec.payloads(self._kept.without(self._queue)):
-                self._writer.note_sent(payload)
-        return self._writer
-
-    def _frames(self, *, behind_end: bool = True) -> list[Frame]:
-        """The frames that wait, parsed for the writer."""
-        payload_of = self._codec.form.payload
-        return [
-            Frame(raw, _payload(payload_of, raw), entries) for raw, entries in self._queue.frames(behind_end=behind_end)
-        ]
-
-
-def _payload(payload_of: Callable[[bytes], Payload | None], frame: bytes) -> Payload | None:
-    """The payload of a frame; None if it is broken."""
-    try:
-        return payload_of(frame)
-    except NotJSON:
-        return None
-
-
-def _note_sent(form: Format, writer: Writer, frame: bytes) -> None:
-    """Tell the writer about a frame that leaves."""
-    payload = _payload(form.payload, frame)
-    if payload is not None:
-        writer.note_sent(payload)
 
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:

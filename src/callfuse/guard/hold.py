@@ -17,8 +17,6 @@ rung.)
 from enum import Enum
 from typing import Final
 
-from callfuse.dialects.base import OpenCall
-
 
 class State(Enum):
     """The states of a hold; each decides what becomes of the next frame."""
@@ -87,12 +85,11 @@ TRANSITIONS: Final[dict[tuple[State, Input], tuple[Effect, State]]] = {
 
 
 class Hold:
-    """The state machine of one choice. `calls`: those that its queue has kept since the last release."""
+    """The state machine of one choice."""
 
-    __slots__ = ("calls", "state")
+    __slots__ = ("state",)
 
     def __init__(self) -> None:
-        self.calls: list[OpenCall] = []
         self.state = State.PASSING
 
     def step(self, input_: Input) -> Effect:

@@ -14,7 +14,7 @@ from callfuse.guard.template import ChunkTemplate, TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.settings import LoopSettings
-from callfuse.wire import EVENTS, Format
+from callfuse.wire import EVENTS, Format, NotFramed
 from callfuse.wire.jsontext import NotJSON
 
 
@@ -108,6 +108,9 @@ class Observer:
                 continue
             try:
                 payload = codec.form.payload(frame)
+            except NotFramed:
+                self._ending.broke = True
+                continue
             except NotJSON:
                 continue
             if payload is None:
@@ -130,8 +133,11 @@ class Observer:
         if self._answer_id:
             record.answers.append(StoredAnswer(self._answer_id))
         whole = [call for call in self._calls if self._ending.is_evidence(call)]
-        for choice in sorted({call.choice for call in whole}):
-            self._keep(record, [call.complete() for call in whole if call.choice == choice])
+        of_choice: dict[int, list[ToolCall]] = {}
+        for call in whole:
+            of_choice.setdefault(call.choice, []).append(call.complete())
+        for choice in sorted(of_choice):
+            self._keep(record, of_choice[choice])
         return record
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:

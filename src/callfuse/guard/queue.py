@@ -1,11 +1,13 @@
 """Queues the frames of one answer that must not leave yet, with one hold for each choice.
 
 Frames wait as raw bytes and are parsed again if callfuse acts on the answer. Neighbouring frames of the same choices
-and calls share one `Run`, so that a waiting frame costs one pointer besides its bytes.
+and calls share one `Run`, so that a waiting frame costs one pointer besides its bytes. A choice's runs form its lane.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
+from math import inf
+from operator import attrgetter
 from typing import Final
 
 from callfuse.dialects.base import Entry, OpenCall
@@ -19,34 +21,26 @@ _NO_ENTRIES: Final[tuple[Entry, ...]] = ()
 
 
 class Run:
-    """Neighbouring frames with the same choices and entries. `behind`: they came after the end of the answer."""
+    """Neighbouring frames with the same choices and entries.
 
-    __slots__ = ("behind", "choices", "entries", "frames")
+    `place`: its place among all runs. `free`: the number of its choices, from the front, that it no longer waits for.
+    """
 
-    def __init__(self, choices: tuple[int, ...], entries: tuple[Entry, ...], *, behind: bool) -> None:
+    __slots__ = ("choices", "entries", "frames", "free", "place")
+
+    def __init__(self, place: int, choices: tuple[int, ...], entries: tuple[Entry, ...]) -> None:
+        self.place = place
         self.choices = choices
         self.entries = entries
-        self.behind = behind
         self.frames: list[bytes] = []
-
-    def takes(self, choices: tuple[int, ...], entries: tuple[Entry, ...], *, behind: bool) -> bool:
-        """Whether a frame with these attributes can join the run."""
-        return self.behind is behind and self.choices == choices and self.entries == entries
-
-
-class Order(Enum):
-    """What the frames of an answer keep their order with."""
-
-    OF_CHOICES = "the frames of their own choices"
-    KEPT = "all frames, as the format demands it"
-    LAST = "all frames, as the last one has nothing behind it"
+        self.free = 0
 
 
 class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
     `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait. `spoke`: part of
-    the answer, other than keep-alives, has left. `is_open`: the holds are off, everything passes.
+    the answer, other than keep-alives, has left.
 
     `ordered`: frames must keep their order across choices (a property of the format). `in_turn`: choices must begin in
     the order of their indexes if one of them waits, because the official SDK's stream helper keeps them in a list: one
@@ -62,19 +56,19 @@ class HoldQueue:
         tell: Callable[[bytes], None] | None = None,
         trace: Trace | None = None,
     ) -> None:
-        self.held: set[OpenCall] = set()
         self.to_judge: set[int] = set()
         self.size = 0
         self.spoke = False
-        self.is_open = False
-        self._order = Order.KEPT if ordered else Order.OF_CHOICES
+        self._ordered = ordered
         self._begun: set[int] | None = set() if in_turn else None
+        self._is_last = False
         self._tell = tell
         self._trace = trace
         self._holds: dict[int, Hold] = {}
-        self._runs: list[Run] = []
-        self._blocked: set[int] = set()
-        self._ended = False
+        self._held: dict[int, dict[OpenCall, None]] = {}
+        self._runs: dict[int, Run] = {}
+        self._lanes: dict[int, deque[Run]] = {}
+        self._places = 0
         self._out: list[bytes] = []
 
     @property
@@ -87,6 +81,15 @@ class HoldQueue:
         """The choices in which calls have come."""
         return set(self._holds)
 
+    @property
+    def held(self) -> list[OpenCall]:
+        """The calls whose frames wait, those of a choice in order of the answer."""
+        return [call for calls in self._held.values() for call in calls]
+
+    def holds_call(self, call: OpenCall) -> bool:
+        """Whether the frames of this call wait."""
+        return call in self._held.get(call.choice, ())
+
     def is_holding(self, choice: int) -> bool:
         """Whether the frames of a choice wait."""
         return choice in self._holds and self._holds[choice].state.queues
@@ -95,8 +98,7 @@ class HoldQueue:
         """A call has begun. A suspect starts a hold with the next frame that is put."""
         self.step(call.choice, Input.SUSPECT if suspect else Input.FREE)
         if self.is_holding(call.choice):
-            self.held.add(call)
-            self._holds[call.choice].calls.append(call)
+            self._held.setdefault(call.choice, {})[call] = None
 
     def step(self, choice: int, input_: Input) -> None:
         """Step the hold of a choice, and carry out its effect."""
@@ -104,20 +106,16 @@ class HoldQueue:
         if effect is Effect.JUDGE:
             self.to_judge.add(choice)
         elif effect is Effect.RELEASE:
-            hold = self._holds[choice]
-            self.held.difference_update(hold.calls)
-            hold.calls.clear()
-            self._release()
+            self._held.pop(choice, None)
+            self._release(choice)
 
     def end(self, *, complete: bool) -> None:
-        """The answer is over; later frames count as behind its end."""
-        self._ended = True
+        """The answer is over."""
         for choice in self._holds:
             self.step(choice, Input.END if complete else Input.CUT)
 
     def open(self) -> None:
-        """Turn the holds off: what waits leaves as it came, and everything passes from now on."""
-        self.is_open = True
+        """Turn the holds off: what waits leaves as it came."""
         for choice in self._holds:
             self._move(choice, Input.LIMIT)
         self.release_all()
@@ -133,32 +131,58 @@ class HoldQueue:
 
     def put(self, frame: bytes, choices: Sequence[int] = _NOWHERE, entries: Sequence[Entry] = _NO_ENTRIES) -> None:
         """Send a frame, or queue it. No choices: the frame concerns the whole answer, so it waits behind any other."""
-        if not any(map(self.is_holding, choices)) and (not self._runs or self._may_overtake(choices, self._blocked)):
-            self._note_begun(choices)
-            self.send((frame,))
-            return
-        place = tuple(choices), tuple(entries)
-        if not self._runs or not self._runs[-1].takes(*place, behind=self._ended):
-            self._runs.append(Run(*place, behind=self._ended))
-        self._runs[-1].frames.append(frame)
+        where, place = tuple(choices), tuple(entries)
+        last = self._runs.get(self._places)
+        if last is None or last.choices != where or last.entries != place:
+            if self._may_send(where):
+                self._note_begun(where)
+                self.send((frame,))
+                return
+            last = self._append_run(where, place)
+        last.frames.append(frame)
+        last.free = 0
         self.size += len(frame)
-        self._blocked.update(choices)
 
-    def _may_overtake(self, choices: Sequence[int], waiting: set[int]) -> bool:
-        """Whether a frame of these choices may leave before frames of the choices that are waiting."""
-        if not choices or self._order is not Order.OF_CHOICES or not waiting.isdisjoint(choices):
+    def _may_send(self, choices: tuple[int, ...]) -> bool:
+        """Whether a frame of these choices need not wait."""
+        if any(map(self.is_holding, choices)):
             return False
-        if self._begun is None or self._begun.issuperset(choices):
+        if not self._runs:
             return True
-        return not any(choice < max(choices) for choice in waiting - self._begun)
+        overtakes = bool(choices) and not self._ordered and not any(map(self._lanes.get, choices))
+        return overtakes and self._may_begin(choices, self._places + 1)
+
+    def _may_begin(self, choices: Sequence[int], place: int) -> bool:
+        """Whether a frame of these choices may overtake those that wait before its place: not if it is the first of
+        one, and a lower one, which has not begun, waits."""
+        begun = self._begun
+        if begun is None or begun.issuperset(choices):
+            return True
+        lower = [choice for choice in {*self._holds, *self._lanes} - begun if choice < max(choices)]
+        return not any(self._waits(choice) or self._first_place(choice) < place for choice in lower)
+
+    def _waits(self, choice: int) -> bool:
+        return self.is_holding(choice) or choice in self.to_judge
+
+    def _first_place(self, choice: int) -> float:
+        """The place of a choice's first run that waits; infinite if none does."""
+        lane = self._lanes.get(choice)
+        return lane[0].place if lane else inf
 
     def _note_begun(self, choices: Iterable[int]) -> None:
         if self._begun is not None:
             self._begun.update(choices)
 
+    def _append_run(self, choices: tuple[int, ...], entries: tuple[Entry, ...]) -> Run:
+        self._places += 1
+        run = self._runs[self._places] = Run(self._places, tuple(dict.fromkeys(choices)), entries)
+        for choice in run.choices:
+            self._lanes.setdefault(choice, deque()).append(run)
+        return run
+
     def begin_last(self) -> None:
         """What is put from now on has nothing behind it: it overtakes nothing, whatever its choice."""
-        self._order = Order.LAST
+        self._ordered = self._is_last = True
 
     def send(self, frames: Iterable[bytes]) -> None:
         """Let frames of the answer leave. They are queued for output first, so that a `tell` that raises loses none."""
@@ -175,28 +199,57 @@ class HoldQueue:
 
     def keep_alive(self, frame: bytes) -> None:
         """Let a frame that says nothing leave ahead of everything that waits, unless it is the last."""
-        if self._order is Order.LAST and self._runs:
+        if self._is_last and self._runs:
             self.put(frame)
         else:
             self.bypass(frame)
 
-    def _release(self) -> None:
-        """Send the frames that need not wait any more. A frame waits if its choice is held, or if an earlier frame of
-        its choice waits."""
-        runs, self._runs = self._runs, []
-        waiting = {choice for run in runs for choice in run.choices if self.is_holding(choice)} | self.to_judge
-        leaving: list[bytes] = []
-        for run in runs:
-            free = waiting.isdisjoint(run.choices) and not self._runs
-            if free or self._may_overtake(run.choices, waiting):
-                self._note_begun(run.choices)
-                self.size -= sum(map(len, run.frames))
-                leaving += run.frames
-            else:
-                waiting.update(run.choices)
-                self._runs.append(run)
-        self._blocked = waiting if self._runs else set()
-        self.send(leaving)
+    def _release(self, choice: int) -> None:
+        """Send the frames that need not wait any more, now that this choice is free.
+
+        A frame waits if a choice of it is held, or if an earlier frame of such a choice waits; a frame without choices,
+        and any frame of an ordered format, waits behind all others. Only the fronts of lanes are looked at, each frame
+        once, so that a release costs what it sends.
+        """
+        leaving: list[Run] = []
+        lanes = [choice, *self._not_begun()]
+        while lanes and not self._ordered:
+            lane = self._lanes.get(lanes.pop())
+            while lane and self._is_free(lane[0]) and self._may_begin(lane[0].choices, lane[0].place):
+                run = lane[0]
+                leaving.append(run)
+                lanes += run.choices
+                if self._remove(run):
+                    lanes += self._not_begun()
+        while (first := next(iter(self._runs.values()), None)) is not None and self._is_free(first):
+            leaving.append(first)
+            self._remove(first)
+        leaving.sort(key=attrgetter("place"))
+        frames = [frame for run in leaving for frame in run.frames]
+        self.size -= sum(map(len, frames))
+        self.send(frames)
+
+    def _is_free(self, run: Run) -> bool:
+        """Whether a run waits for none of its choices. Goes on where it has stopped the last time."""
+        while run.free < len(run.choices):
+            choice = run.choices[run.free]
+            if self._lanes[choice][0] is not run or self._waits(choice):
+                return False
+            run.free += 1
+        return True
+
+    def _not_begun(self) -> list[int]:
+        """The choices that wait and have not begun. Any release may let them begin."""
+        return [] if self._begun is None else [choice for choice in self._lanes if choice not in self._begun]
+
+    def _remove(self, run: Run) -> bool:
+        """Take a run, the first one of each of its choices, out of the queue. True if a choice begins with it."""
+        del self._runs[run.place]
+        for choice in run.choices:
+            self._lanes[choice].popleft()
+        begins = self._begun is not None and not self._begun.issuperset(run.choices)
+        self._note_begun(run.choices)
+        return begins
 
     def release_all(self) -> None:
         """Let everything that waits leave unchanged."""
@@ -206,10 +259,10 @@ class HoldQueue:
 
     def clear(self) -> None:
         """Drop everything that waits."""
-        self._runs = []
-        self.held.clear()
+        self._runs = {}
+        self._lanes = {}
+        self._held = {}
         self.to_judge.clear()
-        self._blocked.clear()
         self.size = 0
 
     def drain(self) -> bytes:
@@ -217,17 +270,16 @@ class HoldQueue:
         out, self._out = self._out, []
         return out[0] if len(out) == 1 else b"".join(out)
 
-    def frames(self, *, behind_end: bool = True) -> Iterator[tuple[bytes, tuple[Entry, ...]]]:
-        """The frames that wait, with the entries of calls in them. `behind_end=False` leaves out those that came after
-        the end of the answer."""
-        for run in self._runs:
-            if behind_end or not run.behind:
-                for frame in run.frames:
-                    yield frame, run.entries
+    def frames(self) -> Iterator[tuple[bytes, tuple[Entry, ...]]]:
+        """The frames that wait, with the entries of calls in them."""
+        for run in self._runs.values():
+            for frame in run.frames:
+                yield frame, run.entries
 
-    def has(self, frame: bytes) -> bool:
-        """Whether this frame (the same object) waits or is about to leave."""
-        return any(frame is kept for kept in self._out) or any(frame is kept for kept, _ in self.frames())
+    def is_newest(self, frame: bytes) -> bool:
+        """Whether this frame (the same object) is the last one that was queued, or that is about to leave."""
+        last = self._runs.get(self._places)
+        return (bool(self._out) and self._out[-1] is frame) or (last is not None and last.frames[-1] is frame)
 
 
 class KeptBytes:
@@ -260,9 +312,9 @@ class KeptBytes:
         """Whether the whole answer is kept, i.e. it was within the limit."""
         return self.size <= self._limit
 
-    def has_room(self, chunk: bytes) -> bool:
-        """Whether the answer stays within its limit with this chunk."""
-        return self.size + len(chunk) <= self._limit
+    def has_room(self, size: int) -> bool:
+        """Whether the answer stays within its limit with so many more bytes."""
+        return self.size + size <= self._limit
 
     def add(self, chunk: bytes) -> None:
         """Append a chunk, if there is room."""

@@ -112,6 +112,11 @@ class SteerLoop:
         verdicts, self.asked = self.asked, []
         return verdicts
 
+    def close(self) -> None:
+        """Drop the model's turns. No answer can be asked for any more."""
+        self._attempts.clear()
+        self.asked = []
+
     def _next_ask(self) -> Ask | None:
         """The request for the current verdicts, or for the first later rung whose request can be built; None if none
         can."""

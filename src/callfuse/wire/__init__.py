@@ -3,6 +3,7 @@
 from callfuse.wire.events import CRLF_EVENTS, EVENTS
 from callfuse.wire.format import Format, Framer, Payload
 from callfuse.wire.json_array import JSON_ARRAY, with_separator
+from callfuse.wire.jsontext import NotFramed
 from callfuse.wire.sse import BOM, SSEFramer
 from callfuse.wire.whole import WHOLE
 
@@ -14,6 +15,7 @@ __all__ = [
     "WHOLE",
     "Format",
     "Framer",
+    "NotFramed",
     "Payload",
     "SSEFramer",
     "with_separator",

@@ -44,7 +44,8 @@ class Format(Protocol):
         ...
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the JSON object of a frame; None if it has none, as a comment. Raises NotJSON if it is broken."""
+        """Parse the JSON object of a frame; None if it has none, as a comment. Raises NotJSON if it is broken, and
+        NotFramed, a kind of it, if no frame behind it can be told."""
         ...
 
     def text(self, frame: bytes) -> bytes:

@@ -11,11 +11,12 @@ from typing import Any, Final
 import orjson
 
 from callfuse.wire.format import Framer, Payload
-from callfuse.wire.jsontext import NotJSON, loads
+from callfuse.wire.jsontext import NotFramed, NotJSON, loads
 
 _SPACE: Final = b" \t\r\n"
 _CLOSING: Final = 0x7D
 _BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
+_LEAD: Final = re.compile(rb"[ \t\r\n]*+[\[,]?+[ \t\r\n]*+")
 _NEXT: Final = re.compile(rb",[ \t\r\n]*+(?=\{)")
 _BRACE: Final = re.compile(rb'[^"{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}]*+)*+([{}])?', re.DOTALL)
 """Text up to and with the next brace outside a string; group 1 is missing if the text ends before that brace."""
@@ -145,8 +146,8 @@ class JSONArrayFramer:
             if first == b"]":
                 return self._begin + 1
             if first != b"{":
-                self._broken, self._begun = True, False  # not an array of objects: pass everything through
-                return len(self._buffer)
+                self._broken, self._begun = True, False  # not an array of objects: `payload` raises NotFramed for this
+                return self._begin + 1
             self._begun = True
             self._position = self._begin
         end = self._end_of_element()
@@ -204,12 +205,13 @@ class JSONArray:
         return JSONArrayFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse an element; None for brackets and white space. Raises NotJSON for anything else."""
-        begin = frame.find(b"{")
-        if begin < 0 and not frame.strip(_SPACE + b"[],"):
+        """Parse an element; None for brackets and white space. Raises NotJSON for an element that is broken, and
+        NotFramed for anything else, behind which elements cannot be told."""
+        begin = _end(_LEAD, frame, 0)
+        if frame[begin : begin + 1] in (b"", b"]"):
             return None
-        if begin < 0 or frame[:begin].strip(_SPACE + b"[,"):
-            raise NotJSON("no object and no part of an array")
+        if frame[begin : begin + 1] != b"{":
+            raise NotFramed("no object and no part of an array")
         value: Any = loads(frame[begin:])
         if not isinstance(value, dict):
             raise NotJSON("an element is no object")
@@ -239,7 +241,7 @@ def _each(blanks: bytes) -> list[bytes]:
     return [blanks[at : at + 1] for at in range(len(blanks))]
 
 
-def _end(pattern: re.Pattern[bytes], buffer: bytearray, position: int) -> int:
+def _end(pattern: re.Pattern[bytes], buffer: bytes | bytearray, position: int) -> int:
     """The end of a match at a position; the position itself if there is none."""
     match = pattern.match(buffer, position)
     return match.end() if match else position

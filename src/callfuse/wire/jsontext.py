@@ -41,6 +41,10 @@ class NotJSON(ValueError):
     """Raised for text that neither the fast nor the lenient parser reads."""
 
 
+class NotFramed(NotJSON):
+    """Raised for a frame where a stream leaves its format, so that no frame behind it can be found."""
+
+
 def as_utf8(text: bytes) -> bytes:
     """A JSON text in UTF-8 without a byte order mark, from any form that Python's `json` reads: with a mark, or in
     UTF-16 or UTF-32. The same object if it is so already. Raises `NotJSON`."""

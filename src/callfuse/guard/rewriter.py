@@ -1,0 +1,106 @@
+"""Writes the client's answer where callfuse changes it: without withheld calls, with a block's text, or spliced from
+several answers of the model.
+
+It owns the dialect's writer, which must know everything that the client has: the writer is made on first use, and told
+then of all that has left.
+"""
+
+from collections.abc import Callable, Mapping
+
+from callfuse.dialects.base import Block, CannotReplay, Frame, OpenCall, Request, Writer
+from callfuse.dialects.codec import Codec
+from callfuse.guard.queue import HoldQueue, KeptBytes
+from callfuse.wire import BOM, Payload
+from callfuse.wire.jsontext import NotJSON
+
+
+class Rewriter:
+    """The writing half of a guard. Any method may raise what a dialect's writer raises.
+
+    `begin` gives it the queue and the kept bytes of each answer. What it writes empties that queue.
+    """
+
+    def __init__(self, codec: Codec, request: Request, *, usage: str) -> None:
+        self._codec = codec
+        self._request = request
+        self._usage = usage
+        self._writer: Writer | None = None
+        self._queue = HoldQueue(ordered=codec.form.ordered)
+        self._kept = KeptBytes(0, spliced=False)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether the writer has been used, so that another answer continues what it wrote."""
+        return self._writer is not None
+
+    def begin(self, queue: HoldQueue, kept: KeptBytes) -> None:
+        """Write from this answer's queue and bytes from now on."""
+        self._queue = queue
+        self._kept = kept
+
+    def tell(self, frame: bytes) -> None:
+        """Tell the writer about a frame that leaves unchanged."""
+        payload = self._payload(frame)
+        if payload is not None:
+            self._get_writer().note_sent(payload)
+
+    def splice(self, raw: bytes, payload: Payload | None) -> bytes:
+        """A frame of a later answer as the client gets it; empty if it does not."""
+        return self._get_writer().splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
+
+    def thin(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """What waits, without the withheld calls. `blocks`: as in `Writer.thin`."""
+        out = self._get_writer().thin(self._frames(), withheld, blocks)
+        self._queue.clear()
+        return out
+
+    def before_asking(self, withheld: set[OpenCall]) -> bytes:
+        """The part of what waits that leaves before the next answer comes."""
+        out = self._get_writer().before_asking(self._frames(), withheld)
+        self._queue.clear()
+        return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Splice another answer from now on. `foreign`: as in `Writer.next_answer`."""
+        self._get_writer().next_answer(foreign=foreign)
+
+    def model_turn(self) -> bytes:
+        """The model's turn. Raises CannotReplay if it cannot be rebuilt, or another answer cannot continue this one."""
+        if not self._get_writer().may_continue:
+            raise CannotReplay("structured text")
+        if not self._kept.is_all:
+            raise CannotReplay("length")
+        return self._codec.model_turn(self._kept.chunks)
+
+    def end(self, blocks: Callable[[], Mapping[int, Block]]) -> bytes:
+        """End the client's answer with blocks, after the held parts that are no calls. The queue is cleared first, so
+        that a second try is without them."""
+        writer = self._get_writer()
+        frames = [] if self._codec.whole else self._frames()
+        held = set(self._queue.held)
+        self._queue.clear()
+        out = writer.before_asking(frames, held) if frames else b""
+        return out + writer.close(blocks())
+
+    def close(self) -> None:
+        """Drop the writer, and with it what it knows of the client's answer."""
+        self._writer = None
+
+    def _get_writer(self) -> Writer:
+        """The writer, made on first use."""
+        if self._writer is None:
+            self._writer = self._codec.writer(self._request, usage=self._usage)
+            for payload in self._codec.payloads(self._kept.without(self._queue)):
+                self._writer.note_sent(payload)
+        return self._writer
+
+    def _frames(self) -> list[Frame]:
+        """The frames that wait, parsed for the writer."""
+        return [Frame(raw, self._payload(raw), entries) for raw, entries in self._queue.frames()]
+
+    def _payload(self, frame: bytes) -> Payload | None:
+        """The payload of a frame; None if it has none or is broken."""
+        try:
+            return self._codec.form.payload(frame)
+        except NotJSON:
+            return None
