@@ -29,7 +29,8 @@ def transcript(kit: DialectKit, level: int) -> list[str]:
 
 @every_dialect
 def test_a_hold_is_told_step_by_step(kit: DialectKit) -> None:
-    """The transitions of hold and guard, each with what is done and how many bytes wait; then the verdict, with all that it rests on."""
+    """The transitions of hold and guard, with what is done and how many bytes wait; then the verdict, with its
+    evidence."""
     told = [text for text in transcript(kit, logging.DEBUG) if text.startswith(("Guard ", "Verdict "))]
     assert sum(bool(VERDICT.fullmatch(text)) for text in told) == 1
     holds = [text for text in told if text.startswith("Guard ")]
