@@ -53,6 +53,8 @@ class Keeper:
     def report(self, record: ExchangeRecord) -> None:
         """Log and count a record; each entry once, however often this is called."""
         stage = self.fail_open.stage("while reporting")
+        with stage:
+            log.calls(record.calls, record.verdicts, session=self.session)
         for verdict in record.verdicts:
             with stage:
                 self._report_verdict(verdict)
@@ -92,6 +94,8 @@ class Keeper:
         """The state after this exchange, under each lane where it is kept. May read the request again."""
         prepared = self._prepared
         state = self._evidence.after(rounds, notes, now)
+        gone = len(prepared.state.rounds) + len(rounds) - len(state.rounds)
+        log.pruned(gone, kept=len(state.rounds), session=self.session)
         if prepared.request.continues and (chain := prepared.request.get().chain) is not None:
             return self._places(chain, state, record)
         return {prepared.lane: state}

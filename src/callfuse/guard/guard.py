@@ -45,7 +45,7 @@ the next rung. Once part of it has left, rule 1 holds again.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -104,7 +104,6 @@ class Guard:
         self.record = self._loop.record
         self._judge = judge
         self._trace = trace
-        self._in_turn = request.choices > 1
         self._rewriter = Rewriter(self._codec, request, usage=judge.settings.usage)
         self._begin()
 
@@ -114,7 +113,7 @@ class Guard:
         self._framer = form.framer()
         self._unread = deque[bytes]()
         tell = self._rewriter.tell if continues else None
-        self._queue = HoldQueue(ordered=form.ordered, in_turn=self._in_turn, tell=tell, trace=self._trace)
+        self._queue = HoldQueue(ordered=form.ordered, in_turn=self.record.choices > 1, tell=tell, trace=self._trace)
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
         self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=continues)
         self._rewriter.begin(self._queue, self._kept)
@@ -287,7 +286,7 @@ class Guard:
         several choices: which of them have begun must be known."""
         return (
             not self._calls.any
-            and not self._in_turn
+            and self.record.choices == 1
             and not self._queue.is_waiting
             and self._framer.empty
             and not self._continues
@@ -531,8 +530,7 @@ class Guard:
         self._recorded = True
         self._keep(calls.values(), verdicts)
         if withheld:
-            nameless = self._calls.nameless(lost)
-            withheld |= nameless if self._codec.whole else nameless.intersection(queue.held)
+            withheld |= self._nameless(lost)
         if withheld and lost and all_ask(verdicts):
             return self._ask(verdicts, withheld)
         self._pass_rest()
@@ -540,6 +538,11 @@ class Guard:
             return Step(self._thin(calls, verdicts, withheld, lost))
         queue.release_all()
         return Step(queue.drain())
+
+    def _nameless(self, lost: Collection[int]) -> set[OpenCall]:
+        """The calls without a name in these choices, as far as they can still be withheld."""
+        nameless = self._calls.nameless(lost)
+        return nameless if self._codec.whole else nameless.intersection(self._queue.held)
 
     def _thin(
         self,

@@ -12,15 +12,16 @@ from callfuse.policy.ladder import Verdict
 class ExchangeRecord:
     """The calls, verdicts and failures of one exchange; a guard or an observer fills it.
 
-    `rounds`: the calls of each answer with what became of them. `notes`: texts for the results of delivered calls,
-    about their withheld siblings. `verdicts`: what was done, in order. `fail_open`: causes for which calls went
-    unjudged. `unasked`: parts that kept the model from being asked again. `answers`: the answers that a stateful vendor
-    may have stored, in order.
+    `calls`: all complete calls, to be logged. `rounds`: the calls of each answer with what became of them. `notes`:
+    texts for the results of delivered calls, about their withheld siblings. `verdicts`: what was done, in order.
+    `fail_open`: causes for which calls went unjudged. `unasked`: parts that kept the model from being asked again.
+    `answers`: the answers that a stateful vendor may have stored, in order.
 
     An answer with several `choices` leaves no round and no note, because it is unknown which choice the client takes.
     """
 
     choices: int = 1
+    calls: list[ToolCall] = field(default_factory=list)
     rounds: list[tuple[PastCall, ...]] = field(default_factory=list)
     notes: list[tuple[ToolCall, str]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -30,6 +31,7 @@ class ExchangeRecord:
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Append a round: its calls, which of them had a verdict, and which the client never saw."""
+        self.calls += calls
         self.verdicts += verdicts
         if self.choices == 1:
             self.rounds.append(past_round(calls, verdicts))
@@ -41,6 +43,7 @@ class ExchangeRecord:
 
     def clear_reported(self) -> None:
         """Drop what has been logged and counted, so that it is reported once."""
+        self.calls.clear()
         self.verdicts.clear()
         self.fail_open.clear()
         self.unasked.clear()

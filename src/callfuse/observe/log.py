@@ -1,14 +1,16 @@
 """Write log lines: a structured one for each finding, one for each cause of failing open. Never a credential.
 
 A finding is a WARNING the first time its streak takes a rung, and each time it is blocked; else INFO. DEBUG adds a
-transcript: each verdict with its evidence, full signature and arguments, and the steps of the guard, frame by frame.
+transcript: each call with its signature and verdict, each verdict with its evidence and arguments, what is pruned from
+the ledger, and the steps of the guard, frame by frame.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from callfuse.boundary import Boundary
+from callfuse.model import ToolCall
 from callfuse.model.secrets import star_secrets
 from callfuse.policy.ladder import ALLOW, OnLoopError, Verdict
 
@@ -26,6 +28,7 @@ _LINE: Final = (
 )
 _BLOCKS: Final = ", blocks=%(blocks)d"
 _LANE: Final = ", lane=%(lane)s, named by %(session_source)s"
+_CALL: Final = "Call in session %s: tool=%s, verdict=%s, signature=%s of %s"
 _VERDICT: Final = (
     "Verdict in session %(session_id)s: kind=%(kinds)s, tool=%(tool)s, count=%(count)d/%(max_repeats)d, hard=%(hard)s, "
     "calls=[%(calls)s], rung=%(action)s, confidence=%(confidence)g, signature=%(digest)s of %(call)s"
@@ -86,6 +89,23 @@ def finding(
             "call": _plain(starred := star_secrets(text), len(starred)),
         }
         logger.debug(_VERDICT, fields | evidence, extra=fields)
+
+
+def calls(seen: Iterable[ToolCall], verdicts: Iterable[Verdict], *, session: str) -> None:
+    """Log, at DEBUG, each call of an exchange, with its signature and what was done about it (`none`: no finding)."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        return
+    done = {verdict.call: action(verdict) for verdict in verdicts}
+    for call in seen:
+        text = star_secrets(f"{call.full_name}:{call.text}")
+        tool, what = _plain(call.full_name), _plain(text, len(text))
+        logger.debug(_CALL, session, tool, done.get(call, "none"), call.signature.hex(), what)
+
+
+def pruned(rounds: int, *, kept: int, session: str) -> None:
+    """Log, at DEBUG, how many rounds of a lane no longer count: a person has spoken, or there were too many."""
+    if rounds > 0:
+        logger.debug("Pruned in session %s: %d rounds, %d kept", session, rounds, kept)
 
 
 def action(verdict: Verdict) -> str:

@@ -148,11 +148,11 @@ class LoopSettings(Strict):
     callback_timeout_s: Seconds = 5
     """For the `on_loop` callback; then the ladder's own rung stands."""
     max_held_bytes: Bytes = 4 * 1024 * 1024
-    """Bytes of one answer that are held at most; with more all of them are let go."""
+    """Bytes of one answer that are held at most, of complete events or behind such; with more all are let go."""
     max_request_bytes: Bytes = 64 * 1024 * 1024
     """The longest request that is read; a longer one passes unguarded."""
     max_response_bytes: Bytes = 64 * 1024 * 1024
-    """The longest answer that is guarded, whole or streamed; a longer one is let go."""
+    """The longest answer that is guarded, and the longest event of one; a longer one is let go."""
     websocket: Literal["refuse", "pass"] = "refuse"
     """A WebSocket handshake on a guarded path: answered with 426, or passed on unguarded."""
     max_total_bytes: Bytes = 512 * 1024 * 1024
