@@ -162,11 +162,6 @@ class Guard:
         return max(self.held_bytes, self._kept.kept_bytes + self._buffered)
 
     @property
-    def passes(self) -> bool:
-        """Whether the rest of this answer passes unread."""
-        return self._mode is Mode.PASSING
-
-    @property
     def _buffered(self) -> int:
         """Bytes that were not read: frames behind an end, and an incomplete one."""
         return sum(map(len, self._unread)) + self._framer.waiting
