@@ -17,8 +17,13 @@ def list_of(value: Any) -> list[Any]:
 
 
 def objects_of(value: Any) -> list[Payload]:
-    """The elements of a list, each as an object; empty if the value is no list."""
-    return [object_of(one) for one in list_of(value)]
+    """The elements of a list, each as an object (the list itself if all are); empty if the value is no list."""
+    if type(value) is not list:
+        return []
+    for one in value:
+        if type(one) is not dict:
+            return [object_of(each) for each in value]
+    return value  # as nearly always
 
 
 def text_of(value: Any) -> str:

@@ -96,9 +96,12 @@ class OllamaReader(Reader):
 
 def parts_of(part: Any) -> tuple[str, str, Payload]:
     """Id (may be empty), name and function of an element of `tool_calls`."""
-    call = object_of(part)
-    function = object_of(call.get("function"))
-    return str(call.get("id") or ""), str(function.get("name") or ""), function
+    if type(part) is not dict:
+        return "", "", {}
+    id_, function = part.get("id"), part.get("function")
+    if type(function) is not dict:
+        return str(id_ or ""), "", {}
+    return str(id_ or ""), str(function.get("name") or ""), function
 
 
 def calls_of(message: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
