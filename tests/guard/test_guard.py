@@ -259,7 +259,7 @@ def test_the_transcript_of_a_hold(kit: DialectKit, ladder: str) -> None:
         "choice 0: PASSING SUSPECT -> HOLDING, -",
         "choice 0: HOLDING LOOPING -> CONDEMNED, -",
         "choice 0: CONDEMNED END -> ENDED, judge",
-        f"answer: FOLLOWING -> {'PASSING' if ladder == 'block' else 'SILENT'}",
+        f"answer: FOLLOWING -> {'CLOSED' if ladder == 'block' else 'SILENT'}",
     ]
     assert held[0] == "0 bytes waiting"
     assert 0 < int(held[1].split()[0]) < int(held[2].split()[0])
@@ -308,6 +308,22 @@ def test_what_stands_behind_a_blocked_answer(kit: DialectKit, later: bool) -> No
     out += guard.finish()
     assert out.endswith(opening)
     assert guard.record.fail_open == []
+
+
+ENDING_KITS = [kit for kit in KITS if kit.name in ("openai-chat", "openai-responses", "anthropic", "cohere-v2")]
+"""Those whose streams say where they end."""
+
+
+@pytest.mark.parametrize("kit", ENDING_KITS, ids=lambda kit: kit.name)
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_withheld_call_is_not_told_behind_the_end(kit: DialectKit, ladder: str) -> None:
+    """Neither with it, nor in chunks of its own, nor cut off: of the first answer and of the one asked for."""
+    body = stream_of(kit, again())
+    half = body[: body.rindex(b"crossing")]
+    outs = {play(scene(kit, ladder=ladder).guard(), *[chunks] * 2).out
+            for chunks in ([body + body + half], [body, body, half], bytewise(body + body + half))}  # fmt: skip
+    assert len(outs) == 1
+    assert FIRST not in outs.pop()
 
 
 @each_kit

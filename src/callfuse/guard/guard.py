@@ -28,6 +28,8 @@ What becomes of a frame depends on the guard's mode (`Mode`):
   the holds (`hold.py`) and then sends or queues it. Until the end of the answer, an error or a limit;
 - PASSING: it leaves unread, and so does an incomplete one, without waiting for its end;
 - SPLICING: as PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
+- CLOSED: as PASSING or SPLICING behind the end of an answer that has lost calls: it leaves unless it may have a call or
+  cannot be read, for a withheld call may be told once more there;
 - SILENT: it is dropped. Until another answer begins.
 
 When all choices have finished and a call is condemned, the guard waits for the verdict; `_act` then does one of three
@@ -38,7 +40,7 @@ things:
   the next answer, which gets a fresh framer, queue and reader, but the same writer, which splices its frames into the
   client's answer;
 - thin: some calls are withheld, or all are blocked. The writer sends the queue without them, with the block's text.
-  PASSING or SPLICING.
+  CLOSED.
 
 While an asked answer is `pending` (nothing of it has left), an error or a limit drops it (SILENT) and `escalate` takes
 the next rung. Once part of it has left, rule 1 holds again.
@@ -81,10 +83,11 @@ class Mode(Enum):
     FOLLOWING = "following"
     PASSING = "passing"
     SPLICING = "splicing"
+    CLOSED = "closed"
     SILENT = "silent"
 
 
-_READS: Final = (Mode.FOLLOWING, Mode.SPLICING)
+_READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
 """The modes in which frames are read one by one."""
 
 
@@ -322,7 +325,7 @@ class Guard:
         An incomplete frame counts like the complete one, so that the cut does not matter: as held bytes only behind
         others, else as bytes of the answer. That of a later answer of which nothing is held must fit alone."""
         settings, queue = self._judge.settings, self._queue
-        if self._mode is Mode.SPLICING:
+        if self._mode in (Mode.SPLICING, Mode.CLOSED):
             return "max_response_bytes" if size > settings.max_response_bytes else ""
         if queue.is_waiting and queue.size + size > settings.max_held_bytes:
             return "max_held_bytes"
@@ -418,8 +421,9 @@ class Guard:
 
     @property
     def _drops_answer(self) -> bool:
-        """Whether an error drops the answer instead of releasing it: it was asked for, and nothing of it has left."""
-        return self.pending and not self._queue.spoke
+        """Whether an error drops the rest of the answer instead of releasing it: it was asked for, and nothing of it has
+        left, or it stands behind the end of one that has lost calls."""
+        return self._mode is Mode.CLOSED or (self.pending and not self._queue.spoke)
 
     def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, str]:
         """A frame as the client gets it (empty: it does not), its payload, and what is wrong if it is broken."""
@@ -440,8 +444,9 @@ class Guard:
         queue, calls, codec = self._queue, self._calls, self._codec
         if broken:
             self._pass_broken(raw, broken)
-        elif self._mode is Mode.SPLICING:
-            queue.send((raw,))
+        elif self._mode is not Mode.FOLLOWING:
+            if self._mode is Mode.SPLICING or not codec.names_call(raw):
+                queue.send((raw,))
         elif not raw or codec.is_keep_alive(raw, payload):
             queue.keep_alive(raw)
         elif payload is not None:
@@ -528,9 +533,10 @@ class Guard:
             withheld |= self._nameless(lost)
         if withheld and lost and all_ask(verdicts):
             return self._ask(verdicts, withheld)
-        self._pass_rest()
         if withheld:
+            self._enter(Mode.CLOSED)
             return Step(self._thin(calls, verdicts, withheld, lost))
+        self._pass_rest()
         queue.release_all()
         return Step(queue.drain())
 
@@ -560,7 +566,7 @@ class Guard:
         if ask:
             self._enter(Mode.SILENT)
             return Step(self._rewriter.before_asking(withheld), ask)
-        self._pass_rest()
+        self._enter(Mode.CLOSED)
         return Step(self._rewriter.thin(withheld, {0: self._loop.block(self._loop.stop_asking())}))
 
     def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
