@@ -105,6 +105,28 @@ async def test_the_heartbeat_goes_on_while_the_model_is_asked_again(kit: Dialect
 
 
 @every_dialect
+async def test_a_callback_keeps_nobody_waiting(kit: DialectKit) -> None:
+    """An answer that comes in one chunk: what stands before the call leaves before the callback returns, and while that
+    takes its time there are heartbeats."""
+    watch = Watch()
+    answer = saying("Let me look.", same_call("call_first"))
+    raw, first, _ = held_part(kit, answer)
+    seen: list[bytes] = []
+
+    async def takes_its_time(_event: object) -> None:
+        await watch.until(beat(kit), times=2 + b"".join(raw[:first]).count(beat(kit)))
+        seen.append(b"")
+
+    app = play(Reply((b"".join(raw),)))
+    guarded = guard(app, "block", on_loop=takes_its_time, heartbeat_s=0.02)
+    exchange = await drive(guarded, ask(kit, spin(), stream=True), on_bytes=watch.feed)
+    assert len(seen) == 1
+    assert exchange.raised is None
+    assert exchange.body.startswith(b"".join(raw[:first]))
+    assert kit.faults(quiet(exchange.body)) == []
+
+
+@every_dialect
 async def test_outside_a_hold_there_is_no_heartbeat(kit: DialectKit) -> None:
     """A slow model that is not held gets no keep-alives put into its words."""
     watch = Watch()

@@ -128,6 +128,7 @@ class GuardedExchange:
         self._scope = snapshot(scope)
         self._body = body
         self._answer = answer
+        answer.before_verdict = self.after_message
         self._call: AppCall | None = None
         self._calls: list[AppCall] = []
         self._tasks: anyio.abc.TaskGroup | None = None

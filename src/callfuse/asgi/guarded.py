@@ -2,7 +2,7 @@
 client's answer may take several answers of the app.
 """
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from anyio.lowlevel import checkpoint
@@ -26,7 +26,7 @@ class GuardedAnswer:
     """One client's answer.
 
     `ask`: the request to make when the current call of the app is over; None if there is none. `guard`: None until an
-    answer that can be guarded has begun.
+    answer that can be guarded has begun. `before_verdict` is called when a stream waits for its verdict.
     """
 
     __slots__ = (
@@ -38,6 +38,7 @@ class GuardedAnswer:
         "_shape",
         "_stream_format",
         "ask",
+        "before_verdict",
         "client",
         "dialect",
         "guard",
@@ -56,6 +57,7 @@ class GuardedAnswer:
         client: ClientStream,
     ) -> None:
         self.ask: Ask | None = None
+        self.before_verdict: Callable[[], None] = _nothing
         self.guard: SafeGuard | None = None
         self.client = client
         self.dialect = dialect
@@ -210,6 +212,10 @@ class GuardedAnswer:
         if not 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN:
             out += self._count(guard)
         if guard.needs_verdict:
+            if self._shape.stream is not None:  # a callback takes its time: what may leave does not wait for it
+                await self.client.write(out)
+                out = b""
+                self.before_verdict()
             step = await guard.decide(self._review.review)
             out += step.out
             self.ask = step.ask
@@ -263,3 +269,7 @@ class GuardedAnswer:
         if self.is_wanted:
             await self.keeper.settle(guard.record)
         await self.client.write(out, final=True, action=action)
+
+
+def _nothing() -> None:
+    """What is done before a verdict unless somebody wants to know of it."""
