@@ -1,8 +1,11 @@
-# Everything runs in .venv, which is made when it is first needed and made anew when its sources change.
+# Everything runs in .venv, in two steps: what callfuse needs to run, and the rest of what its tests need. Each is
+# installed when it is first needed, and again when its sources change.
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
+RUNS := .venv/ready-to-run
 READY := .venv/ready
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' benchmarks/*.py)))
 
@@ -12,12 +15,12 @@ PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' b
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
 
-setup: $(READY) ## Make .venv with everything in it; the other targets do it by themselves
+setup: $(READY) ## Make .venv with all that is needed; the other targets do it by themselves
 
-demo: $(READY) ## Watch a loop being caught, all on this machine, no key (ARGS=--stubborn: until it is blocked)
+demo: $(RUNS) ## Watch a loop being caught, all on this machine, no key (ARGS=--stubborn: until it is blocked)
 	@$(BIN)/callfuse demo $(ARGS)
 
-serve: $(READY) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (ARGS=... for more options)
+serve: $(RUNS) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (ARGS=... for more options)
 	$(BIN)/callfuse serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(ARGS)
 
 quick: $(READY) ## Run the fast tests, with few examples each: under a minute on two cores
@@ -42,9 +45,15 @@ fuzz: $(READY) ## Search every property with hundreds of examples, then 500,000 
 clean: ## Remove everything that was made, .venv included
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist; find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+$(RUNS): pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error callfuse needs Python 3.11 or newer; name one with make PYTHON=...))
+	@echo 'Installing callfuse with what its demo needs into .venv, about 150 MB, once.'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable .
+	$(PIP) --editable '.[demo]'
+	@touch $@
+
+$(READY): $(RUNS)
+	@echo 'Installing what the tests need into .venv, about 370 MB more, once.'
+	$(PIP) --upgrade 'pip>=25.1'
+	$(PIP) --group dev
 	@touch $@

