@@ -1,6 +1,7 @@
 """callfuse as a process of its own, in an environment without any of its variables."""
 
 import os
+import pty
 import subprocess
 import sys
 
@@ -20,3 +21,31 @@ def callfuse(*arguments: str, code: str | None = None, **env: str) -> subprocess
         timeout=60,
         check=False,
     )
+
+
+def on_terminal(*arguments: str, content: bytes = b"") -> tuple[str, str]:
+    """`python -m callfuse` with a terminal as stderr and `content` as standard input: what stdout and terminal show."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "callfuse", *arguments]
+    env = CLEAN | {"TERM": "xterm", "COLUMNS": "120"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=follower, env=env) as process:
+        os.close(follower)
+        assert process.stdin is not None
+        process.stdin.write(content)
+        process.stdin.close()
+        process.stdin = None
+        seen = b""
+        while chunk := _read(leader):
+            seen += chunk
+        out, _ = process.communicate(timeout=60)
+    os.close(leader)
+    return out.decode(), seen.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    """What a terminal was written; nothing once it is closed."""
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""

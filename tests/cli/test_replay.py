@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import lzma
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import CLEAN, PLAIN, callfuse
+from tests.cli.processes import CLEAN, PLAIN, callfuse, on_terminal
 
 
 def run(success: bool | None, *arguments: str, **more: Any) -> dict[str, Any]:
@@ -158,28 +156,12 @@ def test_a_reader_that_goes_away(options: str, log: str) -> None:
     assert (ended.stdout, ended.stderr) == ("sou", "")
 
 
-def test_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
-    """Much to read shows its progress on stderr where that is a terminal, and leaves the table alone."""
-    path = tmp_path / "log.jsonl"
-    path.write_text((json.dumps(FINE | {"note": "x" * 100_000}) + "\n") * 90)
-    command = [sys.executable, "-m", "callfuse", "replay", str(path)]
-    leader, follower = pty.openpty()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=CLEAN | {"TERM": "xterm"}) as process:
-        os.close(follower)
-        seen = b""
-        while chunk := _read(leader):
-            seen += chunk
-        out, _ = process.communicate(timeout=60)
-    os.close(leader)
-    assert b"replaying" in seen
-    assert out.startswith(b"source")
-    quiet = callfuse("replay", str(path))
-    assert quiet.stderr == ""
-
-
-def _read(descriptor: int) -> bytes:
-    """What a terminal was written; nothing once it is closed."""
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:
-        return b""
+@pytest.mark.parametrize("name", ["the file", "-"])
+def test_a_bar_on_a_terminal_only(name: str, log: str) -> None:
+    """Progress is on stderr where that is a terminal, however little there is to read, and leaves the table alone."""
+    out, seen = on_terminal("replay", log if name == "the file" else name, content=Path(log).read_bytes())
+    assert "replaying" in seen
+    assert "2 runs" in seen
+    assert ("100%" in seen) == (name == "the file")
+    assert out.startswith("source")
+    assert callfuse("replay", log).stderr == ""

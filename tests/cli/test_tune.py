@@ -1,8 +1,6 @@
 """`callfuse tune` as it is typed: what stands on which stream, exit codes, files, in a pipe."""
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callfuse.config import load_config
-from tests.cli.processes import CLEAN, PLAIN, callfuse
+from tests.cli.processes import CLEAN, PLAIN, callfuse, on_terminal
 from tests.offline.reading import written
 from tests.offline.tuning import record_of
 
@@ -173,26 +171,10 @@ def test_a_reader_that_goes_away(log: str) -> None:
     assert (ended.stdout, ended.stderr) == ("# c", "")
 
 
-def test_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
-    """Much to read shows its progress on stderr where that is a terminal, and leaves the report alone."""
-    padded = [one | {"note": "x" * 250_000} for one in good() if isinstance(one, dict)]
-    path = written(tmp_path / "log.jsonl", *padded)
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "callfuse", "tune", path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=CLEAN | {"TERM": "xterm"}) as process:
-        os.close(follower)
-        seen = b""
-        while chunk := _read(leader):
-            seen += chunk
-        out, _ = process.communicate(timeout=60)
-    os.close(leader)
-    assert b"scoring" in seen
-    assert out.startswith(b"source")
-
-
-def _read(descriptor: int) -> bytes:
-    """What a terminal was written; nothing once it is closed."""
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:
-        return b""
+def test_a_bar_on_a_terminal_only(log: str) -> None:
+    """Its progress is on stderr where that is a terminal, and leaves the report alone."""
+    out, seen = on_terminal("tune", log)
+    assert "scoring" in seen
+    assert "41 runs" in seen
+    assert out.startswith("source")
+    assert callfuse("tune", log).stderr == ""

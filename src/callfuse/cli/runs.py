@@ -9,9 +9,6 @@ from pathlib import Path
 from callfuse.offline.files import Reading
 from callfuse.offline.runs import Fault
 
-LONG_BYTES = 8 * 2**20
-"""Size of the files from which on a progress bar is shown."""
-
 
 def run_command(command: str, work: Callable[[], int]) -> int:
     """Run a command; returns its exit code, 1 for a closed pipe, 2 for an OSError, 130 for an interrupt."""
@@ -48,14 +45,21 @@ def print_faults(command: str, faults: Sequence[Fault], count: int) -> None:
 
 @contextmanager
 def progress(files: Sequence[str], reading: Reading, doing: str) -> Iterator[Callable[[], None]]:
-    """Show a progress bar if stderr is a terminal and the files are long. Yields a function to call after each run."""
-    size = sum(Path(name).stat().st_size for name in files if Path(name).is_file())
-    if size < LONG_BYTES or not sys.stderr.isatty():
+    """Show a progress bar while files are read, if stderr is a terminal. Yields a function to call after each run.
+
+    The bar tells how much of the files is read and how many runs that were; the runs only where a size is not known, as
+    that of standard input. At the end it is removed.
+    """
+    if not sys.stderr.isatty():
         yield lambda: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TextColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(doing, total=size)
-        yield lambda: bar.update(task, completed=reading.position)
+    regular = all(Path(name).is_file() for name in files)
+    total = sum(Path(name).stat().st_size for name in files) if regular else None
+    runs = TextColumn("{task.fields[runs]:,} runs")
+    console = Console(stderr=True)
+    with Progress(*Progress.get_default_columns(), runs, console=console, transient=True) as bar:
+        task = bar.add_task(doing, total=total, runs=0)
+        yield lambda: bar.update(task, completed=reading.position, runs=reading.records)
