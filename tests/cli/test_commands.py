@@ -1,9 +1,13 @@
 """The command line as it is typed: help, version, exit codes, and what stands on which stream."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
+from callfuse.cli.app import app
 from tests.cli.processes import callfuse
 
 
@@ -19,7 +23,7 @@ def test_help_of_serve_names_options_and_defaults() -> None:
     text = " ".join(callfuse("serve", "--help").stdout.split())
     for option in ("--upstream", "--config", "--host", "--port", "--workers", "--log-level"):
         assert option in text
-    for default in ("127.0.0.1 where", "8100 where", "info where", "debug, info, warning, error", "CALLFUSE_CONFIG"):
+    for default in (": 127.0.0.1.", ": 8100.", ": 1.", ": info.", "debug, info, warning, error", "CALLFUSE_CONFIG"):
         assert default in text
     assert "http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN" in text
 
@@ -29,6 +33,62 @@ def test_help_of_demo_names_its_options() -> None:
     text = callfuse("demo", "--help").stdout
     assert "--stubborn" in text
     assert "--plain" in text
+
+
+COMMANDS = [
+    "",
+    "serve",
+    "demo",
+    "replay",
+    "tune",
+    "config",
+    "config check",
+    "config init",
+    "config schema",
+    "config explain",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_h_is_help(command: str) -> None:
+    """Every command knows both names, and shows the same."""
+    short, long = callfuse(*command.split(), "-h"), callfuse(*command.split(), "--help")
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+    assert f"Usage: {' '.join(['callfuse', *command.split()])} [OPTIONS]" in short.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_for_people(command: str) -> None:
+    """No name of a Python type, and no range in signs, stands where the kind of a value does; it fits any terminal."""
+    text = callfuse(*command.split(), "--help", COLUMNS="80").stdout
+    assert not re.search(r"<\w+(\[\w+\])?>|x[<>]=|\[\[|\{\w+\.\.\.\}", text)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_every_command_is_looked_at() -> None:
+    """The list of commands is the command line's."""
+    root: Any = typer.main.get_command(app)
+    found = [name for name in root.commands if name != "config"]
+    assert sorted(COMMANDS) == sorted(
+        ["", "config", *found, *(f"config {name}" for name in root.commands["config"].commands)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("callfuse ", ["serve", "demo", "replay", "tune", "config"]),
+        ("callfuse config ex", ["explain"]),
+        ("callfuse serve --lo", ["--log-level"]),
+        ("callfuse serve --log-level w", ["warning"]),
+        ("callfuse replay --rule no_", ["no_news"]),
+    ],
+)
+def test_a_shell_completes(typed: str, expected: list[str]) -> None:
+    """Commands, options and the words of a choice, as what `--install-completion` installs asks for them."""
+    at = str(len(typed.split(" ")) - 1)
+    shown = callfuse(_CALLFUSE_COMPLETE="complete_bash", COMP_WORDS=typed, COMP_CWORD=at)
+    assert shown.stdout.split() == expected
 
 
 def test_version_is_the_package_s() -> None:

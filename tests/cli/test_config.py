@@ -1,6 +1,7 @@
 """`callfuse config`: what is printed where, and the exit codes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,14 +77,32 @@ def test_what_holds_and_why(tmp_path: Path) -> None:
     file.write_text("tool_call_loop:\n  models:\n    'openai:gpt-4o': {mode: block}\n")
     asked = ("config", "explain", "--model", "openai:gpt-4o", "--tool", "search_web")
     shown = callfuse(*asked, "--config", str(file), TOOL_LOOP_MAX_REPEATS="7")
-    rows = {line.split()[0]: line.split(None, 2)[1:] for line in shown.stdout.splitlines()}
-    assert rows["tool_call_loop.mode"] == ["block", f"models openai:gpt-4o: {file}, line 3"]
+    rows = {row.split()[0]: row.split(None, 2)[1:] for row in re.split(r"\n(?! )", shown.stdout) if row}
+    assert [" ".join(part.split()) for part in rows["tool_call_loop.mode"]] == [
+        "block",
+        f"models openai:gpt-4o: {file}, line 3",
+    ]
     assert rows["tool_call_loop.max_repeats"] == ["7", "server: environment variable TOOL_LOOP_MAX_REPEATS"]
     assert rows["tool_call_loop.window"] == ["10", "default"]
     told = json.loads(callfuse(*asked, "--json", CALLFUSE_CONFIG=str(file)).stdout)
     assert {"key": "tool_call_loop.mode", "value": "block", "tier": "models openai:gpt-4o",
             "source": f"{file}, line 3"} in told  # fmt: skip
     assert {row["key"] for row in told} == set(rows)
+
+
+@pytest.mark.parametrize("tool", [["--tool", "search_web"], []])
+def test_the_table_fits_100_columns(tool: list[str]) -> None:
+    """What has no room beside its key follows below it, and nothing of it is lost."""
+    globs = ",".join(f"a_tool_of_some_length_{at}_*" for at in range(9))
+    asked = ("config", "explain", *tool)
+    shown = callfuse(*asked, CALLFUSE_POLLERS=globs, CALLFUSE_ERROR_MESSAGES_BLOCK="b" * 40, TOOL_LOOP_MAX_REPEATS="7")
+    lines = shown.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert all(f'"{glob}"' in shown.stdout for glob in globs.split(","))
+    [at] = [at for at, line in enumerate(lines) if line.startswith("tool_call_loop.max_repeats ")]
+    assert lines[at].split()[1:] == ["7"]
+    assert lines[at + 1] == "    server: environment variable TOOL_LOOP_MAX_REPEATS"
+    assert any(line.split() == ["tool_call_loop.window", "10", "default"] for line in lines)
 
 
 @pytest.mark.parametrize(

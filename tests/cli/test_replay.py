@@ -35,7 +35,7 @@ def log(tmp_path: Path) -> str:
 def test_help_names_the_options() -> None:
     """Asking for help reads nothing."""
     text = callfuse("replay", "--help").stdout
-    for word in ("FILES", "--config", "--source", "--rule", "--show", "--json", "--csv", "--html"):
+    for word in ("FILE", "--config", "--source", "--rule", "--show", "--json", "--csv", "--html"):
         assert word in text
 
 
@@ -121,11 +121,11 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "FILES"),
+        ([], "FILE"),
         (["gone.jsonl"], "no recorded run in gone.jsonl"),
         (["/dev/null"], "no recorded run in /dev/null"),
         (["x", "--rule", "nope"], "--rule nope: use one of repeat, "),
-        (["x", "--show", "-1"], "--show"),
+        (["x", "--show", "-1"], "--show -1: use 0 or more"),
         (["x", "--nope"], "--nope"),
         (["x", "--config", "gone.yaml"], "gone.yaml: cannot read this file: No such file or directory"),
         (["x", "--json", "-", "--csv", "-"], "only one report can go to standard output"),

@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> str:
 def test_help_names_the_options() -> None:
     """Asking for help reads nothing."""
     text = callfuse("tune", "--help").stdout
-    for word in ("FILES", "--max-false-positive", "--write", "--config", "--source", "0.05"):
+    for word in ("FILE", "--max-false-positive", "--write", "--config", "--source", "0.05"):
         assert word in text
 
 
@@ -130,7 +130,7 @@ def test_too_little_to_tune_exits_with_2(runs: list[object], expected: str, tmp_
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "FILES"),
+        ([], "FILE"),
         (["gone.jsonl"], "no recorded run with a call in gone.jsonl"),
         (["x", "--max-false-positive", "0"], "--max-false-positive 0: use a share between 0 and 1, as in 0.05"),
         (["x", "--max-false-positive", "nan"], "--max-false-positive nan: use a share between 0 and 1"),

@@ -9,8 +9,10 @@ import typer
 
 from callfuse import __version__
 from callfuse.cli.config import app as config_app
+from callfuse.cli.help import NAMES, Command, Group
 from callfuse.config import Resolved, resolve
 from callfuse.config.environment import CONFIG_FILE, admin_token
+from callfuse.detect.registry import KINDS
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import LOG_LEVELS, UPSTREAM_HINT, ServeSettings
 from callfuse.stores import require
@@ -18,7 +20,9 @@ from callfuse.stores import require
 app = typer.Typer(
     name="callfuse",
     help="The fuse between an agent and a model: it catches tool-call loops inside live LLM streams.",
-    add_completion=False,
+    epilog="Begin with `callfuse demo`; then try `callfuse serve --upstream https://api.openai.com`.",
+    cls=Group,
+    context_settings=NAMES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -43,10 +47,10 @@ def callfuse(
 
 def _default(key: str) -> str:
     """The default of a `serve` setting, for the help text of its option."""
-    return f"{ServeSettings.model_fields[key].default} where nothing says otherwise."
+    return f"default: {ServeSettings.model_fields[key].default}."
 
 
-@app.command()
+@app.command(cls=Command)
 def serve(
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="The vendor to stand in front of, as in https://api.openai.com.")
@@ -54,28 +58,36 @@ def serve(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Settings, YAML or TOML; the file that CALLFUSE_CONFIG names where not given."
+            metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if it is set."
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help=f"The address to listen on, 0.0.0.0 for every one; {_default('host')}")
+        str | None,
+        typer.Option(metavar="ADDRESS", help=f"The address to listen on, 0.0.0.0 for every one; {_default('host')}"),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help=f"The port to listen on, 0 for a free one; {_default('port')}")
+        int | None, typer.Option(metavar="PORT", help=f"The port to listen on, 0 for a free one; {_default('port')}")
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(help=f"Processes, each with sessions of its own or a --store; {_default('workers')}"),
+        typer.Option(
+            metavar="N", help=f"Processes; more than one need a --store to know of each other; {_default('workers')}"
+        ),
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="A Redis or Valkey that processes share, as in redis://localhost:6379; else memory."
+            metavar="URL",
+            help="A Redis or Valkey that processes share, as in redis://localhost:6379; default: memory.",
         ),
     ] = None,
     log_level: Annotated[
         str | None,
-        typer.Option(metavar="LEVEL", help=f"One of {', '.join(LOG_LEVELS)}; {_default('log_level')}"),
+        typer.Option(
+            metavar="LEVEL",
+            help=f"One of {', '.join(LOG_LEVELS)}; {_default('log_level')}",
+            autocompletion=lambda: list(LOG_LEVELS),
+        ),
     ] = None,
 ) -> None:
     """Stand between agents and a vendor, and stop tool-call loops on the way.
@@ -116,7 +128,7 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> Reso
     return resolved
 
 
-@app.command()
+@app.command(cls=Command)
 def demo(
     stubborn: Annotated[
         bool, typer.Option("--stubborn", help="The model never reads the guidance, so it is blocked.")
@@ -129,28 +141,33 @@ def demo(
     raise typer.Exit(run_demo(stubborn=stubborn, plain=plain))
 
 
-@app.command()
+@app.command(cls=Command)
 def replay(
-    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Recorded runs; - for standard input.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Settings, YAML or TOML; the file that CALLFUSE_CONFIG names where not given."
+            metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if it is set."
         ),
     ] = None,
-    source: Annotated[str, typer.Option(metavar="NAME", help="Call all of them this, whatever they say.")] = "",
+    source: Annotated[str, typer.Option(metavar="NAME", help="The source of all runs, in place of their own.")] = "",
     rule: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only these findings; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="KIND",
+            help="Only findings of this kind, as repeat or no_news; may be repeated.",
+            autocompletion=lambda: list(KINDS),
+        ),
     ] = None,
-    show: Annotated[int, typer.Option(metavar="N", min=0, help="Print N findings with the calls around them.")] = 0,
+    show: Annotated[int, typer.Option(metavar="N", help="Print N findings with the calls around them.")] = 0,
     json: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as JSON; - for standard output.")] = "",
     csv: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as CSV; - for standard output.")] = "",
     html: Annotated[str, typer.Option(metavar="PATH", help="Write one page with a picture of each run.")] = "",
 ) -> None:
     """Show what would have fired on recorded runs: tables by source and rule, single findings, a page of pictures.
 
-    FILES are JSON Lines or JSON, plain, .gz or .xz: runs as lists of calls, histories or request bodies of OpenAI,
-    Anthropic, Gemini and others, logs of LiteLLM, OpenTelemetry GenAI exports.
+    FILE is JSON Lines or JSON, plain, .gz or .xz, or - for standard input: runs as lists of calls, histories or request
+    bodies of OpenAI, Anthropic, Gemini and others, logs of LiteLLM, OpenTelemetry GenAI exports.
     """
     from callfuse.cli.replay import ReplayOptions, run_replay
 
@@ -158,9 +175,9 @@ def replay(
     raise typer.Exit(run_replay(files, ReplayOptions(config, source, tuple(rule or ()), show, reports)))
 
 
-@app.command()
+@app.command(cls=Command)
 def tune(
-    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Recorded runs; - for standard input.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
     max_false_positive: Annotated[
         float, typer.Option(metavar="SHARE", help="Of new successful runs at most this share is acted on.")
     ] = 0.05,
@@ -169,13 +186,16 @@ def tune(
     ] = "",
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Settings of which the limits move; else those that CALLFUSE_CONFIG names."),
+        typer.Option(
+            metavar="FILE",
+            help="Settings whose limits are tuned; default: the file that CALLFUSE_CONFIG names, if any.",
+        ),
     ] = None,
-    source: Annotated[str, typer.Option(metavar="NAME", help="Call all of them this, whatever they say.")] = "",
+    source: Annotated[str, typer.Option(metavar="NAME", help="The source of all runs, in place of their own.")] = "",
 ) -> None:
     """Set the limits by your own successful runs, so that at most a given share of such runs is acted on.
 
-    FILES are what `callfuse replay` reads, and say of each run whether it succeeded. Each source is tuned by itself.
+    FILE is what `callfuse replay` reads, and says of each run whether it succeeded. Each source is tuned by itself.
     """
     from callfuse.cli.tune import TuneOptions, run_tune
 

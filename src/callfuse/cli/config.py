@@ -4,12 +4,14 @@ Results go to standard output, problems to standard error. The exit code is 0, o
 """
 
 import json as json_text
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated
 
 import typer
 
+from callfuse.cli.help import Command, Group
 from callfuse.config import Resolved, model_problem, resolve
 from callfuse.config.effective import Row, as_json, as_text, effective_rows, value_at
 from callfuse.config.model import dotted_name
@@ -17,14 +19,26 @@ from callfuse.config.schema import json_schema
 from callfuse.config.template import template
 from callfuse.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="Check a file of settings, begin one, or see what holds and why.")
+WIDTH = 100
+"""Columns of a table."""
+INDENT = "    "
+VALUE_WIDTH = 18
+"""Columns that most values have room in."""
+
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Check a file of settings, begin one, or see what holds and why."
+)
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Settings in YAML, or in TOML with the suffix .toml.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", hidden=True)],
 ) -> None:
-    """Say what a file sets (exit code 0), or everything that is wrong with it (2). The environment stays out of it."""
+    """Say what a file sets, or everything that is wrong with it.
+
+    FILE is YAML, or TOML with the suffix .toml. The environment stays out of it. The exit code is 0 if the file is
+    right, 2 if not.
+    """
     resolved = _resolve_or_exit(file, {})
     for path, source in resolved.sources.items():
         typer.echo(f"{dotted_name(path)} = {as_text(value_at(resolved.config, path))} ({source})")
@@ -32,14 +46,14 @@ def check(
     typer.echo(f"{file} is right: it sets {keys} key{'' if keys == 1 else 's'}")
 
 
-@app.command()
+@app.command(cls=Command)
 def init(
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="[FILE]", help="A file that is not there yet, .toml for TOML; else standard output."),
-    ] = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", hidden=True)] = None,
 ) -> None:
-    """Write a file with every key, its default, its environment variable and what it is for, all commented out."""
+    """Write a file with every key, its default, its environment variable and what it is for, all commented out.
+
+    FILE is not there yet; with the suffix .toml it becomes TOML, else YAML. Without it, standard output.
+    """
     text = template(toml=file is not None and file.lower().endswith(".toml"))
     if file is None:
         typer.echo(text, nl=False)
@@ -51,23 +65,23 @@ def init(
         raise _wrong(f"cannot write {file}: {error.strerror}; use the name of a new file") from None
 
 
-@app.command()
+@app.command(cls=Command)
 def schema() -> None:
     """Print the JSON schema of the file, with which editors complete and check it."""
     typer.echo(json_text.dumps(json_schema(), indent=2))
 
 
-@app.command()
+@app.command(cls=Command)
 def explain(
-    model: Annotated[
-        str, typer.Option(metavar="BACKEND:MODEL", help="What holds for this model, as in openai:gpt-4o.")
-    ] = "",
-    tool: Annotated[str | None, typer.Option(metavar="NAME", help="What holds for this tool.")] = None,
+    model: Annotated[str, typer.Option(metavar="BACKEND:MODEL", help="A model, as openai:gpt-4o; default: any.")] = "",
+    tool: Annotated[str | None, typer.Option(metavar="NAME", help="A tool; default: any.")] = None,
     config: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Settings; the file that CALLFUSE_CONFIG names where not given."),
+        typer.Option(
+            metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if any."
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON list of key, value, tier and source.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON list of key, value, tier and source.")] = False,
 ) -> None:
     """Print every setting as it holds for a model and a tool, with the tier and the source that it is from.
 
@@ -83,10 +97,28 @@ def explain(
         typer.echo("\n".join(_table(rows)))
 
 
-def _table(rows: Iterable[Row]) -> Iterable[str]:
-    cells = [(row.key, row.text, row.origin) for row in rows]
-    wide = [min(max(len(cell[at]) for cell in cells), 60) for at in (0, 1)]
-    return (f"{key:<{wide[0]}}  {value:<{wide[1]}}  {source}" for key, value, source in cells)
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    """A line a setting; what has no room in it follows indented. Only a word that is longer still is not broken."""
+    wide = max(len(row.key) for row in rows)
+    for row in rows:
+        first = f"{row.key:<{wide}}  {row.text:<{VALUE_WIDTH}}"
+        if len(line := f"{first}  {row.origin}") <= WIDTH:
+            yield line
+        elif len(first) <= WIDTH:
+            yield from (first.rstrip(), *_indented(row.origin))
+        else:
+            yield from (row.key, *_indented(row.text), *_indented(row.origin))
+
+
+def _indented(text: str) -> list[str]:
+    return wrap(
+        text,
+        WIDTH,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _resolve_or_exit(file: str | None, env: dict[str, str] | None = None) -> Resolved:

@@ -66,6 +66,8 @@ def _run(files: Sequence[str], options: ReplayOptions) -> int:
 
 def _replay_for(options: ReplayOptions) -> Replay:
     """Make an empty replay; ConfigError for wrong settings, ValueError for wrong options."""
+    if options.show < 0:
+        raise ValueError(f"--show {options.show}: use 0 or more")
     known = [*KINDS]
     for rule in options.rules:
         if rule not in known:
