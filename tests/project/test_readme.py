@@ -43,9 +43,9 @@ def wrong_command(command: str) -> str:
         case "callfuse":
             known: Any = typer.main.get_command(command_line)
             for name in arguments:
-                known = known.commands.get(name) if hasattr(known, "commands") else known
+                known = known.commands.get(name) if hasattr(known, "commands") and name[0] != "-" else known
             options = {option for param in known.params for option in param.opts} if known else set()
-            wrong = [name for name in arguments if name.startswith("--") and name not in options]
+            wrong = [name for name in arguments if name[0] == "-" and name not in {"-h", "--help", *options}]
             wrong += [] if known else [arguments[0]]
         case "python":
             wrong = [] if arguments[0] == "-m" and find_spec(arguments[1]) else arguments
@@ -85,6 +85,8 @@ def test_commands_exist(command: str) -> None:
     [
         "make lunch",
         "callfuse watch",
+        "callfuse --install-everything",
+        "callfuse -x",
         "callfuse serve --upstreams URL",
         "python -m benchmarks.nothing",
         "vllm serve MODEL --middleware callfuse.Fuse",
