@@ -2,6 +2,8 @@
 
 import sys
 
+from callfuse.errors import install_hint
+
 _EXTRAS = dict.fromkeys(("aiohttp", "rich", "starlette", "typer", "uvicorn"), "serve") | {"openai": "demo"}
 
 
@@ -15,7 +17,7 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        print(f"callfuse: this needs {package}: pip install 'callfuse[{_EXTRAS[package]}]'", file=sys.stderr)
+        print(f"callfuse: this needs {package}: {install_hint(_EXTRAS[package])}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -8,6 +8,11 @@ On the wire callfuse raises nothing: it fails open, logs and counts.
 """
 
 
+def install_hint(extra: str) -> str:
+    """How to install an extra of callfuse, for the end of a message: by name, or from a checkout of its source."""
+    return f"pip install 'callfuse[{extra}]', or in a checkout of callfuse: pip install '.[{extra}]'"
+
+
 class CallFuseError(Exception):
     """The base class of every error that callfuse raises."""
 

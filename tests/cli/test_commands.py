@@ -8,6 +8,7 @@ import pytest
 import typer.main
 
 from callfuse.cli.app import app
+from callfuse.errors import install_hint
 from tests.cli.processes import callfuse
 
 
@@ -176,7 +177,8 @@ def test_a_missing_extra_is_named(package: str, arguments: str, extra: str) -> N
     code = f"import sys; sys.modules[{package!r}] = None\nfrom callfuse.__main__ import main\nmain()"
     ended = callfuse(*arguments.split(), code=code)
     assert ended.returncode == 2
-    assert ended.stderr == f"callfuse: this needs {package}: pip install 'callfuse[{extra}]'\n"
+    assert ended.stderr == f"callfuse: this needs {package}: {install_hint(extra)}\n"
+    assert f"pip install 'callfuse[{extra}]', or in a checkout of callfuse: pip install '.[{extra}]'" in ended.stderr
 
 
 def test_the_package_needs_no_extra() -> None:

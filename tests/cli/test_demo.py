@@ -23,6 +23,7 @@ from callfuse.demo.play import play
 from callfuse.demo.servers import DemoError, Log
 from callfuse.demo.stages import LiveStage, PlainStage
 from callfuse.demo.story import Entry, Kind, Run, Side, Summary, saving
+from callfuse.errors import install_hint
 
 PROGRAM = "from callfuse.cli.demo import run_demo; raise SystemExit(run_demo(stubborn={stubborn}, chunk_delay_s=0))"
 FINDING = (
@@ -167,7 +168,7 @@ def test_nothing_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     """Without the OpenAI SDK there is one line that says what to install, and exit code 2."""
     monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "openai" else object())
     assert run_demo() == 2
-    assert capsys.readouterr().err == "callfuse demo needs the OpenAI SDK: pip install 'callfuse[demo]'\n"
+    assert capsys.readouterr().err == f"callfuse demo needs the OpenAI SDK: {install_hint('demo')}\n"
 
 
 def test_server_that_does_not_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,14 @@ app = typer.Typer(
 )
 app.add_typer(config_app, name="config")
 
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if any."),
+]
+# Hidden, as typer would show the type of Python beside it; the usage line and the text of the command tell of it.
+Files = Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)]
+Source = Annotated[str, typer.Option(metavar="NAME", help="The source of all runs, in place of their own.")]
+
 
 def _print_version(requested: bool) -> None:
     if requested:
@@ -55,12 +63,7 @@ def serve(
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="The vendor to stand in front of, as in https://api.openai.com.")
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if it is set."
-        ),
-    ] = None,
+    config: ConfigFile = None,
     host: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help=f"The address to listen on, 0.0.0.0 for every one; {_default('host')}"),
@@ -143,14 +146,9 @@ def demo(
 
 @app.command(cls=Command)
 def replay(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if it is set."
-        ),
-    ] = None,
-    source: Annotated[str, typer.Option(metavar="NAME", help="The source of all runs, in place of their own.")] = "",
+    files: Files,
+    config: ConfigFile = None,
+    source: Source = "",
     rule: Annotated[
         list[str] | None,
         typer.Option(
@@ -177,7 +175,7 @@ def replay(
 
 @app.command(cls=Command)
 def tune(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
+    files: Files,
     max_false_positive: Annotated[
         float, typer.Option(metavar="SHARE", help="Of new successful runs at most this share is acted on.")
     ] = 0.05,
@@ -191,7 +189,7 @@ def tune(
             help="Settings whose limits are tuned; default: the file that CALLFUSE_CONFIG names, if any.",
         ),
     ] = None,
-    source: Annotated[str, typer.Option(metavar="NAME", help="The source of all runs, in place of their own.")] = "",
+    source: Source = "",
 ) -> None:
     """Set the limits by your own successful runs, so that at most a given share of such runs is acted on.
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from callfuse.errors import install_hint
+
 if TYPE_CHECKING:
     from callfuse.demo.story import Summary
 
@@ -24,7 +26,7 @@ _NEEDED_PACKAGES = {"openai": "the OpenAI SDK", "uvicorn": "uvicorn", "aiohttp":
 def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: float = CHUNK_DELAY_S) -> int:
     """Run the demo on standard output; returns the exit code. A `stubborn` model ignores guidance, and is blocked."""
     if missing := [name for module, name in _NEEDED_PACKAGES.items() if find_spec(module) is None]:
-        print(f"callfuse demo needs {' and '.join(missing)}: pip install 'callfuse[demo]'", file=sys.stderr)
+        print(f"callfuse demo needs {' and '.join(missing)}: {install_hint('demo')}", file=sys.stderr)
         return 2
     from callfuse.demo.servers import DemoError
 

@@ -6,7 +6,7 @@
 from importlib.util import find_spec
 
 from callfuse.conversations.ledger import Ledger, MemoryLedger
-from callfuse.errors import ConfigError
+from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.counts import Counts
 from callfuse.stores.address import address_of
 
@@ -30,14 +30,14 @@ def open_ledger(store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, c
     if address is None:
         return local
     if find_spec("redis") is None:
-        raise ConfigError(f"store = {address.label!r}: needs the package redis: pip install 'callfuse[redis]'")
+        raise ConfigError(f"store = {address.label!r}: needs the package redis: {install_hint('redis')}")
     try:
         from callfuse.stores.redis import RedisLedger
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "redis":
             raise
         raise ConfigError(
-            f"store = {address.label!r}: what is installed as redis has no {error.name}: pip install 'callfuse[redis]'"
+            f"store = {address.label!r}: what is installed as redis has no {error.name}: {install_hint('redis')}"
         ) from None
 
     return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, counts=counts)

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
+from callfuse.errors import install_hint
+
 STOP_TIMEOUT_S = 10
 POLL_S = 0.01
 
@@ -22,7 +24,7 @@ def served(app: Callable[[Any, Any, Any], Awaitable[None]]) -> Iterator[str]:
     try:
         import uvicorn
     except ImportError as error:
-        raise ImportError("serving needs uvicorn: pip install 'callfuse[serve]'") from error
+        raise ImportError(f"serving needs uvicorn: {install_hint('serve')}") from error
 
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, ws="none", server_header=False)
     server = uvicorn.Server(config)
