@@ -272,7 +272,10 @@ def test_a_url_that_is_wrong(store: str, problem: str) -> None:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said how to get it."""
     monkeypatch.setattr("callfuse.stores.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"^store = 'redis://h:6379': needs .* pip install 'callfuse\[redis\]'$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^store = 'redis://h:6379': needs .* 'callfuse\[redis\]', or in a checkout .*'\.\[redis\]'$",
+    ):
         CallFuseMiddleware(play(), {}, store="redis://me:s3cret@h")
     CallFuseMiddleware(play(), {}, store="memory://")
 
