@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from callfuse.dialects.openai_chat.writer import without_reasoning
+from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.policy.settings import Rung
 from tests.guard.driving import each_kit, play, scene
 from tests.guard.written import ANTHROPIC, OPENAI, SEARCH, body
@@ -265,3 +267,40 @@ def test_an_open_server_tool_may_be_steered() -> None:
     assert len(outcome.asked) == 1
     found = json.loads(outcome.out)["content"]
     assert all(block["type"] != "tool_use" for block in found)
+
+
+def chat_with(*choices: Any) -> bytes:
+    """A whole chat completion with these choices."""
+    head = {"id": "c1", "object": "chat.completion", "created": 1, "model": "m"}
+    return json.dumps({**head, "choices": list(choices)}).encode()
+
+
+def chat_choice(**more: Any) -> dict[str, Any]:
+    """A choice that brings the call once more."""
+    calls = [{"id": "call_first", "type": "function", "function": {"name": "search", "arguments": ARGUMENTS}}]
+    message = {"role": "assistant", "content": None, "tool_calls": calls, **more}
+    return {"index": 0, "message": message, "finish_reason": "tool_calls"}
+
+
+@pytest.mark.parametrize("odd", [{"id": None}, {"message": None}, {"message": []}])
+def test_a_choice_without_a_message(odd: dict[str, Any]) -> None:
+    """It is no obstacle to a block of the other, nor to its own."""
+    guard = scene(OPENAI, body(OPENAI, stream=False), stream=False).guard(stream=False)
+    out = json.loads(play(guard, [chat_with({"index": 1, **odd}, chat_choice())]).out)
+    assert guard.record.fail_open == []
+    assert MARK in out["choices"][1]["message"]["content"]
+
+
+def test_a_content_part_of_an_odd_type_is_no_reasoning() -> None:
+    """Where the next answer is another model's."""
+    parts = [{"type": {"type": "thinking"}, "text": "So"}, {"type": "thinking", "thinking": []}]
+    message = {"content": parts, "tool_calls": [{"extra_content": 1}]}
+    edits = list(without_reasoning(message, ("message",), "m"))
+    assert [edit.path for edit in edits] == [("message", "content", 1)]
+
+
+def test_an_output_item_that_is_no_object() -> None:
+    """It is passed over where later requests are to leave out what the client does not get."""
+    trail = Trail(stored=True)
+    trail.note_withheld([["x"], 7, {"id": []}, {"id": "rs_1", "type": "reasoning"}, {"id": "fc_1"}], {4})
+    assert list(trail.items) == ["rs_1"]

@@ -421,8 +421,8 @@ class Guard:
 
     @property
     def _drops_answer(self) -> bool:
-        """Whether an error drops the rest of the answer instead of releasing it: it was asked for, and nothing of it has
-        left, or it stands behind the end of one that has lost calls."""
+        """Whether an error drops the rest of the answer instead of releasing it: it was asked for, and nothing of it
+        has left, or it stands behind the end of one that has lost calls."""
         return self._mode is Mode.CLOSED or (self.pending and not self._queue.spoke)
 
     def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, str]:

@@ -213,7 +213,7 @@ class MessagesWriter:
             payload = frame.payload or {}
             kind = payload.get("type")
             edits: list[Edit] = []
-            if kind in _BLOCK_EVENTS:
+            if is_one_of(kind, _BLOCK_EVENTS):
                 pieces.append(self._thin_block(frame.raw, payload, gone))
                 continue
             if kind == "message_delta" and block:
@@ -375,7 +375,7 @@ def model_turn_of_whole(body: bytes) -> bytes:
 def _grow(block: dict[str, Any], delta: Payload) -> bool:
     """Apply one delta to its block. One of an unknown kind is left out; False if it may be all that the block has, as
     its type is unknown too. Raises CannotReplay for one of thinking, which must go back whole."""
-    kind = delta.get("type")
+    kind = plain_text_of(delta.get("type"))
     if kind in _TEXTS:
         grow(block, _TEXTS[kind], delta[_TEXTS[kind]])
     elif kind == "signature_delta":
@@ -386,7 +386,7 @@ def _grow(block: dict[str, Any], delta: Payload) -> bool:
     elif thinks(block):
         raise CannotReplay(f"{kind}")
     else:
-        return block.get("type") in _KNOWN_TYPES
+        return is_one_of(block.get("type"), _KNOWN_TYPES)
     return True
 
 

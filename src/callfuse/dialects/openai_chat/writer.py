@@ -22,7 +22,7 @@ from callfuse.dialects.edits import (
 from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
-from callfuse.dialects.shapes import list_of, object_of, text_of
+from callfuse.dialects.shapes import is_one_of, list_of, object_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
@@ -357,10 +357,14 @@ def thin_whole(
     for at in sorted({*gone, *blocks}):
         choice = payload["choices"][at]
         path = ("choices", at)
-        edits += _call_edits(choice["message"], (*path, "message"), gone.get(at, ()), model)
+        message = object_of(choice.get("message"))
+        edits += _call_edits(message, (*path, "message"), gone.get(at, ()), model)
         if block := blocks.get(at):
             key = "refusal" if structured else "content"
-            edits.append(Edit((*path, "message", key), append_to_string(block.text)))
+            if message:
+                edits.append(Edit((*path, "message", key), append_to_string(block.text)))
+            else:
+                edits.append(Edit((*path, "message"), dumps({"role": "assistant", "content": None, key: block.text})))
             edits += _finish_edits(choice, path, block)
     return apply(body, edits)
 
@@ -452,7 +456,7 @@ def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool
 def _reasoning_part_edits(content: Any, path: Path) -> list[Edit]:
     """The edits that take reasoning out of a content, which is null without any other part."""
     parts = content if isinstance(content, list) else ()
-    gone = [at for at, part in enumerate(parts) if isinstance(part, dict) and part.get("type") in REASONING_PARTS]
+    gone = [at for at, part in enumerate(parts) if is_one_of(object_of(part).get("type"), REASONING_PARTS)]
     if gone and len(gone) == len(parts):
         return [Edit(path, b"null")]
     return [Edit((*path, at), None) for at in gone]

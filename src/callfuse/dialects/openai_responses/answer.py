@@ -194,7 +194,7 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 def _goes_back(item: Any) -> bool:
     """Whether an item is part of the turn: of a known type, and no call without a name. Raises CannotReplay."""
-    kind = item.get("type") if isinstance(item, dict) else None
+    kind = plain_text_of(object_of(item).get("type"))
     if kind not in _INPUTS:
         return False
     if is_client_call(item) and CALLS[kind].answer is None:

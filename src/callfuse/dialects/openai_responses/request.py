@@ -324,7 +324,7 @@ class ResponsesRequest(RequestWithTools):
     def has_result(self, at: int) -> bool:
         """Whether an item is the result of a tool."""
         item = self._items[at]
-        return isinstance(item, dict) and item.get("type") in RESULTS
+        return isinstance(item, dict) and is_one_of(item.get("type"), RESULTS)
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""

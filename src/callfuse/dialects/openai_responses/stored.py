@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import CannotReplay, Continuation
 from callfuse.dialects.openai_responses.items import CALLS, OWN_ID, RESULTS, is_reasoning, user_item
+from callfuse.dialects.shapes import is_one_of, object_of, plain_text_of
 from callfuse.model import MARKER
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
@@ -43,15 +44,15 @@ class Trail:
         """Note a message of callfuse's own, whose id the vendor does not know."""
         self.items[item["id"]] = _without_id(item)
 
-    def note_withheld(self, items: Sequence[Payload], withheld: Collection[int]) -> None:
+    def note_withheld(self, items: Sequence[Any], withheld: Collection[int]) -> None:
         """Note the items of one answer, in order. `withheld`: indexes of those that the client does not get."""
         if not self._stored:
             return
         bare = False
-        for at, item in enumerate(items):
+        for at, item in enumerate(map(object_of, items)):
             if at in withheld:
                 bare |= is_reasoning(item)
-            elif not item.get("id"):
+            elif not plain_text_of(item.get("id")):
                 continue
             elif is_reasoning(item) and at + 1 in withheld:
                 self.items[item["id"]] = LEFT_OUT
@@ -155,7 +156,7 @@ def _own_outputs(items: Any, id_: str) -> list[int]:
 
 
 def _is_own_output(item: Any, id_: str) -> bool:
-    if not isinstance(item, dict) or item.get("type") not in RESULTS or item.get("call_id") != id_:
+    if not isinstance(item, dict) or not is_one_of(item.get("type"), RESULTS) or item.get("call_id") != id_:
         return False
     output = item.get("output")
     if isinstance(output, list) and output and isinstance(output[0], dict):
