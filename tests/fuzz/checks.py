@@ -369,7 +369,7 @@ def _law_3(case: Case, met: Met) -> list[Failure]:
         for one in met.verdicts
         if one.withholds and _tells(one.call.id) and one.call.id not in given and one.call.id.encode() in body
     ]
-    sent = [reply.body for reply in met.replies[: len(met.heard)]]
+    sent = [met.replies[min(at, len(met.replies) - 1)].body for at in range(len(met.heard))]
     leaked = [
         call for call in leaked if sum(call.id.encode() in body for body in sent) == 1
     ]  # else it may be another's
