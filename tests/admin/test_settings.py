@@ -17,7 +17,8 @@ from starlette.applications import Starlette
 from callfuse.admin.page import SESSIONS_SHOWN
 from callfuse.config import resolve
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import LaneState, MemoryLedger, SessionKey, SessionState
+from callfuse.conversations.ledger import LaneState, SessionKey, SessionState
+from callfuse.conversations.memory import MemoryLedger
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
 from tests.admin.asking import BEARER, BROWSER, Guarded

@@ -8,7 +8,7 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import Receive, Scope, Send
-from callfuse.conversations.ledger import MemoryLedger
+from callfuse.conversations.memory import MemoryLedger
 from tests.guard.driving import each_kit
 from tests.guard.written import OPENAI
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive

@@ -2,7 +2,8 @@
 
 import pytest
 
-from callfuse.conversations.ledger import MemoryLedger, SessionList, SessionState
+from callfuse.conversations.ledger import SessionList, SessionState
+from callfuse.conversations.memory import MemoryLedger
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 
 

@@ -15,7 +15,7 @@ import pytest
 from callfuse import CallFuseMiddleware
 from callfuse.asgi import safe_guard
 from callfuse.asgi.watch import Watch
-from callfuse.conversations.ledger import MemoryLedger
+from callfuse.conversations.memory import MemoryLedger
 from callfuse.guard.guard import Guard
 from tests.support.asgi import Exchange, drive
 from tests.support.config import settings
@@ -49,7 +49,7 @@ PREPARING = (
     "asgi.evidence.Judge.__init__",
     "asgi.exchange.ExchangeEvidence.__init__",
     "asgi.exchange.Keeper.__init__",
-    "conversations.ledger.MemoryLedger.read",
+    "conversations.memory.MemoryLedger.read",
     "guard.judge.Judge.any_finding",
     "guard.judge.Judge.any_hold",
 )
@@ -61,7 +61,7 @@ BESIDE = (
     "asgi.keep.Keeper._report_verdict",
     "asgi.keep.log.finding",
     "asgi.evidence.ExchangeEvidence.after",
-    "conversations.ledger.MemoryLedger.write",
+    "conversations.memory.MemoryLedger.write",
     "observe.log.logger.log",
     "observe.log.logger.warning",
     "observe.log.logger.error",

@@ -6,12 +6,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callfuse import CallFuseMiddleware
+from callfuse.conversations.memory import MemoryLedger
 from tests.support.asgi import Watch, drive
 from tests.support.config import guard
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import ask, bare, every_dialect, given_log, meet, reply, streamed_and_whole
 from tests.support.model import Call, History, Round, User
-from tests.support.plain import RESULT, again, same_call, saying, spin
+from tests.support.plain import PIECES, RESULT, again, same_call, saying, spin
 from tests.support.scripted import Reply, play
 from tests.support.streams import chunkings
 
@@ -97,3 +99,19 @@ async def test_the_ledger_has_a_size(kit: DialectKit) -> None:
         headers = (*ask(kit, spin(), stream=True).headers, (b"x-callfuse-session-id", b"session-%08d" % at))
         exchange = await drive(guarded, ask(kit, spin(), stream=True, headers=headers))
         assert b"call_first" not in exchange.body
+
+
+@every_dialect
+async def test_the_ledger_keeps_no_long_ids(kit: DialectKit) -> None:
+    """Conversations whose calls have ids and results of any length cost no more than others."""
+    long = Call("i" * 100_000, "search", PIECES)
+    turns = History((User("Find the zebras."), Round((long,), ("r" * 100_000,))))
+    guarded = guard(play(reply(kit, again(), stream=True)))
+    assert isinstance(guarded, CallFuseMiddleware)
+    assert isinstance(guarded.ledger, MemoryLedger)
+    for at in range(5):
+        headers = (*ask(kit, turns, stream=True).headers, (b"x-callfuse-session-id", b"session-%08d" % at))
+        exchange = await drive(guarded, ask(kit, turns, stream=True, headers=headers))
+        assert exchange.raised is None
+    assert len(guarded.ledger) == 5
+    assert guarded.ledger.size < 5 * 5000

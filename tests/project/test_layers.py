@@ -18,7 +18,7 @@ CORE_MAY_IMPORT = VALUES | TEXTS
 
 CORE_MAY_NOT_CALL = frozenset({"open", "print", "input", "exec", "eval"})
 
-SEAMS = frozenset({"conversations.ledger"})
+SEAMS = frozenset({"conversations.ledger", "conversations.memory"})
 """Modules of the core whose functions may be `async`, for the shell awaits them; they await nothing themselves."""
 
 

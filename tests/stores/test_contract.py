@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from callfuse.conversations.ledger import LaneState, Ledger, SessionState
+from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, SessionState
 from callfuse.observe.counts import Counts
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
@@ -74,3 +74,12 @@ async def test_lanes_are_written_together(ledger: Ledger) -> None:
     """The place where an answer's id leads, and that of the request."""
     await ledger.write({lane(1): state(1), lane(2): state(2)}, 0)
     assert [(await rounds_of(ledger, lane(number), 1))[0].position for number in (1, 2)] == [1, 2]
+
+
+async def test_a_lane_has_a_longest_state(ledger: Ledger) -> None:
+    """Of one that is longer, the newest rounds are kept."""
+    calls = tuple(KeptCall(f"call_{at}", "search", b"s" * 32) for at in range(2000))
+    await ledger.write({lane(1): LaneState(tuple(KeptRound(at, 0.0, b"", calls) for at in range(60)))}, 0)
+    kept = await rounds_of(ledger, lane(1), 1)
+    assert 0 < len(kept) < 60
+    assert kept[-1].position == 59

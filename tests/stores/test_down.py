@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from callfuse import CallFuseMiddleware
-from callfuse.conversations.ledger import LaneState, MemoryLedger
+from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.memory import MemoryLedger
 from callfuse.observe.counts import Counts
 from callfuse.stores.address import address_of
 from callfuse.stores.redis import RedisLedger, lane_key, session_key

@@ -69,7 +69,8 @@ class CallFuseMiddleware:
 
     `store`: where state between requests is kept: a `Ledger`, or the URL of one, which wins over the configuration's.
     None, the default: the configuration's store, or else the memory of this process, for at most `max_sessions` lanes
-    and ten times `ttl_seconds`. A store that the middleware has opened is closed when the host's lifespan ends.
+    of `max_ledger_bytes` together, and ten times `ttl_seconds`. A store that the middleware has opened is closed when
+    the host's lifespan ends.
 
     `on_loop`: a function, sync or async, that sees each `LoopEvent` before it is carried out. It answers None (keep the
     action), `"allow"`, or the name of a rung (`"observe"`, `"warn"`, `"steer"`, `"force_text"`, `"escalate"`,
@@ -102,6 +103,7 @@ class CallFuseMiddleware:
             store = open_ledger(
                 resolved.config.store,
                 max_lanes=settings.max_sessions,
+                max_bytes=settings.max_ledger_bytes,
                 ttl_s=TIMES_KEPT * settings.ttl_seconds,
                 timeout_s=resolved.config.store_timeout_s,
                 counts=self.counts,
@@ -130,8 +132,8 @@ class CallFuseMiddleware:
         raise LookupError("there is no CallFuseMiddleware in this app, or the app has not started yet")
 
     def configure(self, config: Source | None = None) -> None:
-        """Apply a configuration to exchanges that begin from now on, except `max_sessions` and the store, which stay as
-        they are. Raises ConfigError for a wrong one; then the old one stays."""
+        """Apply a configuration to exchanges that begin from now on, except `max_sessions`, `max_ledger_bytes` and the
+        store, which stay as they are. Raises ConfigError for a wrong one; then the old one stays."""
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         serve = self.resolved.config.serve

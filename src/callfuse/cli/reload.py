@@ -28,6 +28,7 @@ POLL_S = 2.0
 FIXED: Final = frozenset(
     {
         ("tool_call_loop", "max_sessions"),
+        ("tool_call_loop", "max_ledger_bytes"),
         *(("serve", key) for key in ("host", "port", "workers", "log_level", "shutdown_timeout_s")),
     }
 )

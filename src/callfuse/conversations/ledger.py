@@ -1,15 +1,13 @@
-"""Keep the state of lanes and sessions between exchanges: its types, the `Ledger` protocol, and a ledger in memory.
+"""The state of lanes and sessions between exchanges: its types, and the `Ledger` protocol.
 
 A lane's state is only what requests do not say: when rounds were delivered, which calls were withheld on which step of
 the ladder, the notes in results, and rounds that the client has dropped from its history. A session's state is what its
 user has set for all of its lanes.
 """
 
-import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from callfuse.conversations.identity import Lane
 from callfuse.dialects.base import NO_DIFFERENCE, Continuation
@@ -18,9 +16,6 @@ from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 SessionKey = tuple[bytes, str]
 """A session: the hash of the credential, and its name in logs."""
@@ -35,7 +30,7 @@ def is_same_id(one: str, other: str) -> bool:
 
 class KeptCall(NamedTuple):
     """A call of the past without its arguments. `step`: its step on the ladder, 0 if nothing was found. `outcome`: that
-    of a blocked call is what the same call brought when it last ran."""
+    of a blocked call is what the same call brought when it last ran. Id and names are bounded (`model/ids.py`)."""
 
     id: str
     name: str
@@ -50,9 +45,10 @@ class KeptCall(NamedTuple):
         """Whether it never reached the client."""
         return not self.delivery.reached_client
 
-    def call(self) -> ToolCall:
-        """The call as a `ToolCall` without arguments."""
-        return ToolCall(self.id, self.name, "", namespace=self.namespace, signature=self.signature, has_arguments=False)
+    def call(self, id_: str | None = None) -> ToolCall:
+        """The call as a `ToolCall` without arguments. `id_`: its whole id, where that is known (None: as kept)."""
+        id_ = self.id if id_ is None else id_
+        return ToolCall(id_, self.name, "", namespace=self.namespace, signature=self.signature, has_arguments=False)
 
     def past(self) -> PastCall:
         """The call for detectors, if the request does not hold it; a delivered one counts as dropped."""
@@ -197,79 +193,3 @@ class Closable(Protocol):
     async def aclose(self) -> None:
         """Close the connections."""
         ...
-
-
-class MemoryLedger:
-    """A `Ledger` in the memory of this process: at most `max_lanes` lanes and as many sessions, for `ttl_s` seconds
-    after their last use."""
-
-    def __init__(self, *, max_lanes: int, ttl_s: float) -> None:
-        self._max_lanes = max_lanes
-        self._ttl_s = ttl_s
-        self._lanes: OrderedDict[Lane, tuple[float, LaneState]] = OrderedDict()
-        self._sessions: OrderedDict[SessionKey, tuple[float, SessionState]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._lanes)
-
-    async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """Read the state of a lane and of its session; empty if older than `ttl_s`."""
-        used, state = self._lanes.get(lane, (now, _NOTHING_KEPT))
-        if now - used > self._ttl_s:
-            state = _NOTHING_KEPT
-        if not self._sessions:  # most processes never see a command
-            return state, _NOTHING_SET
-        return state, self._session((lane.credential, state.session or lane.session), now)
-
-    def _session(self, key: SessionKey, now: float) -> SessionState:
-        used, state = self._sessions.get(key, (now, _NOTHING_SET))
-        if state is _NOTHING_SET or now - used > self._ttl_s:
-            return _NOTHING_SET
-        self._sessions[key] = now, state
-        self._sessions.move_to_end(key)
-        return state
-
-    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
-        """Write lanes. Expired ones, and the least recently used beyond the limit, are dropped."""
-        for lane, state in lanes.items():
-            self._keep(self._lanes, lane, state, now)
-
-    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
-        """Write a session. Sessions are dropped as lanes are."""
-        self._keep(self._sessions, session, state, now)
-
-    async def sessions(self, now: float) -> list[KeptSession]:
-        """List the sessions that have set something, the last used one first."""
-        kept = reversed(self._sessions.items())
-        return [
-            KeptSession(key, state, used)
-            for key, (used, state) in kept
-            if state.overrides and now - used <= self._ttl_s
-        ]
-
-    async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
-        """Find the sessions of this name. Looks at every lane, so it is for people, not for requests."""
-        used_at: dict[SessionKey, float] = {}
-        for lane, (used, lane_state) in self._lanes.items():
-            key = lane.credential, lane_state.session or lane.session
-            used_at[key] = max(used, used_at.get(key, used))
-        for key, (used, _) in self._sessions.items():
-            used_at[key] = max(used, used_at.get(key, used))
-        found = [key for key, used in used_at.items() if _is_of_name(key[1], name) and now - used <= self._ttl_s]
-        return [KeptSession(key, self._sessions.get(key, (0.0, _NOTHING_SET))[1], used_at[key]) for key in found]
-
-    def _keep(self, all_: OrderedDict[K, tuple[float, V]], key: K, value: V, now: float) -> None:
-        all_[key] = now, value
-        all_.move_to_end(key)
-        while len(all_) > self._max_lanes or now - next(iter(all_.values()))[0] > self._ttl_s:
-            all_.popitem(last=False)
-
-
-def _is_of_name(session: str, name: str) -> bool:
-    """Whether a session has this name, or a name made of it and a fingerprint, as those with a cache key have."""
-    return session == name or (session.startswith(name) and bool(_FINGERPRINT_END.fullmatch(session, len(name))))
-
-
-_FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
-_NOTHING_KEPT: Final = LaneState()
-_NOTHING_SET: Final = SessionState()

@@ -13,6 +13,7 @@ from callfuse.conversations.timeline import Conversation
 from callfuse.detect import Engine, can_fire, hindsight_can_fire
 from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE, Round, Timeline, ToolCall
+from callfuse.model.ids import bounded_id
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ladder import would_have_warned
@@ -47,13 +48,17 @@ def notes_for(conversation: Conversation) -> list[Note]:
 def note_keys(conversation: Conversation, notes: Sequence[tuple[ToolCall, str]]) -> list[tuple[CallKey, str]]:
     """Texts for calls of the answer to this request, under the keys by which the ledger keeps them."""
     index = _CallIndex(conversation)
-    return [((call.id, call.signature, index.count(call.id, call.signature)), text) for call, text in notes]
+    return [
+        ((id_, call.signature, index.count(id_, call.signature)), text)
+        for call, text in notes
+        for id_ in [bounded_id(call.id)]
+    ]
 
 
 class _CallIndex:
     """The calls of all timelines, from the front, by signature and id: a history is read once for all notes.
 
-    An empty id fits any (`is_same_id`).
+    Ids are those that are kept (`bounded_id`); an empty one fits any (`is_same_id`).
     """
 
     __slots__ = ("_calls", "_places")
@@ -65,7 +70,7 @@ class _CallIndex:
             for round_ in reversed(rounds):
                 for past in round_.calls:
                     equal = self._calls.setdefault(past.signature, [])
-                    self._places.setdefault((past.id, past.signature), []).append(len(equal))
+                    self._places.setdefault((bounded_id(past.id), past.signature), []).append(len(equal))
                     equal.append((round_.position, past.call))
 
     def count(self, id_: str, signature: Signature) -> int:

@@ -26,8 +26,9 @@ signature) in order, so that a replay, a client's retry or a restarted guard nei
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from callfuse.conversations.blocks import after_round, earlier_blocks, remember, with_last_outcomes
@@ -35,12 +36,15 @@ from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptC
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
+from callfuse.model.ids import bounded_id
 from callfuse.model.signature import Signature
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
 DEFAULT_WINDOW: Final = 10
 """Rounds in which a call counts as known, by default."""
+LONGEST_NOTE: Final = 8192
+"""Characters of the texts that are kept for one call. callfuse's own are a few hundred long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,7 @@ class LaneEvidence:
         kept = [*self.rounds, *brought]
         texts = dict(self.state.notes)
         for key, text in notes:
-            before = texts.get(key, "")
-            if key not in texts or text not in before:  # a client that tries again without ids
-                texts[key] = f"{before}\n\n{text}" if before else text
+            texts[key] = _with_text(texts[key], text) if key in texts else text[:LONGEST_NOTE]
         return LaneState(
             tuple(kept[-max_rounds:]),
             dict(list(texts.items())[-max_rounds:]),
@@ -100,6 +102,15 @@ class LaneEvidence:
         for one in brought:
             blocks = after_round(blocks, one, window if one.blocked else (), self.said, now)
         return replace(blocks, said=self.said[-1]) if self.said else blocks
+
+
+def _with_text(before: str, text: str) -> str:
+    """The texts of a call with one more, as of a client that tries again without ids; as they are if they have it, or
+    no room for it."""
+    joined_length = len(before) + len("\n\n") + len(text)
+    if joined_length > LONGEST_NOTE or text in before:
+        return before
+    return f"{before}\n\n{text}" if before else text
 
 
 class Conversation(NamedTuple):
@@ -127,8 +138,7 @@ def read_conversation(
     chain = request.chain
     chained = chain is not None and chain.chained
     if chain is not None and state.rounds:
-        calls = {call.id: call.call for round_ in state.rounds for call in round_.delivered}
-        chain.recall(calls, state.rounds[-1].turn)
+        chain.recall(_KeptCalls(state.rounds), state.rounds[-1].turn)
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
@@ -159,6 +169,22 @@ def read_conversation(
         chained,
         brings_results=_brings_results(view, match),
     )
+
+
+class _KeptCalls(Mapping[str, Callable[[], ToolCall]]):
+    """The delivered calls of kept rounds, by their whole ids: how to make each."""
+
+    def __init__(self, rounds: Iterable[KeptRound]) -> None:
+        self._calls = {call.id: call for round_ in rounds for call in round_.delivered}
+
+    def __getitem__(self, id_: str) -> Callable[[], ToolCall]:
+        return partial(self._calls[bounded_id(id_)].call, id_)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
 
 
 def _brings_results(view: "_RequestView", match: "_Match") -> bool:
@@ -415,7 +441,11 @@ def _is_same(round_: Round, kept: KeptRound) -> bool:
 
 
 def _is_same_call(call: ToolCall, known: KeptCall) -> bool:
-    return call.name == known.name and is_same_id(call.id, known.id) and call.signature == known.signature
+    return (
+        call.signature == known.signature
+        and bounded_id(call.name) == known.name
+        and is_same_id(bounded_id(call.id), known.id)
+    )
 
 
 def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRound, bool]:
@@ -451,13 +481,13 @@ def keep_round(calls: Sequence[PastCall], position: int, time: float | None, tur
     digest of the user message that it was made for."""
     kept = [
         KeptCall(
-            one.id,
-            one.name,
+            bounded_id(one.id),
+            bounded_id(one.name),
             one.signature,
             one.outcome,
             Delivery.DELIVERED if one.delivery is Delivery.DROPPED else one.delivery,
             one.step,
-            one.call.namespace,
+            bounded_id(one.call.namespace),
         )
         for one in calls
     ]

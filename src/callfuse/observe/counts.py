@@ -4,6 +4,8 @@ from collections import Counter
 
 MAX_LABELS = 200
 """Pairs of name and label that are counted apart, so that labels from outside cannot fill the memory."""
+LONGEST_LABEL = 100
+"""Characters of a label; the rest is cut."""
 
 
 class Counts:
@@ -18,6 +20,7 @@ class Counts:
 
     def add(self, name: str, label: str = "") -> int:
         """Count one event; returns the new count. A new label beyond `MAX_LABELS` counts as `other`."""
+        label = label[:LONGEST_LABEL]
         if (name, label) not in self._counts and len(self._counts) >= MAX_LABELS:
             label = "other"
         self._counts[name, label] += 1

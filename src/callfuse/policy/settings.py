@@ -4,7 +4,7 @@
 what then holds for one tool.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
@@ -66,6 +66,8 @@ POLLERS = (
 """Tools that are called again and again by their nature. Not `*status*`, which names readers."""
 NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
+LONGEST_NAME = 256
+"""Characters of a tool's or a model's name that are looked at for its settings."""
 NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
 
@@ -84,11 +86,12 @@ class ForTool(NamedTuple):
 @dataclass(slots=True)
 class Derived:
     """Cache of what follows from the settings. A plain object, because pydantic private attributes are more than ten
-    times slower."""
+    times slower. `models`: by name; `tiers`: by the names of the tiers above, which models share."""
 
     session: Overrides = NO_OVERRIDES
     tools: dict[str, ForTool] = field(default_factory=dict)
     models: "dict[str, LoopSettings]" = field(default_factory=dict)
+    tiers: "dict[tuple[str, ...], LoopSettings]" = field(default_factory=dict)
     late: "LoopSettings | None" = None
 
 
@@ -162,6 +165,9 @@ class LoopSettings(Strict):
     """The longest wait for more of a request's body; then what has come goes to the app, and the rest streams."""
     max_sessions: Annotated[Whole, Field(gt=0)] = 10_000
     """Lanes kept in memory; the one unused for longest goes first."""
+    max_ledger_bytes: Bytes = 256 * 1024 * 1024
+    """Bytes that these lanes take at most, as estimated; the one unused for longest goes first. An eighth of it is for
+    what sessions have set."""
     max_rounds: Annotated[Whole, Field(ge=10)] = 128
     """Rounds kept for a lane; the oldest goes first."""
     header_overrides: bool = False
@@ -213,23 +219,35 @@ class LoopSettings(Strict):
         """What holds for one exchange: `model` is backend and model as one text, as in `openai:gpt-4o`."""
         if not (self.models or session):
             return self
-        models = self.derived.models
-        known = None if session else models.get(model)
-        if known is None:
+        model = model[:LONGEST_NAME]
+        if session:
             known = self.model_copy(update=merge_tiers(self, self.tiers(model, session)))
             known.derived.session = session
-            if not session:
-                if len(models) >= NAMES_KEPT:
-                    models.clear()
-                models[model] = known
-        return known
+            return known
+        models = self.derived.models
+        if model not in models:
+            if len(models) >= NAMES_KEPT:
+                models.clear()
+            models[model] = self._for_tiers(self.tiers(model))
+        return models[model]
+
+    def _for_tiers(self, tiers: Sequence[Tier]) -> "LoopSettings":
+        """What holds under these tiers: one object for all models that match the same patterns."""
+        if not tiers:
+            return self
+        known, names = self.derived.tiers, tuple([tier.name for tier in tiers])
+        if names not in known:
+            if len(known) >= NAMES_KEPT:
+                known.clear()
+            known[names] = self.model_copy(update=merge_tiers(self, tiers))
+        return known[names]
 
     def for_tool(self, name: str) -> ForTool:
         """What holds for the tool of this name (with its namespace before a dot, where it has one).
 
         For `ANY_TOOL`: the loosest settings, under which anything that any tool's own settings would find is found.
         """
-        tools = self.derived.tools
+        tools, name = self.derived.tools, name[:LONGEST_NAME]
         known = tools.get(name)
         if known is None:
             if len(tools) >= NAMES_KEPT:

@@ -5,7 +5,8 @@
 
 from importlib.util import find_spec
 
-from callfuse.conversations.ledger import Ledger, MemoryLedger
+from callfuse.conversations.ledger import Ledger
+from callfuse.conversations.memory import MAX_BYTES, MemoryLedger
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.counts import Counts
 from callfuse.stores.address import address_of
@@ -18,14 +19,21 @@ def require(store: str) -> None:
     open_ledger(store, max_lanes=1, ttl_s=1, timeout_s=1, counts=Counts())
 
 
-def open_ledger(store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, counts: Counts) -> Ledger:
+def open_ledger(
+    store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, counts: Counts, max_bytes: int = MAX_BYTES
+) -> Ledger:
     """Make the ledger for a URL that has been checked; it connects when it is first used.
 
-    `max_lanes` bounds the memory of this process, `ttl_s` is how long lanes and sessions are kept after their last use,
-    `timeout_s` how long an exchange waits for the server, both in seconds. Raises ConfigError if the client library is
-    missing or refuses the URL.
+    `max_lanes` and `max_bytes` bound the memory of this process, `ttl_s` is how long lanes and sessions are kept after
+    their last use, `timeout_s` how long an exchange waits for the server, both in seconds. `counts` gets
+    `ledger_dropped`. Raises ConfigError if the client library is missing or refuses the URL.
     """
-    local = MemoryLedger(max_lanes=max_lanes, ttl_s=ttl_s)
+    local = MemoryLedger(
+        max_lanes=max_lanes,
+        ttl_s=ttl_s,
+        max_bytes=max_bytes,
+        on_drop=lambda limit: counts.add("ledger_dropped", limit),
+    )
     address = address_of(store)
     if address is None:
         return local

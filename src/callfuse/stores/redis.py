@@ -17,7 +17,9 @@ from typing import Any, Final, TypeVar
 
 from callfuse.boundary import Boundary
 from callfuse.conversations.identity import DIGEST_SIZE, Lane
-from callfuse.conversations.ledger import LaneState, MemoryLedger, SessionKey, SessionState
+from callfuse.conversations.ledger import LaneState, SessionKey, SessionState
+from callfuse.conversations.memory import MemoryLedger
+from callfuse.conversations.size import bounded_lane
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
 from callfuse.stores import values
@@ -117,7 +119,7 @@ class RedisLedger:
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
         """Write lanes, to the local copy too."""
         await self._local.write(lanes, now)
-        found = {lane_key(lane): values.encode_lane(state) for lane, state in lanes.items()}
+        found = {lane_key(lane): values.encode_lane(bounded_lane(lane, state)) for lane, state in lanes.items()}
         await self._ask("write", WRITE, *self._arguments(found))
 
     async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:

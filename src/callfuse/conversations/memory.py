@@ -1,0 +1,139 @@
+"""A ledger in the memory of this process, bounded in entries, bytes and time."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import KeptSession, LaneState, SessionKey, SessionState
+from callfuse.conversations.size import bounded_lane, size_of_lane, size_of_session
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of lanes, and an eighth of it of sessions, unless a ledger is given another limit."""
+SHARE_OF_SESSIONS: Final = 8
+_FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
+_NOTHING_KEPT: Final = LaneState()
+_NOTHING_SET: Final = SessionState()
+
+
+class MemoryLedger:
+    """A `Ledger` in the memory of this process, which drops what is unused for longest.
+
+    At most `max_lanes` lanes and as many sessions are kept, for `ttl_s` seconds after their last use; lanes take at
+    most `max_bytes` bytes, as far as they can be estimated, and sessions an eighth of it. `on_drop` is called for each
+    lane or session that goes before its time, or loses rounds for its own length, with the name of the limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_lanes: int,
+        ttl_s: float,
+        max_bytes: int = MAX_BYTES,
+        on_drop: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._ttl_s = ttl_s
+        self._on_drop = on_drop
+        self._lanes: _Shelf[Lane, LaneState] = _Shelf(max_lanes, max_bytes, ttl_s, on_drop)
+        self._sessions: _Shelf[SessionKey, SessionState] = _Shelf(
+            max_lanes, max_bytes // SHARE_OF_SESSIONS, ttl_s, on_drop
+        )
+
+    def __len__(self) -> int:
+        return len(self._lanes.entries)
+
+    @property
+    def size(self) -> int:
+        """The bytes that its lanes and sessions take, about."""
+        return self._lanes.size + self._sessions.size
+
+    async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
+        """Read the state of a lane and of its session; empty if older than `ttl_s`."""
+        used, state, _ = self._lanes.entries.get(lane, (now, _NOTHING_KEPT, 0))
+        if now - used > self._ttl_s:
+            state = _NOTHING_KEPT
+        if not self._sessions.entries:  # most processes never see a command
+            return state, _NOTHING_SET
+        return state, self._session((lane.credential, state.session or lane.session), now)
+
+    def _session(self, key: SessionKey, now: float) -> SessionState:
+        entries = self._sessions.entries
+        used, state, size = entries.get(key, (now, _NOTHING_SET, 0))
+        if state is _NOTHING_SET or now - used > self._ttl_s:
+            return _NOTHING_SET
+        entries[key] = now, state, size
+        entries.move_to_end(key)
+        return state
+
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+        """Write lanes. Expired ones, and the least recently used beyond a limit, are dropped."""
+        for lane, state in lanes.items():
+            kept = bounded_lane(lane, state)
+            if kept is not state:
+                self._on_drop("lane")
+            self._lanes.keep(lane, kept, size_of_lane(lane, kept), now)
+
+    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
+        """Write a session. Sessions are dropped as lanes are."""
+        self._sessions.keep(session, state, size_of_session(state), now)
+
+    async def sessions(self, now: float) -> list[KeptSession]:
+        """List the sessions that have set something, the last used one first."""
+        kept = reversed(self._sessions.entries.items())
+        return [
+            KeptSession(key, state, used)
+            for key, (used, state, _) in kept
+            if state.overrides and now - used <= self._ttl_s
+        ]
+
+    async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
+        """Find the sessions of this name. Looks at every lane, so it is for people, not for requests."""
+        used_at: dict[SessionKey, float] = {}
+        for lane, (used, lane_state, _) in self._lanes.entries.items():
+            key = lane.credential, lane_state.session or lane.session
+            used_at[key] = max(used, used_at.get(key, used))
+        set_ = self._sessions.entries
+        for key, (used, _, _) in set_.items():
+            used_at[key] = max(used, used_at.get(key, used))
+        found = [key for key, used in used_at.items() if _is_of_name(key[1], name) and now - used <= self._ttl_s]
+        return [KeptSession(key, set_.get(key, (0.0, _NOTHING_SET, 0))[1], used_at[key]) for key in found]
+
+
+class _Shelf(Generic[K, V]):
+    """Entries by key with the time of their last use and their size in bytes, the one unused for longest first."""
+
+    def __init__(self, max_entries: int, max_bytes: int, ttl_s: float, on_drop: Callable[[str], object]) -> None:
+        self.entries: OrderedDict[K, tuple[float, V, int]] = OrderedDict()
+        self.size = 0
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._ttl_s = ttl_s
+        self._on_drop = on_drop
+
+    def keep(self, key: K, value: V, size: int, now: float) -> None:
+        """Put an entry at the end, and drop what is too old or too much."""
+        before = self.entries.get(key)
+        self.size += size - (before[2] if before else 0)
+        self.entries[key] = now, value, size
+        self.entries.move_to_end(key)
+        while self.entries and now - next(iter(self.entries.values()))[0] > self._ttl_s:
+            self._drop_first()
+        while len(self.entries) > self._max_entries:
+            self._drop_first()
+            self._on_drop("max_sessions")
+        while self.size > self._max_bytes:
+            self._drop_first()
+            self._on_drop("max_ledger_bytes")
+
+    def _drop_first(self) -> None:
+        _, (_, _, size) = self.entries.popitem(last=False)
+        self.size -= size
+
+
+def _is_of_name(session: str, name: str) -> bool:
+    """Whether a session has this name, or a name made of it and a fingerprint, as those with a cache key have."""
+    return session == name or (session.startswith(name) and bool(_FINGERPRINT_END.fullmatch(session, len(name))))

@@ -1,0 +1,65 @@
+"""Estimate how many bytes of memory the state of a lane or a session takes, so that ledgers can bound them.
+
+An estimate is made at each write, so it counts objects at a fixed price each, and texts at their own size, which Python
+knows at once.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import KeptCall, LaneState, SessionState
+
+LONGEST_LANE: Final = 8 * 1024 * 1024
+"""Bytes of one lane at most, those of about 100 calls in each of 128 rounds. A longer one keeps its newest rounds."""
+
+_LANE: Final = 900
+"""A lane's key and state, and its place in the ledger."""
+_ROUND: Final = 300
+_CALL: Final = 200
+"""A call with its signature, without id and names."""
+_OUTCOME: Final = 250
+_NOTE: Final = 300
+_DIGEST: Final = 64
+_SETTING: Final = 150
+
+
+def size_of_lane(lane: Lane, state: LaneState) -> int:
+    """The bytes that a lane takes with its state, about."""
+    known, blocks = state.continuation, state.blocks
+    size = _LANE + len(lane.session) + len(lane.agent) + len(known.go_on)
+    size += sum([_ROUND + _calls(one.calls) for one in state.rounds])
+    size += sum([_NOTE + key[0].__sizeof__() + text.__sizeof__() for key, text in state.notes.items()])
+    size += sum([_NOTE + len(id_) + len(item) for id_, item in known.items.items()])
+    size += sum([_DIGEST + len(item) for item in known.unanswered])
+    return size + _calls(blocks.calls) + _DIGEST * (len(blocks.turns) + len(blocks.known))
+
+
+def size_of_session(state: SessionState) -> int:
+    """The bytes that a session takes, about."""
+    settings = len(state.overrides.values) + sum([1 + len(own) for own in state.overrides.tools.values()])
+    return _LANE + _SETTING * settings + 2 * _DIGEST * len(state.ran)
+
+
+def bounded_lane(lane: Lane, state: LaneState) -> LaneState:
+    """A lane's state within `LONGEST_LANE`: as it is, as nearly always; with the newest rounds that fit; or, if not
+    even one does, with nothing but its blocks and its session."""
+    rounds = state.rounds
+    while size_of_lane(lane, state) > LONGEST_LANE:
+        if not rounds:
+            return LaneState(length=state.length, session=state.session, blocks=state.blocks)
+        rounds = rounds[(len(rounds) + 1) // 2 :]
+        state = replace(state, rounds=rounds)
+    return state
+
+
+def _calls(calls: Iterable[KeptCall]) -> int:
+    return sum(
+        [
+            _CALL + one.id.__sizeof__() + one.name.__sizeof__() + len(one.namespace)
+            if one.outcome is None
+            else _CALL + _OUTCOME + one.id.__sizeof__() + one.name.__sizeof__() + one.outcome.text.__sizeof__()
+            for one in calls
+        ]
+    )

@@ -1,0 +1,14 @@
+"""Bound ids and names, which clients and vendors choose, where they are kept longer than a request lives."""
+
+from hashlib import blake2b
+from typing import Final
+
+LONGEST_ID: Final = 256
+"""Characters of an id or a name that are kept. Names have up to 128, and most ids fewer than 64."""
+
+
+def bounded_id(id_: str) -> str:
+    """An id or a name as it is kept: itself if it is short, else a digest. Two of them are equal if the ids are."""
+    if len(id_) <= LONGEST_ID:
+        return id_
+    return f"blake2b-{blake2b(id_.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
