@@ -19,6 +19,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "similarity_threshold": (0.5, "0.6", 0.7),
     "pollers": (["wait_a"], "wait_b,wait_c", ["wait_d"]),
     "state_changing": (["write_a"], "write_b,write_c", ["write_d"]),
+    "credential_headers": (["x-a"], "x-b,x-c", ["x-d"]),
     "escalate_model": ("model-a", "model-b", "model-c"),
     "prefix": ("//", "!!", "#"),
     "keys": (["tool-loop-mode"], "tool-loop-ttl,tool_loop_mode", ["tool_loop_ttl"]),
@@ -74,7 +75,7 @@ def meant(path: KeyPath, value: Any) -> Any:
         return MODES[value]
     if path in SWITCHES:
         return value in (True, "true")
-    if path[-1] in ("pollers", "state_changing"):
+    if path[-1] in ("pollers", "state_changing", "credential_headers"):
         return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
     if path[-1] == "routes":
         return ServeSettings.model_validate({"routes": value.split(",") if isinstance(value, str) else value}).routes

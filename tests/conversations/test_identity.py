@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.conversations.identity import CODEX_HEADERS, FINGERPRINT, Lane, are_ordinary_headers, chain_lane, lane_of
+from callfuse.conversations.identity import (
+    CODEX_HEADERS,
+    FINGERPRINT,
+    NO_CREDENTIAL,
+    Lane,
+    are_ordinary_headers,
+    chain_lane,
+    lane_of,
+)
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
 from callfuse.dialects.session_ids import CACHE_KEY, CHAIN
@@ -309,6 +317,10 @@ CREDENTIALS = [
     "helicone-auth",
     "cf-aig-authorization",
     "ocp-apim-subscription-key",
+    "proxy-authorization",
+    "x-auth-token",
+    "x-access-token",
+    "apikey",
 ]
 
 
@@ -321,6 +333,75 @@ def test_credentials_scope_a_lane(name: str) -> None:
     assert len({one, other, none}) == len({session_of(found) for found in (one, other, none)}) == 3
     assert b"secret" not in one.credential
     assert "secret" not in repr(one)
+
+
+def by(*headers: tuple[bytes, bytes], further: frozenset[bytes] = frozenset()) -> bytes:
+    """The digest of the credential in these headers."""
+    return lane_of(dict(headers), HELLO, further=further).credential
+
+
+@pytest.mark.parametrize(
+    ("cookies", "count"),
+    [
+        (b"session=alice", True),
+        (b"theme=dark; connect.sid=alice; _ga=1.2", True),
+        (b"PHPSESSID=alice", True),
+        (b"__Secure-next-auth.session-token=alice", True),
+        (b"CF_Authorization=alice", True),
+        (b"_ga=alice; __cf_bm=alice; AWSALB=alice; csrftoken=alice; XSRF-TOKEN=alice", False),
+        (b"session=", False),
+        (b"session", False),
+        (b"lang=de;;=;", False),
+    ],
+)
+def test_cookies_of_sessions_are_credentials(cookies: bytes, count: bool) -> None:
+    """By their names, whatever stands beside them and in whatever order; other cookies may differ each time."""
+    assert (by((b"cookie", cookies)) != NO_CREDENTIAL) is count
+    assert (by((b"cookie", cookies)) == by((b"cookie", cookies.replace(b"alice", b"bob")))) is not count
+    assert by((b"cookie", cookies)) == by((b"cookie", b"_gid=GA1.2; " + cookies))
+    assert by((b"cookie", cookies)) == by((b"cookie", b"; ".join(reversed(cookies.split(b"; ")))))
+
+
+def test_cookies_count_where_nothing_else_does() -> None:
+    """A proxy's or a gateway's may change under one key."""
+    key = (b"authorization", b"Bearer key")
+    assert by(key, (b"cookie", b"session=1")) == by(key) != by((b"cookie", b"session=1"))
+
+
+def test_a_setting_names_further_credentials() -> None:
+    """They tell apart who has one key in common, and nobody can send another's in another header."""
+    further = frozenset({b"x-tenant", b"x-user"})
+    key = (b"authorization", b"Bearer key")
+    sent = [
+        [],
+        [key],
+        [(b"x-tenant", b"a")],
+        [(b"x-tenant", b"b")],
+        [(b"x-user", b"a")],
+        [key, (b"x-tenant", b"a")],
+        [key, (b"x-user", b"a")],
+        [(b"x-tenant", b"a"), (b"x-user", b"a")],
+        [(b"authorization", b"x-tenant"), (b"x-api-key", b"a")],
+        [(b"authorization", b"a")],
+        [(b"cookie", b"session=a")],
+    ]
+    assert len({by(*headers, further=further) for headers in sent}) == len(sent)
+    assert by((b"x-tenant", b""), further=further) == NO_CREDENTIAL
+    assert by((b"x-tenant", b"a")) == NO_CREDENTIAL
+    whole = frozenset({b"cookie"})
+    assert by((b"cookie", b"a=1"), further=whole) != by((b"cookie", b"a=2"), further=whole)
+
+
+def test_who_owns_settings() -> None:
+    """A session under a credential; without one a conversation alone, as anybody can name a session."""
+    named = {b"x-callfuse-session-id": b"session-1"}
+    other = request("user: Something else.")
+    assert lane(named).owner == lane(named, of=other).owner == "session-1"
+    one, same, another = (lane_of(named, of) for of in (HELLO, HELLO, other))
+    assert one.owner == same.owner == f"session-1.{one.fingerprint.hex()}"
+    assert one.session == another.session == "session-1"
+    assert one.owner != another.owner
+    assert lane_of({}, HELLO).owner == lane_of({}, HELLO).session
 
 
 def signed_by(key: str, signature: str) -> dict[bytes, bytes]:

@@ -277,6 +277,40 @@ def test_who_sees_what_a_session_has_set(kit: DialectKit) -> None:
 
 
 @every_dialect
+def test_without_a_credential_a_conversation_sets_for_itself(kit: DialectKit) -> None:
+    """Whoever names the same session, in another conversation, neither sees that nor changes it."""
+    bare = tuple(pair for pair in HEADERS if pair[0] != b"authorization")
+
+    async def talking(session: Session) -> None:
+        said = "!/set(tool-loop-ttl=77)"
+        told(kit, await session.exchange(typing(kit, said, headers=bare)))
+        lines = [
+            told(kit, await session.exchange(typing(kit, first, "!/status", headers=bare)))[2]
+            for first in (said, "Hello.")
+        ]
+        assert lines == ["tool-loop-ttl = 77 (session)", "tool-loop-ttl = 300 (default)"]
+
+    talk(talking)
+
+
+@every_dialect
+@pytest.mark.parametrize("header", [b"x-user", b"cookie"])
+def test_who_is_told_apart_by_a_header_that_a_setting_names(kit: DialectKit, header: bytes) -> None:
+    """What one has set does not hold for the other, though both have the same key and name the same session."""
+
+    async def talking(session: Session) -> None:
+        alice, bob = ((*HEADERS, (header, b"user=" + name)) for name in (b"alice", b"bob"))
+        told(kit, await session.exchange(typing(kit, "!/set(tool-loop-ttl=77)", headers=alice)))
+        lines = [
+            told(kit, await session.exchange(typing(kit, "Hello.", "!/status", headers=headers)))[2]
+            for headers in (alice, bob)
+        ]
+        assert lines == ["tool-loop-ttl = 77 (session)", "tool-loop-ttl = 300 (default)"]
+
+    talk(talking, credential_headers=[header.decode()])
+
+
+@every_dialect
 def test_a_session_without_a_name_goes_by_its_opening(kit: DialectKit) -> None:
     """What its first message has set holds in those behind it, whose history begins with it."""
 

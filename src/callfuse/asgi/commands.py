@@ -34,7 +34,8 @@ NOTHING: Final = FoundCommands()
 
 
 class Session(NamedTuple):
-    """The session of an exchange. `name`: what logs call it. `now`: the time of the exchange, in seconds."""
+    """The session of an exchange. `name`: what its settings are kept by. `now`: the time of the exchange, in
+    seconds."""
 
     lane: Lane
     name: str
@@ -97,7 +98,9 @@ class ChatCommands:
             known = [one for one in before.ran if one != turn]
             after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn), reset=session.now)
             await self._ledger.write_session(session.key, after, session.now)
-            _report_changes(session.name, before.overrides, ran.overrides)
+            _report_changes(
+                session.lane.session if session.lane.named else session.name, before.overrides, ran.overrides
+            )
         if not (found.only or ran.failed):
             return after, None
         await self._keep_place(request, session)

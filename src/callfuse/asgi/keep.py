@@ -103,7 +103,8 @@ class Keeper:
     def _places(self, chain: ChainedRequest, state: LaneState, record: ExchangeRecord) -> dict[Lane, LaneState]:
         """The state under each lane where the next request may look: the request's own, or the one of the answer's
         id."""
-        lane, session = self._prepared.lane, self._prepared.where.session
+        lane = self._prepared.lane
+        session = self._prepared.state.session or lane.owner
         known = chain.continuation(self._prepared.state.continuation, record.answers)
         opening = chain.after(record.answers[0].id) if record.answers else ()
         lanes: dict[Lane, LaneState] = {}

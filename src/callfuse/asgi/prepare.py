@@ -175,7 +175,7 @@ class _Preparation:
         if commands.any and self._is_signed:
             host.unguarded("signed command")
         elif commands.any:
-            session = Session(lane, state.session or lane.session, now)
+            session = Session(lane, state.session or lane.owner, now)
             done = await self._carry_out(commands, request, session, kept)
             if not isinstance(done, tuple):
                 return done
@@ -194,7 +194,9 @@ class _Preparation:
         if request.probe and not commands.any:
             return None
         query = incoming.scope.get("query_string", b"")
-        return request, commands, lane_of(incoming.headers, request, query, payload, ordinary=self._is_ordinary)
+        further = self._host.settings.further_credentials
+        lane = lane_of(incoming.headers, request, query, payload, ordinary=self._is_ordinary, further=further)
+        return request, commands, lane
 
     async def _carry_out(
         self, commands: FoundCommands, request: Request, session: Session, kept: SessionState
@@ -233,7 +235,7 @@ class _Preparation:
             now,
             settings,
             Where(
-                state.session or lane.session,
+                lane.session if lane.named else state.session or lane.session,
                 lane.source,
                 lane.tag,
                 request.model,

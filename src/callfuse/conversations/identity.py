@@ -10,7 +10,7 @@ combined with the fingerprint, so that it never joins two conversations.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -30,8 +30,17 @@ CREDENTIAL_HEADERS: Final = (
     b"helicone-auth",
     b"cf-aig-authorization",
     b"ocp-apim-subscription-key",
+    b"proxy-authorization",
+    b"x-auth-token",
+    b"x-access-token",
+    b"apikey",
 )
 _OTHER_CREDENTIALS: Final = frozenset(CREDENTIAL_HEADERS) - {b"authorization"}
+_COOKIE: Final = b"cookie"
+_IN_NAMES_OF_SESSIONS: Final = (b"sess", b"sid", b"auth", b"token", b"jwt")
+"""A cookie with one of these in its name tells who somebody is. Others may differ in each request: counters of visits,
+marks of proxies, and tokens against forged forms."""
+_IN_NAMES_OF_FORMS: Final = (b"csrf", b"xsrf")
 _KEY_IN_QUERY: Final = re.compile(rb"(?:\A|&)key=([^&]+)")
 """Google's clients may send the credential in the query."""
 _AWS: Final = b"AWS4-"
@@ -77,13 +86,17 @@ _ORDINARY: Final = frozenset(
 )
 """Headers that most clients, SDKs and proxies send; if there are no others, several checks are skipped."""
 
+DIGEST_SIZE: Final = 16
+"""Bytes of each digest: of credentials, fingerprints and odd ids."""
+NO_CREDENTIAL: Final = blake2b(b"", digest_size=DIGEST_SIZE).digest()
+"""The digest of no credential."""
+NO_HEADERS: Final = frozenset[bytes]()
+
 FINGERPRINT: Final = "fingerprint"
 WEAK: Final = frozenset({session_ids.CHAIN, session_ids.CACHE_KEY, FINGERPRINT})
 """Sources that do not name one session: the place in a chain changes, the others may be shared by sessions."""
 _BELOW_CHAIN: Final = WEAK | {"baggage"}
 
-DIGEST_SIZE: Final = 16
-"""Bytes of each digest: of credentials, fingerprints and odd ids."""
 MAX_ID: Final = 4096
 """Characters of an id that count; the rest is cut."""
 LONGEST_SHOWN: Final = 200
@@ -109,6 +122,14 @@ class Lane(NamedTuple):
         return self.source not in WEAK
 
     @property
+    def owner(self) -> str:
+        """The name of the session to which the lane's settings belong. Without a credential anybody can name any
+        session, so there it is that of this conversation alone."""
+        if self.credential != NO_CREDENTIAL or not self.named:
+            return self.session
+        return f"{self.session}.{self.fingerprint.hex()}"
+
+    @property
     def tag(self) -> str:
         """The name of the lane in logs, within its session."""
         fingerprint = self.fingerprint.hex()
@@ -128,11 +149,15 @@ def lane_of(
     payload: session_ids.Payload = session_ids.NOTHING,
     *,
     ordinary: bool = False,
+    further: Set[bytes] = NO_HEADERS,
 ) -> Lane:
-    """Find the lane of a request. `payload` is the parsed body; `ordinary` the result of `are_ordinary_headers`."""
+    """Find the lane of a request. `payload` is the parsed body; `ordinary` the result of `are_ordinary_headers`.
+    `further`: names of headers that are credentials too, in lower case."""
     key = headers.get(b"authorization", b"")
     if query or key.startswith(_AWS) or not _OTHER_CREDENTIALS.isdisjoint(headers):
         key = _credentials(headers, query)
+    if not (key and further.isdisjoint(headers)):
+        key = _further_credentials(key, headers, further)
     credential = blake2b(key, digest_size=DIGEST_SIZE).digest()
     fingerprint = _fingerprint(request.opening())
     names_session = not ordinary and _may_name_session(headers)
@@ -173,6 +198,24 @@ def _credentials(headers: Headers, query: bytes) -> bytes:
     if query:
         keys += _KEY_IN_QUERY.findall(query)
     return b"\x00".join(keys)
+
+
+def _further_credentials(key: bytes, headers: Headers, further: Set[bytes]) -> bytes:
+    """The credentials `key` with the headers that a setting names; where there are none at all, the cookies of
+    sessions. No header has a newline, so that none of these is the `key` of somebody else."""
+    named = [name + b"\n" + headers[name] for name in sorted(further) if headers.get(name)]
+    if not (key or named):
+        cookies = map(bytes.strip, headers.get(_COOKIE, b"").split(b";"))
+        named = sorted(filter(_is_of_session, cookies))
+    return b"\n".join([key, *named]) if named else key
+
+
+def _is_of_session(cookie: bytes) -> bool:
+    """Whether a cookie (`name=value`) tells who somebody is, going by its name."""
+    name, _, value = cookie.partition(b"=")
+    name = name.lower()
+    is_named = any(word in name for word in _IN_NAMES_OF_SESSIONS)
+    return bool(value) and is_named and not any(word in name for word in _IN_NAMES_OF_FORMS)
 
 
 def _may_name_session(headers: Headers) -> bool:

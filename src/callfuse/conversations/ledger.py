@@ -18,7 +18,7 @@ from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 
 SessionKey = tuple[bytes, str]
-"""A session: the hash of the credential, and its name in logs."""
+"""A session: the hash of the credential, and its name, `Lane.owner`."""
 CallKey = tuple[str, Signature, int]
 """A call in its history: id, signature, and the number of calls with the same id and signature before it."""
 
@@ -123,7 +123,7 @@ class LaneState:
     continuation: Continuation = NO_DIFFERENCE
     """How the conversation that the vendor has stored differs from that of the client."""
     session: str = ""
-    """The name of the session in logs, for lanes that are found by the id of an answer; else empty."""
+    """The session whose settings hold, for lanes that are found by the id of an answer; else empty."""
     blocks: BlockMemory = NO_BLOCKS
 
 
@@ -146,7 +146,7 @@ class Ledger(Protocol):
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read the state of a lane and of its session, each empty if unknown; the session then lives longer.
 
-        The session is that which the state of the lane names, else that of the lane.
+        The session is that which the state of the lane names, else the `owner` of the lane.
         """
         ...
 

@@ -58,7 +58,7 @@ class MemoryLedger:
             state = _NOTHING_KEPT
         if not self._sessions.entries:  # most processes never see a command
             return state, _NOTHING_SET
-        return state, self._session((lane.credential, state.session or lane.session), now)
+        return state, self._session((lane.credential, state.session or lane.owner), now)
 
     def _session(self, key: SessionKey, now: float) -> SessionState:
         entries = self._sessions.entries
@@ -94,7 +94,7 @@ class MemoryLedger:
         """Find the sessions of this name. Looks at every lane, so it is for people, not for requests."""
         used_at: dict[SessionKey, float] = {}
         for lane, (used, lane_state, _) in self._lanes.entries.items():
-            key = lane.credential, lane_state.session or lane.session
+            key = lane.credential, lane_state.session or lane.owner
             used_at[key] = max(used, used_at.get(key, used))
         set_ = self._sessions.entries
         for key, (used, _, _) in set_.items():

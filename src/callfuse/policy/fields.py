@@ -1,7 +1,7 @@
 """The kinds of values that settings are made of: ladders, counts, times, texts with placeholders, on-or-off limits."""
 
 from dataclasses import dataclass
-from string import Formatter
+from string import Formatter, ascii_lowercase, digits
 from typing import Annotated, Any
 
 from pydantic import (
@@ -40,6 +40,8 @@ PLACEHOLDERS = (
     "suggestion",
 )
 
+_HEADER_CHARACTERS = frozenset(f"{ascii_lowercase}{digits}!#$%&'*+-.^_`|~")
+"""https://www.rfc-editor.org/rfc/rfc9110#name-tokens"""
 SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 """Words for on and off, in lower case."""
 
@@ -120,12 +122,21 @@ def limit(unit: str, default: int) -> BeforeValidator:
     return BeforeValidator(Limit(unit, default))
 
 
+def _header_names(values: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(value.strip().lower() for value in values)
+    for name in names:
+        if not name or not _HEADER_CHARACTERS.issuperset(name) or name.startswith("x-callfuse-"):
+            raise ValueError(f"{name!r} names no header of clients; use names as in x-auth-token")
+    return names
+
+
 Whole = Annotated[int, BeforeValidator(_number)]
 Repeats = Annotated[Whole, WrapValidator(_repeats)]
 Template = Annotated[str, Field(min_length=1), AfterValidator(_template)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
 Threshold = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1)]
 Bytes = Annotated[Whole, Field(gt=0)]
+HeaderNames = Annotated[tuple[str, ...], AfterValidator(_header_names)]
 
 
 class Strict(BaseModel):

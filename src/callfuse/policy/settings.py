@@ -14,7 +14,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
-from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, Repeats, Seconds, Strict, Threshold, Whole
+from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, HeaderNames, Repeats, Seconds, Strict, Threshold, Whole
 from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.rungs import CAPPED_TO_WARN, Ladder, Rung
 from callfuse.policy.sections import (
@@ -170,6 +170,9 @@ class LoopSettings(Strict):
     what sessions have set."""
     max_rounds: Annotated[Whole, Field(ge=10)] = 128
     """Rounds kept for a lane; the oldest goes first."""
+    credential_headers: HeaderNames = ()
+    """Headers that tell clients apart, beside the known ones; their values are kept as digests. `cookie` is all of a
+    request's cookies."""
     header_overrides: bool = False
     """Callers may change settings for one exchange by headers, `x-callfuse-mode: warn`. Only where all are trusted."""
     fail_closed: bool = False
@@ -340,6 +343,11 @@ class LoopSettings(Strict):
     def ladder(self) -> Ladder:
         """The rungs in order."""
         return self.mode
+
+    @cached_property
+    def further_credentials(self) -> frozenset[bytes]:
+        """The names of `credential_headers`, as headers are read."""
+        return frozenset(name.encode() for name in self.credential_headers)
 
     @cached_property
     def observes(self) -> bool:

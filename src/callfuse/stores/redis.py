@@ -96,8 +96,8 @@ class RedisLedger:
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read a lane and its session; from the local copy what the server lacks."""
-        keys = lane_key(lane), session_key((lane.credential, lane.session))
-        found = await self._ask("read", READ, keys, (lane.session, self._ttl_ms))
+        keys = lane_key(lane), session_key((lane.credential, lane.owner))
+        found = await self._ask("read", READ, keys, (lane.owner, self._ttl_ms))
         if found is None:
             return await self._local.read(lane, now)
         there = self._decode(values.decode_lane, found[0])
@@ -107,7 +107,7 @@ class RedisLedger:
         state = here if there is None else there
         if there is None and state.session:  # the script did not read the session that the local copy names
             return state, known
-        session = lane.credential, state.session or lane.session
+        session = lane.credential, state.session or lane.owner
         kept = self._decode(values.decode_session, found[1])
         if kept is not None:
             await self._local.write_session(session, kept, now)
