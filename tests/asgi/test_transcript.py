@@ -3,7 +3,7 @@
 import logging
 import re
 
-from callfuse.conversations.ledger import MemoryLedger
+from callfuse.conversations.memory import MemoryLedger
 from tests.support.asgi import run
 from tests.support.config import guard
 from tests.support.kits import KITS, DialectKit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callfuse.config import Config, load_config
+from callfuse.config import Config, _warn_once, load_config
 from callfuse.config.environment import admin_token
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import MODES, Rung
@@ -84,15 +84,24 @@ def test_names_that_change_nothing(env: dict[str, str]) -> None:
         ("CALLFUSE_TOKEN", "did you mean CALLFUSE_ADMIN_TOKEN?"),
         ("CALLFUSE_PORT", "did you mean CALLFUSE_SERVE_PORT?"),
         ("CALLFUSE_CONFIG_FILE", "did you mean CALLFUSE_CONFIG?"),
-        ("CALLFUSE_QQQQ", "the variables are CALLFUSE_CONFIG, CALLFUSE_STORE, CALLFUSE_STORE_TIMEOUT_S, "),
     ],
 )
 def test_an_unknown_name_is_told_the_right_one(name: str, right: str) -> None:
-    """A `CALLFUSE_*` variable that nobody reads is an error, which does not print what may be a token."""
+    """A `CALLFUSE_*` variable near one that is read is an error, which does not print what may be a token."""
     with pytest.raises(ConfigError) as caught:
         load_config(env={name: "s3cret"})
     assert str(caught.value).startswith(f"{name}: unknown environment variable; {right}")
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["CALLFUSE_QQQQ", "CALLFUSE_IMAGE", "CALLFUSE_VERSION", "CALLFUSE_DOCKER_TAG"])
+def test_an_unknown_name_near_none_is_worth_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It may be another program's. It is told once, and not what it holds."""
+    _warn_once.cache_clear()
+    for _ in range(2):
+        assert load_config(env={name: "s3cret"}) == Config()
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("WARNING", f"{name}: unknown environment variable, which sets nothing in callfuse")]
 
 
 def test_the_admin_token() -> None:

@@ -127,12 +127,13 @@ def test_a_file_that_is_too_deep_is_refused(name: str) -> None:
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    """A missing file and a folder are problems, also where the environment names them."""
+    """A missing file and a folder are problems, also where the environment names them, which is said then."""
     missing = str(tmp_path / "missing.yaml")
-    for source, env in ((missing, {}), (None, {"CALLFUSE_CONFIG": missing})):
+    named = f"{missing} (environment variable CALLFUSE_CONFIG)"
+    for source, env, place in ((missing, {}, missing), (None, {"CALLFUSE_CONFIG": missing}, named)):
         with pytest.raises(ConfigError) as caught:
             load_config(source, env)
-        assert str(caught.value) == f"{missing}: cannot read this file: No such file or directory"
+        assert str(caught.value) == f"{place}: cannot read this file: No such file or directory"
     with pytest.raises(ConfigError, match=r": cannot read this file: Is a directory$"):
         load_config(tmp_path, {})
 

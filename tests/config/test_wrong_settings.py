@@ -62,7 +62,7 @@ LOOP = [
     ("window", 101, "101", "use a whole number from 2 to 100"),
     ("window", True, "true", NO_SWITCH),
     ("max_held_bytes", 0, "0", "use a whole number above 0"),
-    ("credential_headers", ["x user"], "['x user']", "'x user' names no header of clients; use names as in x-auth-token"),
+    ("credential_headers", ["x user"], "['x user']", "'x user' names no header of clients; use names as in x-auth"),
     ("max_rounds", 9, "9", "use a whole number from 10"),
     ("finish_reason", "halt", "'halt'", "use one of stop, error"),
     ("usage", {"input": "last"}, "a mapping", "use one of last, sum"),

@@ -33,7 +33,7 @@ from tests.support.scripted import Reply, play
 CORE = ("commands", "conversations", "detect", "dialects", "guard", "harness", "model", "policy", "wire")
 BEFORE_ANY_EXCHANGE = {
     "callfuse.policy.settings.LoopSettings",
-    "callfuse.asgi.commands.locked_settings",
+    "callfuse.asgi.commands.closed_settings",
     "callfuse.commands.conversation.PrefixSearch",
 }
 """What a wrong configuration may raise, when it is read."""

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse import CallFuseMiddleware
-from callfuse.conversations.ledger import MemoryLedger
+from callfuse.conversations.memory import MemoryLedger
 from tests.laws.test_split_blind import SHAPES, outcome
 from tests.support.asgi import Request, run
 from tests.support.config import LADDERS, settings

@@ -5,10 +5,12 @@ all. All problems are raised as one `ConfigError` with a line for each: the full
 credential), its source, and what would be right.
 """
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,6 +33,9 @@ __all__ = [
     "with_store",
     "without_credentials",
 ]
+
+
+logger = logging.getLogger("callfuse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,8 @@ def resolve(
     layers = _layers(source, os.environ if env is None else env, options or {})
     values = {path: value for layer in layers for path, value in layer.values.items()}
     problems = [problem for layer in layers for problem in layer.problems]
+    for warning in (one for layer in layers for one in layer.warnings):
+        _warn_once(warning)
     try:
         config = Config.model_validate(_nest(values))
         problems += [*_find_unmatched_globs(config, values), *_find_shadowed_routes(config, values)]
@@ -81,6 +88,12 @@ def resolve(
     if problems:
         raise ConfigError("\n".join(problems))
     return Resolved(config, _sources(values))
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Log a warning, in each process once: the configuration is read again and again."""
+    logger.warning(text)
 
 
 def with_store(resolved: Resolved, store: str) -> Resolved:
@@ -102,8 +115,10 @@ def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object
     """Read every source, the weakest first."""
     layers = []
     given_file = source if isinstance(source, str | os.PathLike) else ""
-    if file := given_file or env.get(CONFIG_FILE, "").strip():
-        layers.append(read_file(file))
+    if given_file:
+        layers.append(read_file(given_file))
+    elif file := env.get(CONFIG_FILE, "").strip():
+        layers.append(read_file(file, named_by=f"environment variable {CONFIG_FILE}"))
     layers.append(from_environment(env))
     if isinstance(source, Mapping):
         layers.append(layer_of(source, _keyword))

@@ -3,8 +3,9 @@
 Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four best known keys,
 `CALLFUSE_SERVE_<KEY>` for the `serve` block, and `CALLFUSE_<KEY>` for the rest (`CALLFUSE_ERROR_MESSAGES_BLOCK` for
 a key within a key). A list is written with commas. An empty variable counts as not set, as compose files and shells
-produce them. An unknown `CALLFUSE_*` variable is a problem, and so is any that is one of ours with a typing error, or a
-`TOOL_LOOP_*` one that has only words of ours (`TOOL_LOOP_TTL`). Others may belong to other programs.
+produce them. An unknown `CALLFUSE_*` variable that is near one of ours is a problem, and so is any that is one of ours
+with a typing error, or a `TOOL_LOOP_*` one that has only words of ours (`TOOL_LOOP_TTL`). Others may belong to other
+programs; a `CALLFUSE_*` one among them is worth a warning.
 """
 
 import re
@@ -45,7 +46,7 @@ def variables() -> dict[str, KeyPath]:
 
 
 def from_environment(env: Mapping[str, str]) -> Layer:
-    """Read the environment into a layer; unknown variables with our prefix are its problems."""
+    """Read the environment into a layer; unknown variables with our prefix are its problems, or worth a warning."""
     layer = Layer()
     lists = {path: get_args(field.annotation) for path, field in leaves() if get_origin(field.annotation) is tuple}
     for name, text in env.items():
@@ -58,7 +59,10 @@ def from_environment(env: Mapping[str, str]) -> Layer:
             layer.put(path, value, _source_of(name))
         elif name.startswith(_PREFIX) and name not in _NOT_SETTINGS:
             # The value is left out: that of an unknown variable may be a token.
-            layer.problems.append(f"{name}: unknown environment variable; {_suggest_variable(name)}")
+            if right := _suggest_variable(name):
+                layer.problems.append(f"{name}: unknown environment variable; {right}")
+            else:
+                layer.warnings.append(f"{name}: unknown environment variable, which sets nothing in callfuse")
         elif near := _find_typo(name):
             layer.problems.append(f"{name}: unknown environment variable; did you mean {near}?")
     return layer
@@ -106,8 +110,8 @@ def _find_typo(name: str) -> str | None:
     return four[near] if near else None
 
 
-def _suggest_variable(name: str) -> str:
-    """Suggest the nearest variable; for the regular spelling of a short name, that short name."""
+def _suggest_variable(name: str) -> str | None:
+    """Suggest the nearest variable, for the regular spelling of a short name that short name; None if none is near."""
     spellings = {_regular_name(path): variable for variable, path in variables().items()}
     spellings |= {variable: variable for variable in (CONFIG_FILE, ADMIN_TOKEN, *variables())}
     # Compared without the prefix, which would make all of them similar.
@@ -115,6 +119,5 @@ def _suggest_variable(name: str) -> str:
     for path, field in keys():
         if entry_of(field.annotation) and _regular_name(path) == name:
             return f"{dotted_name(path)} has none; set it in the file"
-    if near := nearest(name.removeprefix(_PREFIX), bare):
-        return f"did you mean {bare[near]}?"
-    return f"the variables are {', '.join((CONFIG_FILE, *variables()))}"
+    near = nearest(name.removeprefix(_PREFIX), bare)
+    return f"did you mean {bare[near]}?" if near else None

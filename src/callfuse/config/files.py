@@ -26,15 +26,17 @@ class Text:
     problems: list[str] = field(default_factory=list)
 
 
-def read_file(path: str | os.PathLike[str]) -> Layer:
-    """Read a file of settings. Raises nothing: a broken file gives a layer with its problems."""
+def read_file(path: str | os.PathLike[str], *, named_by: str = "") -> Layer:
+    """Read a file of settings. Raises nothing: a broken file gives a layer with its problems. `named_by`: what names
+    the file, for the message if it cannot be read."""
     name = os.fspath(path)
+    place = f"{name} ({named_by})" if named_by else name
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:
-        return Layer(problems=[f"{name}: cannot read this file: {error.strerror or error}"])
+        return Layer(problems=[f"{place}: cannot read this file: {error.strerror or error}"])
     except (UnicodeDecodeError, ValueError) as error:
-        return Layer(problems=[f"{name}: cannot read this file: {_reason(error)}"])
+        return Layer(problems=[f"{place}: cannot read this file: {_reason(error)}"])
     return parse(text, name)
 
 

@@ -44,10 +44,12 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The values of one source by key path, and one line for each problem with its keys."""
+    """The values of one source by key path, one line for each problem with its keys, and one for each that is no error
+    but worth a warning."""
 
     values: dict[KeyPath, SourcedValue] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def put(self, path: KeyPath, value: object, source: Callable[[KeyPath], str], at: KeyPath | None = None) -> None:
         """Set the value of a key. `at` is the path under which it is written, if that differs."""
