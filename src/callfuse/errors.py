@@ -19,8 +19,3 @@ class CallFuseError(Exception):
 
 class ConfigError(CallFuseError):
     """A setting is wrong. The message names the key, the value and what would be right."""
-
-
-def install_hint(extra: str) -> str:
-    """How to install an optional part of callfuse, for messages: from an index, or from a checkout."""
-    return f"pip install 'callfuse[{extra}]', or in a checkout pip install '.[{extra}]'"

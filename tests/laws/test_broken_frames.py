@@ -65,7 +65,7 @@ def all_that_came(request: Request, replies: list[Reply], ladder: str, **more: A
         client = run(guarded, request, turn=lambda: app.turn)
     kept = [
         (lane, state.notes, state.continuation, [replace(one, time=None) for one in state.rounds])
-        for lane, (_, state) in ledger._lanes.items()
+        for lane, (_, state, _) in ledger._lanes.entries.items()
     ]
     return (*outcome(Meeting(client, app, tuple(log))), guarded.counts._counts, kept)
 
