@@ -181,6 +181,16 @@ def test_a_glance_is_enough_once_the_print_is_known() -> None:
     assert framer.empty
 
 
+@pytest.mark.parametrize("lost", [b"{\n    ", b'"b"', b'": 1'])
+def test_the_cuts_do_not_end_a_damaged_element(lost: bytes) -> None:
+    """One whose braces or quotes do not match ends where the print says, however it comes."""
+    body = PRETTY[:-3] + b",\r\n" + PRETTY[PRETTY.rindex(b"{\n  ", 0, -15) :]
+    at = body.index(lost, body.index(b",\r\n"))
+    body = body[:at] + body[at + len(lost) :]
+    whole = frames_of((body,))
+    assert all(frames_of((body[:cut], body[cut:])) == whole for cut in range(len(body)))
+
+
 @pytest.mark.parametrize("indent", [None, 0])
 def test_without_indentation_no_glance_is_enough(indent: int | None) -> None:
     """An inner brace could stand where an element's would."""
