@@ -60,7 +60,7 @@ class Part:
     dies: bool = False
     """Whether the app raises where the body would end."""
     pause_s: float = 0.0
-    """Of the app, before its second chunk."""
+    """Of the app, or of the client, before its second chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,9 @@ def _drawn_settings(dice: random.Random) -> dict[str, Any]:
     perhaps(0.1, models=[{"*": {"mode": "block"}}])
     perhaps(0.1, state_changing=[["lookup"], ["*"]])
     perhaps(0.1, max_rounds=[10], max_sessions=[1])
+    perhaps(0.08, max_total_bytes=[1, 3000, 9000])
+    perhaps(0.15, blow_after=[0, 1, 2])
+    perhaps(0.1, read_timeout_s=[1, 90])
     if dice.random() < 0.25:
         more |= ONLY_REPEATS
     return settings(dice.choice(list(LADDERS)), max_repeats=dice.choice((2, 3, 3, 3)), **more)
@@ -161,6 +164,8 @@ def _draw_turn(dice: random.Random, material: int, requests: dict[int, tuple[int
     request = Part(asked, draw(dice) if dice.random() < 0.4 else (), _draw_cuts(dice) if dice.random() < 0.3 else ())
     if dice.random() < 0.08:
         request = replace(request, coding=dice.choice(CODINGS))
+    if dice.random() < 0.05:
+        request = replace(request, pause_s=dice.choice((0.5, 40.0)))
     ending: Ending = dice.choice(ENDINGS[1:]) if dice.random() < 0.12 else "end"
     return Turn(dice.getrandbits(32), request, tuple(replies), ending, dice.choice((0, 1, 2, 3, 5, 10, 30)))
 

@@ -46,6 +46,8 @@ UNSURE: Final = frozenset(
     (b"content-length", b"etag", b"digest", b"content-digest", b"repr-digest", b"content-encoding")
 )
 """Headers that may leave the start of an answer while it is not known whether its bytes will change."""
+MOST_KEPT: Final = 1_000_000
+"""A lower limit of the bytes of all exchanges may be reached."""
 LIMITS: Final = re.compile(r"max_(held|response)_bytes")
 """Where two are exceeded at once, either is told."""
 NUMBERS: Final = re.compile(r"\d+")
@@ -85,11 +87,13 @@ class Met:
     verdicts: list[Verdict]
     opened: bool
     """Whether calls went unjudged: a cause is logged once only."""
+    in_turn: bool
+    """Whether nothing that depends on cuts decides: no time passes, and the bytes in memory are not counted."""
 
     @property
     def may_compare(self) -> bool:
-        """Whether nothing but its bytes decides what the client gets: it stays, and no time passes."""
-        return self.turn.ending == "end" and not any(reply.gate for reply in self.replies)
+        """Whether nothing but its bytes decides what the client gets."""
+        return self.in_turn and self.turn.ending == "end"
 
     def outcome(self) -> dict[str, object]:
         """What must not depend on cuts."""
@@ -132,6 +136,7 @@ async def _talk(case: Case, met: list[Met], verdicts: list[Verdict], *, whole: b
         await script(scope, receive, send)
 
     guarded = CallFuseMiddleware(app, configurations()[case.configuration], on_loop=_callback(case.callback))
+    is_unlimited = guarded.settings.max_total_bytes > MOST_KEPT
     for turn in case.turns:
         request = request_of(case, turn, whole=whole)
         replies = tuple(
@@ -143,9 +148,12 @@ async def _talk(case: Case, met: list[Met], verdicts: list[Verdict], *, whole: b
         with given_log() as lines:
             client = await _exchange(guarded, request, turn)
         opened = guarded.counts.of("fail_open") > before
-        met.append(Met(turn, replies, request, client, script.heard, lines, verdicts[:], opened))
+        in_turn = is_unlimited and not any(part.pause_s for part in (turn.request, *turn.replies))
+        met.append(Met(turn, replies, request, client, script.heard, lines, verdicts[:], opened, in_turn))
         verdicts.clear()
         left = await _left_behind()
+        if not left and guarded._host.budget.used:
+            left = [f"{guarded._host.budget.used} bytes counted"]
         if left:
             return left
     return []
@@ -171,6 +179,8 @@ async def _exchange(app: CallFuseMiddleware, request: Request, turn: Turn) -> Ex
 
     async def receive() -> Message:
         if incoming:
+            if turn.request.pause_s and len(incoming) + 1 == len(request.messages()):
+                await asyncio.sleep(turn.request.pause_s)
             return incoming.pop(0)
         await gone.wait()
         return {"type": "http.disconnect"}
