@@ -19,8 +19,6 @@ Repair = Callable[[bytes, bytes], bytes | None]
 REFUSED = 400
 MAX_ERROR_BYTES = 65536
 """Bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
-"""Bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
-"""Bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
 
 
 class RepairingApp:
