@@ -199,7 +199,7 @@ class Watch:
         """Send the last message, after keeping what the answer brought: the client may send its next request right
         after."""
         with self._stage:
-            record = await off_loop.run(observer.settle, observer.waiting)
+            record = await off_loop.run(observer.settle, observer.buffered_bytes)
             if not self._body.gone:
                 await self._keeper.settle(record)
         await self._send(message)

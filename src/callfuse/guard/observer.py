@@ -65,11 +65,6 @@ class Observer:
         """Bytes that wait for the rest of their frame; for a whole answer all that have come."""
         return self._framer.waiting
 
-    @property
-    def waiting(self) -> int:
-        """Bytes of an incomplete frame: of a whole answer all that have come."""
-        return self._framer.waiting
-
     def feed(self, chunk: bytes) -> None:
         """Read a chunk of the answer."""
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
