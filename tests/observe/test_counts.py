@@ -1,7 +1,12 @@
 """Counts print themselves, and every name is documented."""
 
 import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 import callfuse
 from callfuse.observe.counts import Counts
@@ -19,6 +24,32 @@ def test_they_print_themselves() -> None:
     counts.add("callback_errors")
     assert str(counts) == "callback_errors: 1\nfindings: 3 (block 2, steer 1)"
     assert repr(counts) == "<Counts: callback_errors: 1; findings: 3 (block 2, steer 1)>"
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads give way as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_threads_lose_no_event() -> None:
+    """Each event gets a number of its own, and new labels come while others read."""
+    counts = Counts()
+
+    def count(thread: int) -> set[int]:
+        for n in range(40):
+            counts.add("not_guarded", f"{thread} {n}")
+            assert str(counts)
+        return {counts.add("fail_open") for _ in range(2000)}
+
+    with ThreadPoolExecutor(4) as threads:
+        numbers = list(threads.map(count, range(4)))
+    assert set[int]().union(*numbers) == set(range(1, 8001))
+    assert counts.of("not_guarded") == 160
 
 
 def test_every_name_is_documented() -> None:

@@ -1,6 +1,7 @@
 """Count events by name and label, for tests and for hosts that export metrics."""
 
 from collections import Counter
+from threading import Lock
 
 MAX_LABELS = 200
 """Pairs of name and label that are counted apart, so that labels from outside cannot fill the memory."""
@@ -11,28 +12,33 @@ LONGEST_LABEL = 100
 class Counts:
     """The counts of one process, by name and label. `print(counts)` shows all; `docs/settings.md` says what each is.
 
+    May be used from any thread: work on long bodies counts what goes wrong with it from threads of its own.
+
     counts.of("findings")           # all of a name
     counts.of("findings", "block")  # those with a label
     """
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._lock = Lock()
 
     def add(self, name: str, label: str = "") -> int:
         """Count one event; returns the new count. A new label beyond `MAX_LABELS` counts as `other`."""
         label = label[:LONGEST_LABEL]
-        if (name, label) not in self._counts and len(self._counts) >= MAX_LABELS:
-            label = "other"
-        self._counts[name, label] += 1
-        return self._counts[name, label]
+        with self._lock:
+            if (name, label) not in self._counts and len(self._counts) >= MAX_LABELS:
+                label = "other"
+            self._counts[name, label] += 1
+            return self._counts[name, label]
 
     def __str__(self) -> str:
         """A line for each name: its count, and those of its labels, the most frequent first."""
+        counts = self._copy()
         lines = []
-        for name in sorted({name for name, _ in self._counts}):
-            labels = [(label, n) for (mine, label), n in self._counts.most_common() if mine == name and label]
+        for name in sorted({name for name, _ in counts}):
+            labels = [(label, n) for (mine, label), n in counts.most_common() if mine == name and label]
             shown = ", ".join(f"{label} {n}" for label, n in labels)
-            lines.append(f"{name}: {self.of(name)}{f' ({shown})' if shown else ''}")
+            lines.append(f"{name}: {_sum_of(counts, name)}{f' ({shown})' if shown else ''}")
         return "\n".join(lines) or "nothing is counted yet"
 
     def __repr__(self) -> str:
@@ -41,4 +47,13 @@ class Counts:
 
     def of(self, name: str, label: str | None = None) -> int:
         """The count of a name with one label, or with all labels (None)."""
-        return sum(n for (mine, own), n in self._counts.items() if mine == name and label in (None, own))
+        return _sum_of(self._copy(), name, label)
+
+    def _copy(self) -> Counter[tuple[str, str]]:
+        """The counts at this moment: a dict that grows must not be iterated over."""
+        with self._lock:
+            return self._counts.copy()
+
+
+def _sum_of(counts: Counter[tuple[str, str]], name: str, label: str | None = None) -> int:
+    return sum(n for (mine, own), n in counts.items() if mine == name and label in (None, own))
