@@ -14,6 +14,7 @@ import pytest
 from callfuse import CallFuseMiddleware
 from callfuse.asgi import exchange, off_loop, prepare
 from callfuse.asgi.off_loop import HUGE_BYTES, LONG_BYTES, MANY_VALUES, run, weight_of
+from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.guard.guard import Guard
 from callfuse.wire import whole
 from callfuse.wire.values import MOST_VALUES
@@ -139,6 +140,21 @@ def test_long_bodies_are_read_in_threads(
     assert all(all(beside) for beside in threads.beside.values()), threads.beside
     assert threads.beside.keys() >= {"loads", "lane_of", "ExchangeEvidence"}
     assert ("apply" in threads.beside) is (MARK.encode() in known.body or len(known.app.heard) > 1)
+
+
+@each_kit
+def test_a_thread_leaves_what_the_timer_reads(kit: DialectKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of a stream's guard is copied in the event loop's thread only, where the timer of a hold reads it."""
+    threads = Threads()
+    threads.watch(monkeypatch, Guard, "escalate")
+    threads.watch(monkeypatch, SafeGuard, "_copy_state")
+    monkeypatch.setattr(off_loop, "LONG_BYTES", 0)
+    replies = [reply(kit, again(), stream=True), whole_reply(b"{}", 503)]
+    met = meet(ask(kit, spin(), stream=True), replies, "chance_then_block")
+    assert met.client.complete
+    assert threads.beside["escalate"]
+    assert all(threads.beside["escalate"])
+    assert not any(threads.beside["_copy_state"])
 
 
 @each_kit

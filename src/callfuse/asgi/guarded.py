@@ -239,7 +239,7 @@ class GuardedAnswer:
             return
         with self.keeper.fail_open.stage("while reporting"):
             log.steer_failure(cause)
-        step = await run(self.guard.escalate, len(self._request.body))
+        step = await self.guard.escalate()
         self.ask = step.ask
         if step.ask is None:
             await self._finish(self.guard, step.out)

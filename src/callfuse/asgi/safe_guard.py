@@ -29,7 +29,8 @@ class SafeGuard:
     """The guard of one client's answer. No method raises.
 
     `needs_verdict`, `holding`, `pending`, `held_bytes` and `buffered_bytes` are those of
-    `callfuse.guard.guard.Guard`, kept as plain attributes because they are read after every chunk.
+    `callfuse.guard.guard.Guard`, kept as plain attributes because they are read after every chunk. While a thread works
+    on a stream's guard they stay as they were: the hold's timer reads them meanwhile.
     """
 
     __slots__ = (
@@ -117,7 +118,7 @@ class SafeGuard:
         with self._stage:
             self._copy_state()
             if self.pending:
-                return self.escalate()
+                return await self.escalate()
         return self._end()
 
     def begin_next_answer(self) -> bool:
@@ -129,11 +130,11 @@ class SafeGuard:
             return True
         return False
 
-    def escalate(self) -> Step:
+    async def escalate(self) -> Step:
         """Take the next rung, after the pending answer has failed; the end of the client's answer if that fails,
         too."""
         with self._stage:
-            step = self._guard.escalate()
+            step = await off_loop.run(self._guard.escalate, len(self._request.body))
             self._copy_state()
             return step
         return self._end()
