@@ -7,23 +7,23 @@ from typing import Final
 from callfuse.detect.registry import DETECTORS, KINDS
 
 RETURNED: Final = "It last returned: {previous_result}\n"
-"""A sentence that is left out where no result is known."""
+"""A sentence of the texts below, which is left out where no result is known."""
 BLOCK: Final = (
     "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
-    "It last returned: {previous_result}\nThe call was not run. {suggestion}"
+    f"{RETURNED}The call was not run. {{suggestion}}"
 )
 WARNING: Final = (
     "This is {finding} (limit {max_repeats}). You may be in a loop: use what you have, change the arguments, try "
     "another tool, or answer in plain text."
 )
 GUIDANCE: Final = (
-    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
-    "{previous_result}\nPause and reflect: why would it bring anything else now? {suggestion} Then either make one "
+    "This call was not run. It would have been {finding} (pauses of at most {window} s). "
+    f"{RETURNED}Pause and reflect: why would it bring anything else now? {{suggestion}} Then either make one "
     "corrected call, or answer in plain text with what you know and what is missing."
 )
 TEXT_ONLY: Final = (
-    "This call was not run. It would have been {finding} (pauses of at most {window} s). It last returned: "
-    "{previous_result}\nNo tool can be called now. Pause and reflect, then answer in plain text with what you know, "
+    "This call was not run. It would have been {finding} (pauses of at most {window} s). "
+    f"{RETURNED}No tool can be called now. Pause and reflect, then answer in plain text with what you know, "
     "what is missing, and why it could not be found."
 )
 
