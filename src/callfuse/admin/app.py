@@ -6,7 +6,7 @@
 | `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
 | `sessions` | JSON: the sessions that have set something by command |
 | `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
-| `./` | both as a page, and the form that takes the token once |
+| `./` | settings and sessions as a page, and the form that takes the token once |
 """
 
 import os
