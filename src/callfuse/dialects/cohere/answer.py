@@ -97,26 +97,22 @@ class CohereReader(Reader):
 
 def delta_of(payload: Payload) -> Payload:
     """The delta of an event."""
-    delta = payload.get("delta")
-    return delta if isinstance(delta, dict) else {}
+    return object_of(payload.get("delta"))
 
 
 def message_of(payload: Payload) -> Payload:
     """The part of a message in an event."""
-    message = delta_of(payload).get("message")
-    return message if isinstance(message, dict) else {}
+    return object_of(delta_of(payload).get("message"))
 
 
 def part_of(payload: Payload) -> Payload:
     """The part of a call in an event."""
-    part = message_of(payload).get("tool_calls")
-    return part if isinstance(part, dict) else {}
+    return object_of(message_of(payload).get("tool_calls"))
 
 
 def function_of(payload: Payload) -> Payload:
     """The part of a call's function in an event."""
-    function = part_of(payload).get("function")
-    return function if isinstance(function, dict) else {}
+    return object_of(part_of(payload).get("function"))
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
