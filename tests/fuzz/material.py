@@ -7,32 +7,17 @@ them alone (`--own`) is the same wherever it is run.
 import random
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
-from tests.captures.recordings import made, recordings
+from tests.captures.recordings import Kit, made, recordings
 from tests.fuzz.plain import KNOWN, draw_answer
 from tests.support.kits import KITS, DialectKit, stream_of, target_of
-from tests.support.model import Answer, History
+from tests.support.model import Answer
 
 OF_EACH = 40
 """Answers that are made of each kit, streamed and whole."""
 SHAPES = ((), (0,), (0,), (0, 1), (1, 0, 3), (0, 0), (0, 4), (2,), (3,))
 """The known calls of an answer; 4 is one that nobody knows."""
-
-
-class Kit(Protocol):
-    """What a case needs of a dialect."""
-
-    @property
-    def name(self) -> str:
-        """The dialect's name."""
-
-    @property
-    def path(self) -> str:
-        """Where its requests go."""
-
-    def request(self, history: History, *, stream: bool) -> bytes:
-        """The request body of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
