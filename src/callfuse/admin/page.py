@@ -43,8 +43,6 @@ POLICY: Final = (
     "frame-ancestors 'none'"
 )
 """The Content-Security-Policy."""
-
-
 _UNKNOWN: Final = f" It is unknown: {UNKNOWN}. What it would get is below."
 
 

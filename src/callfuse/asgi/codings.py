@@ -23,10 +23,11 @@ MOST_CODINGS: Final = 3
 MOST_MEMBERS: Final = 1000
 """Members (gzip) or frames (zstd) of a request's body. Clients write one, parallel packers one a block of 128 KB."""
 HARMLESS_BYTES: Final = 16 * 1024 * 1024
-"""Up to this length a body may unpack to any multiple of its own, as a conversation that loops does: 4 million tokens,
-more than any model reads."""
+"""A body may unpack to this length whatever its packed one: a conversation that loops packs very well. It is 4 million
+tokens, more than any model reads."""
 MOST_TIMES: Final = 100
-"""A longer body may be so many times as long as it came. Text unpacks to 3 to 20 times, images hardly to more."""
+"""A body that unpacks to more than that may have at most this many times its packed length. Text has 3 to 20 times,
+images hardly more than once."""
 
 
 class UnreadableBodyError(ValueError):

@@ -24,7 +24,7 @@ from callfuse.conversations.timeline import LaneEvidence
 
 
 class Exchange:
-    """One request that is judged, and its answer. To make it is work on the whole request."""
+    """One request that is judged, and its answer. Making one reads the whole request: for a long one, in a thread."""
 
     __slots__ = ("_evidence", "_first", "_host", "_keeper", "_prepared", "_repairs", "_unpacks", "_watch")
 

@@ -7,11 +7,11 @@ from functools import partial
 
 from anyio.lowlevel import checkpoint
 
+from callfuse.asgi import off_loop
 from callfuse.asgi.answer import BODY, START, UNDECLARED, WHOLE, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.keep import Keeper
-from callfuse.asgi.off_loop import run
 from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.stream import ClientStream
@@ -206,7 +206,7 @@ class GuardedAnswer:
         if self.client.closed:
             return
         if final and self._shape.stream is None:  # a whole answer is parsed at its end
-            out = await run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
+            out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
         else:
             out = guard.feed(chunk, final=final)
         if not 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN:

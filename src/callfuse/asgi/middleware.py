@@ -28,8 +28,6 @@ from callfuse.stores import open_ledger
 
 TIMES_KEPT = 10
 """Lanes are kept for this many times `ttl_seconds`."""
-
-
 MOST_LAYERS = 100
 """Layers of middleware that are looked through."""
 

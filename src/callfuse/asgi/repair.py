@@ -7,9 +7,8 @@ Only answers of status 400 are held back, until they are whole; every other answ
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from callfuse.asgi import headers
+from callfuse.asgi import headers, off_loop
 from callfuse.asgi.answer import START
-from callfuse.asgi.off_loop import run
 from callfuse.asgi.scopes import snapshot
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,7 +39,7 @@ class RepairingApp:
         repaired = None
         if first.is_refused:
             refused = first.body
-            repaired = await run(partial(self._repair, refused, first.error), len(refused))
+            repaired = await off_loop.run(partial(self._repair, refused, first.error), len(refused))
         if repaired is None:
             await first.send_refusal()
             return

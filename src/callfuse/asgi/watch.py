@@ -111,6 +111,7 @@ class Watch:
         if message.get("more_body"):
             observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
+            # of a stream, only its last incomplete frame waits
             if not self._frame_end and not self._body.share.hold(observer.buffered_bytes):
                 self._counts.add("not_watched", "max_total_bytes")
                 self._stop()

@@ -25,13 +25,9 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]+")
 _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 """Strings, of which an unclosed one reaches to the end, and brackets."""
-
-
 _LETTER_ESCAPED = re.compile(rb"\\u00[4-7]")
 BACKSLASH: Final = 0x5C
 """Without this byte a JSON text has no escape: a fast test before `may_hide_letters`."""
-
-
 _MOST_DIGITS: Final = 500
 """Of an integer that is read. To read one takes time quadratic in its digits: 4,000 take 65 us, in which nothing else
 runs, so that a long body of them would stop everybody for a second."""

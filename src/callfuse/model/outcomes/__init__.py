@@ -1,7 +1,7 @@
 """Turn the result of a tool call into an `Outcome`: a digest for comparing results, a kind, and a short text.
 
     parts (text, media, values) -> normalise -> digest
-                                -> status: error, no data, still running, external cause
+                                -> status: error, no data, still running, mended by waiting
                                 -> digest of the error message
 
 If the client has replaced the result with a placeholder, the outcome is unknown (None).
