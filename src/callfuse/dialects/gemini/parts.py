@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
+from callfuse.dialects.pieces import Pieces
 from callfuse.dialects.shapes import list_of, object_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded
 from callfuse.wire import Payload
@@ -111,10 +112,6 @@ class UnknownPieceError(ValueError):
     """A piece of arguments with a place or value of an unknown kind."""
 
 
-class _GrowingText(list[str]):
-    """The pieces of a string. Holds the string's place until all pieces are read, so that joining is linear."""
-
-
 def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
     """The arguments of one call: those that it opened with, completed by its `partialArgs` in order.
 
@@ -122,8 +119,8 @@ def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
     """
     root: Payload = dict(opening) if isinstance(opening, dict) else {}
     paths: dict[str, Path] = {}
-    growing: dict[Path, _GrowingText] = {}
-    texts: list[tuple[Any, str | int, _GrowingText]] = []
+    growing: dict[Path, Pieces] = {}
+    texts: list[tuple[Any, str | int, Pieces]] = []
     for piece in pieces:
         place = object_of(piece).get("jsonPath")
         if not isinstance(place, str):
@@ -133,7 +130,7 @@ def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
         text = growing.pop(path, None)
         continues = isinstance(value, str) and bool(piece.get("willContinue"))
         if text is None or not isinstance(value, str):
-            text = _GrowingText() if continues else None
+            text = Pieces() if continues else None
             holder, step = _holder(root, path), path[-1]
             holder[step] = value if text is None else text
             if text is not None:
