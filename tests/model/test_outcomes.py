@@ -600,19 +600,3 @@ def test_nothing_is_nested_too_deep(depth: int) -> None:
     assert same(deep, deep)
     assert not same(deep, other)
     assert not same("[" * depth + "]" * depth, "[" * depth + "1" + "]" * depth)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "1", "a", "-", " ", "\n", ".", "0.", "0a", "a0", "0-", "0:", "0s ", "1 ", "deadbee1", "abcdef01-", "\x1b]",
-        "\x1b[1;", "[", "{", '{"a":', "'", "a/", "exit code ", "Error: ", "Error: '", "word: ", "\n\n[callfuse",
-        "<system-reminder>", "</system-reminder>", "<system-reminder></system-reminder>",
-        "Traceback (most recent call last)\n",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("flag", [None, True])
-def test_a_long_result_is_read_in_linear_time(unit: str, flag: bool | None) -> None:
-    """A megabyte of what a pattern could trip over comes to an end; were one quadratic, this test would not."""
-    known(unit * (1_000_000 // len(unit)), flag)
