@@ -108,7 +108,6 @@ def test_a_thread_is_waited_for() -> None:
             return await asyncio.to_thread(sum, range(100_000))
 
     assert loop.run(work()) == sum(range(100_000))
-    loop.run_until_complete(loop.shutdown_default_executor())
     loop.drop()
 
 

@@ -178,7 +178,6 @@ def test_wide_integers_are_not_merged(tmp_path: Path) -> None:
         ({"calls": [{"name": "a", "result_norm_sha1": 1}]}, "line 1: calls[0].result_norm_sha1 = 1: use a text"),
         (calls() | {"success": "yes"}, "line 1: success = 'yes': use true, false or null"),
         (calls() | {"id": ["a"]}, "line 1: id = ['a']: use a text"),
-        ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "line 1: cannot be read as messages: TypeError"),
         (litellm() | {"messages": {}, "response": {}}, "line 1: has no messages: LiteLLM keeps them where"),
         ({"attributes": {"gen_ai.input.messages": '[{"ro'}}, "line 1: gen_ai.input.messages is no JSON (cut by the"),
         ({"attributes": {"gen_ai.input.messages": 1}}, "line 1: gen_ai.input.messages is the number 1; use a list"),
