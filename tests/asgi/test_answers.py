@@ -142,7 +142,7 @@ def coded(coding: bytes) -> Reply:
         (Reply((b": ready\n\n",)), "its answer broke off"),
         (Reply((), raises=KeyError("secret")), "KeyError"),
     ],
-    ids=["status", "form", "encoding", "spoiled", "page", "untold", "broke", "raised"],
+    ids=["status", "form", "encoding", "spoiled", "page", "undeclared", "broke", "raised"],
 )
 def test_why_the_model_could_not_be_asked_again(kit: DialectKit, second: Reply, why: str) -> None:
     """One line says it; the client gets the block's text."""

@@ -91,16 +91,16 @@ def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
 class Intake:
     """The body of one answer as plain bytes.
 
-    `shape`: its form, `UNDECLARED` until it is known; `untold`: messages that wait for that. `packed`: it comes in a
+    `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that. `packed`: it comes in a
     content coding; `spoiled`: that is broken.
     """
 
-    __slots__ = ("_begin", "_stream_format", "_unpacker", "packed", "shape", "spoiled", "untold")
+    __slots__ = ("_begin", "_stream_format", "_unpacker", "delayed", "packed", "shape", "spoiled")
 
     def __init__(self, start: Message, stream_format: StreamFormat) -> None:
         self.shape = shape_of(start, stream_format)
         self.spoiled = False
-        self.untold: list[Message] = []
+        self.delayed: list[Message] = []
         self._stream_format = stream_format
         self._begin = b""
         _, encoding = _described(start)
@@ -120,8 +120,8 @@ class Intake:
         if final:
             self._unpacker.finish()
 
-    def tell(self, pieces: Iterator[bytes], *, final: bool) -> bytes:
-        """Take plain bytes until they tell the form (`final`: none come after them). Returns all so far if they do."""
+    def detect_shape(self, pieces: Iterator[bytes], *, final: bool) -> bytes:
+        """Take plain bytes until they show the form (`final`: none come after them). Returns all so far if they do."""
         try:
             for piece in pieces:
                 self._begin += piece

@@ -90,26 +90,26 @@ class GuardedAnswer:
             await self.take(guard, message)
         elif kind == START:
             await self._take_start(message)
-        elif intake is not None and intake.untold:
-            await self._take_untold(intake, message)
+        elif intake is not None and intake.delayed:
+            await self._take_delayed(intake, message)
         else:
             await self.client.pass_on(message)
 
     async def _take_start(self, message: Message) -> None:
         """Make a guard for the answer that starts with this message, unless its status, encoding or form rules it out.
         Without a content type all waits for the first bytes of the body."""
-        untold = False
+        is_undeclared = False
         with self.keeper.fail_open.stage("while guarding"):
             if is_success(message):
                 self._intake = intake = Intake(message, self._stream_format)
-                untold = intake.shape is UNDECLARED
-                if untold:
-                    intake.untold.append(message)
+                is_undeclared = intake.shape is UNDECLARED
+                if is_undeclared:
+                    intake.delayed.append(message)
                 else:
                     self._choose_guard(intake)
         if self.guard is not None:
             await self._start(message)
-        elif not untold:
+        elif not is_undeclared:
             await self.client.pass_on(message)
 
     def _choose_guard(self, intake: Intake) -> None:
@@ -131,30 +131,30 @@ class GuardedAnswer:
                 self._intake = self._intake.unless_plain()
         await self.client.start(message, at_once=self._shape.stream is not None)
 
-    async def _take_untold(self, intake: Intake, message: Message) -> None:
-        """Take a message while the first bytes have not told the form of the answer."""
-        intake.untold.append(message)
+    async def _take_delayed(self, intake: Intake, message: Message) -> None:
+        """Take a message while the form of the answer is not known."""
+        intake.delayed.append(message)
         final = message["type"] != BODY or not message.get("more_body", False)
         pieces = intake.plain(message.get("body") or b"", final=final)
         begin = b""
         stage = self.keeper.fail_open.stage("while guarding")
         with stage:
-            begin = intake.tell(pieces, final=final)
+            begin = intake.detect_shape(pieces, final=final)
             if intake.shape is not UNDECLARED:
                 self._choose_guard(intake)
         if self.guard is not None:
-            start, *_ = intake.untold
-            intake.untold.clear()
+            start, *_ = intake.delayed
+            intake.delayed.clear()
             await self._start(start)
             await self._take_plain(self.guard, begin, final=False)
             await self._take_pieces(self.guard, intake, pieces, final=final)
         elif stage.failed or intake.shape is not UNDECLARED:
-            await self._pass_untold()
+            await self._pass_delayed()
 
-    async def _pass_untold(self) -> None:
-        """Send what has waited for its form to be told, as it came."""
-        while self._intake is not None and self._intake.untold:
-            await self.client.pass_on(self._intake.untold.pop(0))
+    async def _pass_delayed(self) -> None:
+        """Send what has waited for the form to be known, as it came."""
+        while self._intake is not None and self._intake.delayed:
+            await self.client.pass_on(self._intake.delayed.pop(0))
 
     def refusal(self, message: Message) -> str:
         """Why a later answer, by its start, cannot continue the client's; empty if it can, or if that is to be seen by
@@ -194,10 +194,10 @@ class GuardedAnswer:
                 await checkpoint()  # a chunk may unpack to many pieces
 
     def _next_piece(self, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> bytes | None:
-        """The next plain bytes of a chunk; None at its end. A later answer may have to tell its form first."""
+        """The next plain bytes of a chunk; None at its end. The form of a later answer may not be known yet."""
         if intake.shape is not UNDECLARED:
             return next(pieces, None)
-        begin = intake.tell(pieces, final=final)
+        begin = intake.detect_shape(pieces, final=final)
         intake.spoiled = intake.shape not in (UNDECLARED, self._shape)
         return begin or None
 
@@ -250,7 +250,7 @@ class GuardedAnswer:
         """The call of the app is over. If its answer is not, send what was held and leave the answer unfinished."""
         if self.guard is not None and not self.client.closed:
             await self.client.abandon(self.guard.cut())
-        await self._pass_untold()
+        await self._pass_delayed()
 
     def report(self) -> None:
         """Log and count what is still on record, e.g. after an answer that broke off."""

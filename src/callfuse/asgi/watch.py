@@ -134,7 +134,7 @@ class Watch:
         final = not message.get("more_body")
         pieces = intake.plain(message.get("body", b""), final=final)
         if intake.shape is UNDECLARED:
-            pieces = chain((intake.tell(pieces, final=final),), pieces)
+            pieces = chain((intake.detect_shape(pieces, final=final),), pieces)
         if intake.shape.unreadable or not self._feed(intake, pieces):
             if intake.shape is not UNDECLARED:
                 self._give_up(intake.shape.unreadable or "content-encoding")
