@@ -9,7 +9,7 @@ import pytest
 from callfuse.model import PastCall
 from callfuse.model.outcomes import OutcomeKind
 from callfuse.offline.files import Reading
-from callfuse.offline.formats import FORMATS, format_of
+from callfuse.offline.formats import FORMATS, Format, format_of
 from callfuse.offline.runs import Run, estimate_tokens
 from tests.offline.reading import faults_in, runs_in, written
 from tests.offline.records import (
@@ -191,6 +191,19 @@ def test_a_bad_record_is_named(record: Any, fault: str, tmp_path: Path) -> None:
     faults = faults_in(name)
     assert faults[0].startswith(fault)
     assert len(faults) == (2 if isinstance(record, list) else 1)
+
+
+def test_a_reader_that_stumbles_leaves_the_other_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a reader is the record's fault, and says which reader it was."""
+
+    def stumble(value: Any, text: bytes) -> Any:
+        raise KeyError(value["id"])
+
+    odd = Format("odd", lambda record: isinstance(record, dict) and "odd" in record, stumble)
+    monkeypatch.setattr("callfuse.offline.formats.FORMATS", (odd, *FORMATS))
+    name = written(tmp_path / "log.jsonl", {"odd": True, "id": "x7"}, chat())
+    assert faults_in(name) == ["line 1: cannot be read as odd: KeyError: 'x7'"]
+    assert [isinstance(one, Run) for one in Reading([name])] == [False, True]
 
 
 def test_one_bad_span_leaves_the_others(tmp_path: Path) -> None:
