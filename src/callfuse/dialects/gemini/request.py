@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Note
 from callfuse.dialects.declared import RequestWithTools, entries, name_of
-from callfuse.dialects.gemini.answer import GeminiWriter
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
+from callfuse.dialects.gemini.writer import GeminiWriter
 from callfuse.dialects.history import Pairing, by_position, digest_of, is_own_or_reminder, note_places, pair, texts
 from callfuse.dialects.shapes import is_one_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
