@@ -108,6 +108,19 @@ def test_long_arguments_are_cut() -> None:
     assert len(written("block", "{arguments}", verdict("x" * 1_000_000))) < 1000
 
 
+@pytest.mark.parametrize(
+    ("outcome", "quoted"), [("token=abc", "token=***"), ("", "(nothing)"), (None, "(unknown)"), ("none", "none")]
+)
+def test_a_blown_fuse_quotes_as_others_do(outcome: str | None, quoted: str) -> None:
+    """Secrets are starred, and no result is no empty one; a tool may have a text of its own."""
+    every = {"error_messages": {"blown": "{tool_name}: {previous_result}"}}
+    own = {"per_tool": {"pay*": {"error_messages": {"blown": "Never mind: {previous_result}"}}}}
+    settings = LoopSettings.model_validate(every | own)
+    assert texts.blown("search", outcome, 5, settings, "gpt-test") == f"{MARKER} search: {quoted}"
+    assert texts.blown("pay", outcome, 5, settings, "gpt-test") == f"{MARKER} Never mind: {quoted}"
+    assert texts.blown("", outcome, 5, settings, "gpt-test") == f"{MARKER} a tool: {quoted}"
+
+
 def test_an_unjudged_call_is_named() -> None:
     """If it has a name."""
     assert texts.unchecked_call("search").startswith(MARKER)

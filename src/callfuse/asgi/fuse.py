@@ -28,8 +28,8 @@ async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> Syn
         return None
     blocked = [*kept.blocks.calls, *(call for round_ in kept.rounds for call in round_.calls)]
     last = next((one for one in reversed(blocked) if one.delivery is Delivery.BLOCKED), None)
-    outcome = last.outcome.text if last and last.outcome else ""
-    text = texts.blown(last.name if last else "a tool", outcome, in_a_row, settings, request.model)
+    outcome = last.outcome.text if last and last.outcome else None
+    text = texts.blown(last.name if last else "", outcome, in_a_row, settings, request.model)
     answer = request.synthetic_reply(text)
     await host.ledger.write({prepared.lane: prepared.state}, prepared.now)  # so that it does not mend by being asked
     host.counts.add("blown", prepared.where.dialect)

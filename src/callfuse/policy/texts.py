@@ -40,16 +40,17 @@ def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bo
     return _fill(text, verdict.call, verdict.finding, model)
 
 
-def blown(last: str, outcome: str, count: int, settings: LoopSettings, model: str) -> str:
+def blown(last: str, outcome: str | None, count: int, settings: LoopSettings, model: str) -> str:
     """The text that the client gets, once the fuse has blown, in place of an answer of the model. `last`, `outcome`:
-    the tool whose call was blocked last and what it had returned; `count`: blocks in a row."""
-    text = (settings.error_messages.blown or BLOWN).format(
-        tool_name=last,
+    the tool whose call was blocked last (empty if unknown) and what it had returned (None: unknown); `count`: blocks in
+    a row."""
+    text = (settings.for_tool(last).settings.error_messages.blown or BLOWN).format(
+        tool_name=last or "a tool",
         arguments="",
         count=count,
         max_repeats=settings.blow_after,
         window=f"{settings.ttl_seconds:g}",
-        previous_result=outcome or "(nothing)",
+        previous_result=_quote(outcome),
         model=model,
         finding=f"{count} blocked calls in a row",
         suggestion="Say what to do in other words, or begin a new session.",
