@@ -78,7 +78,7 @@ class GuardedAnswer:
 
     @property
     def names_model(self) -> bool:
-        """Whether the request's body names a model."""
+        """Whether the request names a model, in its body or its path."""
         return bool(self._request.model)
 
     async def take_first(self, message: Message) -> None:
