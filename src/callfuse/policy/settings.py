@@ -356,7 +356,7 @@ class LoopSettings(Strict):
 
     @cached_property
     def blocks(self) -> bool:
-        """Whether a call of any tool may be blocked."""
+        """Whether a call of any tool may be blocked: by its ladder, or where a rung that asks cannot be taken."""
         return any(rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
 
     @cached_property
