@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.budget import Budget
+from callfuse.asgi.budget import ByteBudget
 from tests.support.asgi import drive
 from tests.support.config import settings
 from tests.support.kits import KITS, DialectKit
@@ -197,7 +197,7 @@ async def test_a_slow_client_is_read_to_its_end() -> None:
 
 def test_a_share_is_given_back_once() -> None:
     """Closing twice gives back nothing that belongs to others."""
-    budget = Budget(10)
+    budget = ByteBudget(10)
     one, other = budget.open(), budget.open()
     assert one.add(4)
     assert other.add(6)

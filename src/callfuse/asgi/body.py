@@ -6,7 +6,7 @@ After the body, calls get messages from the host's `receive`. A disconnect is re
 import math
 from collections.abc import Awaitable
 
-from callfuse.asgi.budget import Budget, Share
+from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.silence import Waiting
 from callfuse.asgi.types import Message, Receive
 
@@ -25,7 +25,7 @@ class RequestBody:
         self.content: bytes | None = None
         self.gone = False
         self.unread = ""
-        self.share = share or Budget().open()
+        self.share = share or ByteBudget().open()
         self._receive = receive
         self._messages: list[Message] = []
         self._to_give: list[list[Message]] = []

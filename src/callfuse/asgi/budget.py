@@ -15,7 +15,7 @@ GRAIN: Final = 4096
 """Bytes of an answer that may be kept beyond those that are counted: to count at every chunk takes 0.1 us."""
 
 
-class Budget:
+class ByteBudget:
     """The bytes kept at present (`used`) and their limit (`limit`), which may change at any time."""
 
     __slots__ = ("limit", "used")
@@ -34,7 +34,7 @@ class Share:
 
     __slots__ = ("_budget", "_request", "answer")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self._request = 0
         self.answer = 0

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.budget import Budget
+from callfuse.asgi.budget import ByteBudget
 from callfuse.asgi.commands import ChatCommands
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.fuse import blown_reply
@@ -108,7 +108,7 @@ class CallFuseMiddleware:
             )
         self.ledger: Ledger = store
         commands = ChatCommands(settings.commands, store, self.counts)
-        self._host = Host(app, settings, store, self.counts, on_loop, time.time, commands, Budget())
+        self._host = Host(app, settings, store, self.counts, on_loop, time.time, commands, ByteBudget())
         self.configure(resolved)
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from callfuse.asgi import headers, off_loop, overrides
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.budget import Budget, Share
+from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import NOTHING, ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
@@ -47,7 +47,7 @@ class Host:
     on_loop: OnLoop | None
     clock: Callable[[], float]
     commands: ChatCommands
-    budget: Budget
+    budget: ByteBudget
     backend_of: Callable[[str], str | None] | None = None
 
     @property
