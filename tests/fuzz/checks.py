@@ -113,8 +113,9 @@ def check(case: Case, loop: VirtualLoop) -> Result:
     runs: list[list[Met]] = []
     for whole in (True, False):
         met: list[Met] = []
+        spoken = [(turn, *_said_in(case, turn, whole=whole)) for turn in case.turns]  # here, as it takes its time, too
         with _recorded() as verdicts, _threads_known_to(loop):
-            left = loop.run(_talk(case, met, verdicts, whole=whole))
+            left = loop.run(_talk(case, spoken, met, verdicts))
         result.longest_s = max(result.longest_s, loop.longest_s)
         runs.append(met)
         if left:
@@ -122,14 +123,22 @@ def check(case: Case, loop: VirtualLoop) -> Result:
         for one in met:
             result.failures += _of_one(case, one)
             result.fail_open += _fail_open(one)
-    for apart, together in zip(*runs, strict=True):
+    for apart, together in zip(*runs, strict=False):  # one that left something behind has ended there
         if not (apart.may_compare and together.may_compare) or apart.client.raised or together.client.raised:
             break
         result.failures += _law_2(apart, together)
     return result
 
 
-async def _talk(case: Case, met: list[Met], verdicts: list[Verdict], *, whole: bool) -> list[str]:
+def _said_in(case: Case, turn: Turn, *, whole: bool) -> tuple[Request, tuple[Reply, ...]]:
+    """What client and app say in an exchange."""
+    replies = zip(replies_of(case, turn, whole=whole), turn.replies, strict=True)
+    return request_of(case, turn, whole=whole), tuple(_paused(reply, part.pause_s) for reply, part in replies)
+
+
+async def _talk(
+    case: Case, spoken: list[tuple[Turn, Request, tuple[Reply, ...]]], met: list[Met], verdicts: list[Verdict]
+) -> list[str]:
     """The exchanges of a case; the tasks that they have left behind."""
     script = ScriptedApp((Reply((b"",)),))
 
@@ -138,12 +147,7 @@ async def _talk(case: Case, met: list[Met], verdicts: list[Verdict], *, whole: b
 
     guarded = CallFuseMiddleware(app, configurations()[case.configuration], on_loop=_callback(case.callback))
     is_unlimited = guarded.settings.max_total_bytes > MOST_KEPT
-    for turn in case.turns:
-        request = request_of(case, turn, whole=whole)
-        replies = tuple(
-            _paused(reply, part.pause_s)
-            for reply, part in zip(replies_of(case, turn, whole=whole), turn.replies, strict=True)
-        )
+    for turn, request, replies in spoken:
         script = ScriptedApp(replies)
         before = guarded.counts.of("fail_open")
         with given_log() as lines:
@@ -173,6 +177,7 @@ async def _exchange(app: CallFuseMiddleware, request: Request, turn: Turn) -> Ex
     """One exchange, which ends as the turn has it."""
     exchange = Exchange()
     incoming = request.messages()
+    pauses_at = len(incoming) - 1 if turn.request.pause_s else -1
     gone = asyncio.Event()
     if turn.ending == "upload aborted":
         incoming = [{**message, "more_body": True} for message in incoming[: turn.after]]
@@ -180,7 +185,7 @@ async def _exchange(app: CallFuseMiddleware, request: Request, turn: Turn) -> Ex
 
     async def receive() -> Message:
         if incoming:
-            if turn.request.pause_s and len(incoming) + 1 == len(request.messages()):
+            if len(incoming) == pauses_at:
                 await asyncio.sleep(turn.request.pause_s)
             return incoming.pop(0)
         await gone.wait()
