@@ -10,7 +10,7 @@ from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.policy.settings import Rung
 from tests.guard.driving import each_kit, play, scene
 from tests.guard.written import ANTHROPIC, OPENAI, SEARCH, body
-from tests.support.kits import DialectKit
+from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import MARK
 from tests.support.plain import ARGUMENTS, again, elsewhere, known_call, new_call, same_call, saying, spin
 from tests.support.wire import bytewise
@@ -304,3 +304,17 @@ def test_an_output_item_that_is_no_object() -> None:
     trail = Trail(stored=True)
     trail.note_withheld([["x"], 7, {"id": []}, {"id": "rs_1", "type": "reasoning"}, {"id": "fc_1"}], {4})
     assert list(trail.items) == ["rs_1"]
+
+
+@pytest.mark.parametrize("odd", [7, None, "x", []])
+@pytest.mark.parametrize("name", ["cohere-v2", "ollama", "openai-chat"])
+def test_what_is_no_call_beside_a_call(odd: Any, name: str) -> None:
+    """The call is withheld all the same, and not what stands in its place."""
+    kit = next(kit for kit in KITS if kit.name == name)
+    answer = json.loads(kit.whole(again()))
+    message = answer["message"] if "message" in answer else answer["choices"][0]["message"]
+    message["tool_calls"].insert(0, odd)
+    guard = scene(kit, stream=False).guard(stream=False)
+    out = play(guard, [json.dumps(answer).encode()]).out
+    assert MARK.encode() in out
+    assert b'"tool_calls":[' not in out.replace(b" ", b"")

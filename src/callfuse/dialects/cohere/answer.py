@@ -305,8 +305,10 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     """The answer without the calls at these (choice, call) places, with the block's text."""
     payload: Payload = loads(body)
     message = payload["message"]
-    gone = [place for _, place in withheld]
-    edits = remove_elements(("message", "tool_calls"), gone, len(message.get("tool_calls") or ()))
+    calls = [at for at, call in enumerate(list_of(message.get("tool_calls"))) if type(call) is dict]
+    gone = [calls[place] for _, place in withheld]  # what is no object is no call, and goes with the last of them
+    whole = len(gone) == len(calls)
+    edits = remove_elements(("message", "tool_calls"), gone, len(gone) if whole else len(calls))
     if block := blocks.get(0):
         said = dumps({"type": "text", "text": block.text})
         if isinstance(message.get("content"), list):
