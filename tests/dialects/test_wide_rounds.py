@@ -88,6 +88,45 @@ def test_warnings_in_wide_rounds_of_converse() -> None:
     assert warned(converse(FEW)) == FEW
 
 
+def long(rounds: int, *, arguments: str = "{}") -> History:
+    """A history of so many rounds; a person says something after every fourth."""
+    made: list[User | Round] = []
+    for at in range(rounds):
+        if at % 4 == 0:
+            made.append(User(f"Go on, {at}."))
+        made.append(Round((Call(f"c{at}", "search", (arguments.replace("%d", str(at)),)),), ("nothing",)))
+    return History(tuple(made))
+
+
+@each_kit
+@pytest.mark.parametrize("mode", ["warn", "chance_then_block"])
+@pytest.mark.parametrize("arguments", ["{}", '{"q": %d}'])
+def test_warnings_in_long_histories(kit: DialectKit, arguments: str, mode: str) -> None:
+    """Each message of a person begins a timeline of its own, which does not look at all messages again."""
+    settings = LoopSettings.model_validate({"mode": mode})
+
+    def noted(rounds: int) -> None:
+        request = read(kit, kit.request(long(rounds, arguments=arguments), stream=True))
+        request.with_notes(notes_for(read_conversation(request, LaneState(), 0.0, settings)))
+
+    assert_linear(noted)
+
+
+def test_tools_are_read_once() -> None:
+    """However many lists of tools there are, and however many calls of tools that are in none of them."""
+
+    def noted(rounds: int) -> None:
+        items: list[Any] = []
+        for at in range(rounds):
+            tools = [{"type": "function", "name": f"other{at}"}]
+            call = {"type": "function_call", "call_id": f"c{at}", "name": f"missing{at}", "arguments": "{}"}
+            items += [{"role": "user", "content": f"Go on, {at}."}, {"type": "additional_tools", "tools": tools}]
+            items += [call, {"type": "function_call_output", "call_id": f"c{at}", "output": ""}]
+        warned(read_as("openai-responses", {"model": "m", "input": items}))
+
+    assert_linear(noted)
+
+
 def neighbours(calls: int, *, ids: bool = True) -> Request:
     """Rounds of Anthropic in which each call is a message of its own: the vendor joins neighbours of one role."""
     messages: list[Any] = [{"role": "user", "content": "Go."}]

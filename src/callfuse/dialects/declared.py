@@ -6,36 +6,45 @@ naming them (an MCP server, a toolset, an unknown kind).
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 _SEARCH: Final = re.compile(r"tool_?search|search_?tools", re.IGNORECASE)
 """Matches names of tools that load others: Anthropic's `tool_search_tool_bm25`, Claude Code's `ToolSearch`."""
 
 
-def is_declared(name: str, listed: Iterable[Any]) -> bool:
-    """Whether a tool is listed or may exist all the same: the list is empty or incomplete, or a tool loads others.
-    Stops at the first hit."""
-    before = []
-    for one in listed:
-        if one == name or not isinstance(one, str):
-            return True
-        before.append(one)
-    return not before or any(map(_SEARCH.search, before))
-
-
 class RequestWithTools(ABC):
     """A request that may list tools; base of the requests of all dialects."""
 
-    __slots__ = ()
+    __slots__ = ("_is_declared",)
+
+    def __init__(self) -> None:
+        self._is_declared: Callable[[str], bool] | None = None
 
     @abstractmethod
     def _tool_names(self) -> Iterable[Any]:
         """The names of the tools; None for an entry that may bring tools without naming them."""
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name."""
-        return is_declared(name, self._tool_names())
+        """Whether there may be a tool of this name. The tools are read once, however often this is asked: each note on
+        a history asks."""
+        if self._is_declared is None:
+            self._is_declared = _test_for(self._tool_names())
+        return self._is_declared(name)
+
+
+def _test_for(listed: Iterable[Any]) -> Callable[[str], bool]:
+    """Whether a tool is listed, or may exist all the same: the list is empty or incomplete, or a tool loads others."""
+    names: set[str] = set()
+    for one in listed:
+        if not isinstance(one, str):
+            return _may_exist
+        names.add(one)
+    return names.__contains__ if names and not any(map(_SEARCH.search, names)) else _may_exist
+
+
+def _may_exist(_name: str) -> bool:
+    return True
 
 
 def entries(listed: Any) -> Iterable[Any]:

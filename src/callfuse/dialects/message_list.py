@@ -74,6 +74,7 @@ class MessageList(RequestWithTools):
     _stream_type: ClassVar[bytes] = EVENT_STREAM
 
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
+        super().__init__()
         self.body = body
         self._exact = ExactValues(body)
         self._payload = payload

@@ -61,6 +61,7 @@ class GeminiRequest(RequestWithTools):
     chain: Final = None
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
+        super().__init__()
         self.body = body
         self._exact = ExactValues(body)
         self._payload = payload

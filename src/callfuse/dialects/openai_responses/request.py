@@ -81,7 +81,6 @@ class ResponsesRequest(RequestWithTools):
         "length",
         "model",
         "probe",
-        "stored",
         "stream",
         "structured",
         "trail",
@@ -90,6 +89,7 @@ class ResponsesRequest(RequestWithTools):
     choices: int = 1
 
     def __init__(self, body: bytes, payload: Payload) -> None:
+        super().__init__()
         self.body = body
         spoken = payload.get("input", [])  # may be missing in a chain
         self._payload = payload | {"input": spoken}
@@ -99,7 +99,6 @@ class ResponsesRequest(RequestWithTools):
         self.stream = payload.get("stream") is True
         form = object_of(object_of(payload.get("text")).get("format"))
         self.structured = is_one_of(form.get("type"), _SCHEMAS)
-        self.stored = payload.get("store") is not False
         self._place = _place(payload)
         may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_tool_lists(self._items))
         self.probe = not may_call  # a stored conversation may have tools
@@ -113,6 +112,11 @@ class ResponsesRequest(RequestWithTools):
     def chain(self) -> "ResponsesRequest":
         """The request itself: OpenAI stores answers."""
         return self
+
+    @property
+    def stored(self) -> bool:
+        """Whether the vendor stores the answer."""
+        return self._payload.get("store") is not False
 
     @property
     def chained(self) -> bool:
