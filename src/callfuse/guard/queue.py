@@ -36,6 +36,26 @@ class Run:
         self.free = 0
 
 
+class _Turns:
+    """The choices that have begun, and those that are known and have not (`late`)."""
+
+    __slots__ = ("begun", "late")
+
+    def __init__(self) -> None:
+        self.begun: set[int] = set()
+        self.late: set[int] = set()
+
+    def see(self, choice: int) -> None:
+        """A choice is known."""
+        if choice not in self.begun:
+            self.late.add(choice)
+
+    def begin(self, choices: Iterable[int]) -> None:
+        """A frame of these choices leaves."""
+        self.begun.update(choices)
+        self.late.difference_update(choices)
+
+
 class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
@@ -60,7 +80,7 @@ class HoldQueue:
         self.size = 0
         self.spoke = False
         self._ordered = ordered
-        self._begun: set[int] | None = set() if in_turn else None
+        self._turns = _Turns() if in_turn else None
         self._is_last = False
         self._tell = tell
         self._trace = trace
@@ -122,6 +142,8 @@ class HoldQueue:
 
     def _move(self, choice: int, input_: Input) -> Effect:
         hold = self._holds.setdefault(choice, Hold())
+        if self._turns is not None:
+            self._turns.see(choice)
         before = hold.state
         effect = hold.step(input_)
         if self._trace is not None:
@@ -155,10 +177,10 @@ class HoldQueue:
     def _may_begin(self, choices: Sequence[int], place: int) -> bool:
         """Whether a frame of these choices may overtake those that wait before its place: not if it is the first of
         one, and a lower one, which has not begun, waits."""
-        begun = self._begun
-        if begun is None or begun.issuperset(choices):
+        turns = self._turns
+        if turns is None or turns.begun.issuperset(choices):
             return True
-        lower = [choice for choice in {*self._holds, *self._lanes} - begun if choice < max(choices)]
+        lower = [choice for choice in turns.late if choice < max(choices)]
         return not any(self._waits(choice) or self._first_place(choice) < place for choice in lower)
 
     def _waits(self, choice: int) -> bool:
@@ -170,14 +192,16 @@ class HoldQueue:
         return lane[0].place if lane else inf
 
     def _note_begun(self, choices: Iterable[int]) -> None:
-        if self._begun is not None:
-            self._begun.update(choices)
+        if self._turns is not None:
+            self._turns.begin(choices)
 
     def _append_run(self, choices: tuple[int, ...], entries: tuple[Entry, ...]) -> Run:
         self._places += 1
         run = self._runs[self._places] = Run(self._places, tuple(dict.fromkeys(choices)), entries)
         for choice in run.choices:
             self._lanes.setdefault(choice, deque()).append(run)
+            if self._turns is not None:
+                self._turns.see(choice)
         return run
 
     def begin_last(self) -> None:
@@ -240,14 +264,14 @@ class HoldQueue:
 
     def _not_begun(self) -> list[int]:
         """The choices that wait and have not begun. Any release may let them begin."""
-        return [] if self._begun is None else [choice for choice in self._lanes if choice not in self._begun]
+        return [] if self._turns is None else [choice for choice in self._turns.late if choice in self._lanes]
 
     def _remove(self, run: Run) -> bool:
         """Take a run, the first one of each of its choices, out of the queue. True if a choice begins with it."""
         del self._runs[run.place]
         for choice in run.choices:
             self._lanes[choice].popleft()
-        begins = self._begun is not None and not self._begun.issuperset(run.choices)
+        begins = self._turns is not None and not self._turns.begun.issuperset(run.choices)
         self._note_begun(run.choices)
         return begins
 
