@@ -193,7 +193,11 @@ def test_debug_logs_requests_without_their_queries(vendor: str) -> None:
 def typed(served: Served, text: str) -> str:
     """What callfuse answers to a message of commands, over a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
-    headers = {"content-type": "application/json", "x-callfuse-session-id": "session-of-the-test"}
+    headers = {
+        "content-type": "application/json",
+        "authorization": "Bearer key-of-the-test",
+        "x-callfuse-session-id": "session-of-the-test",
+    }
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]})
     with closing(connection):
         connection.request("POST", "/v1/chat/completions", body, headers)

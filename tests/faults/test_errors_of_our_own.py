@@ -43,7 +43,7 @@ PREPARING = (
     "asgi.prepare.lane_of",
     "asgi.prepare.are_ordinary_headers",
     "asgi.commands.ChatCommands.find",
-    "asgi.commands.ChatCommands.without_pinned",
+    "asgi.commands.ChatCommands.without_closed",
     "asgi.prepare.KeptRequest.__init__",
     "asgi.evidence.read_conversation",
     "asgi.evidence.Judge.__init__",

@@ -384,7 +384,7 @@ def _grow(block: dict[str, Any], delta: Payload) -> bool:
         block["citations"] = block.get("citations") or []
         block["citations"].append(delta["citation"])
     elif thinks(block):
-        raise CannotReplay(f"{kind}")
+        raise CannotReplay(kind or "delta")
     else:
         return is_one_of(block.get("type"), _KNOWN_TYPES)
     return True
