@@ -97,8 +97,9 @@ class SafeGuard:
 
     def measure(self) -> int:
         """The bytes of the answer that are kept, exactly: of what passes unread none are."""
-        with self._stage:
-            self._copy_state()
+        if not self._broken:
+            with self._stage:
+                self._copy_state()
         return self.buffered_bytes
 
     async def decide(self, review: ReviewAll) -> Step:
