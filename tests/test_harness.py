@@ -10,6 +10,7 @@ from callfuse.harness import (
     strip_additions,
     strip_wrapping,
     typed_start,
+    typed_starts,
 )
 from callfuse.model.outcomes import outcome_of
 
@@ -82,6 +83,27 @@ def test_an_open_element_has_no_end() -> None:
     """It is not known where it was to end."""
     assert typed_start("<a>x</a>\n<b>\nLook") is None
     assert typed_start("<a>\n<b></b>\nLook") is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "starts"),
+    [
+        (["a", "b"], [0, 0]),
+        (["<a>", "b", "</a>"], [None, None, 4]),
+        (["<a>x</a>\nb", "</a>"], [None, 4]),
+        (["<a>", "</a>\nb\n<a>", "</a>\nc"], [None, None, 4]),
+        (["<a>x</a>", "b", "<a>y</a>"], [8, 0, 8]),
+        (["</a>\nb", "c"], [None, None]),
+        (["b\n</a>"], [None]),
+        (["<a>\n</b>\n</a>\nc"], [13]),
+        (["<system-reminder>List<T> </div></system-reminder>", "b"], [49, 0]),
+        (["<system-reminder>\nA file:", "b", "</system-reminder>"], [None, None, 18]),
+    ],
+)
+def test_where_typing_begins_in_several_texts(texts: list[str], starts: list[int | None]) -> None:
+    """An element may reach over them; what a later one closes takes in all before it. A closing tag of an element that
+    nothing has opened is a sign of a cut. A whole reminder is one text of a harness, whatever it quotes."""
+    assert typed_starts(texts) == starts
 
 
 def test_a_results_own_text() -> None:

@@ -6,6 +6,7 @@ places.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 MARKER: Final = "[callfuse]"
@@ -51,25 +52,85 @@ def is_tool_report(text: str) -> bool:
     return _REPORT.match(text) is not None
 
 
+def has_own_words(text: str) -> bool:
+    """Whether an automatic text is more than a reminder: then its whole message is callfuse's or a harness's."""
+    return is_automatic(text) and not text.lstrip().startswith(tuple(_REMINDERS.values()))
+
+
 def typed_start(text: str) -> int | None:
     """Where the words of a person begin in a text of a user message: behind the elements that it begins with.
 
-    Elements are left at the last closing tag, because a file or a page in one of them may close it itself. None if one
-    of them is not closed: then nobody knows where it ends.
+    None if nobody can tell; see `typed_starts`.
     """
-    if not text.lstrip().startswith("<"):
-        return 0
-    opened: set[str] = set()
-    last: re.Match[str] | None = None
-    for tag in _TAG.finditer(text):
-        if tag[1]:
-            opened.discard(tag[2])
-            last = tag
+    return typed_starts([text])[0]
+
+
+def typed_starts(texts: Sequence[str]) -> list[int | None]:
+    """Where the words of a person begin in each text of one user message, None where nobody can tell.
+
+    They begin behind the elements that a text begins with, and these are left at the last closing tag, because a file
+    or a page in one of them may close it itself. An element may reach over several texts: what stands in it or before
+    it is no person's. Where one is not closed, nobody knows where it ends; where one is closed that nothing in this
+    message has opened, its beginning was cut off, and nothing in the message is known to be typed.
+    """
+    starts: list[int | None] = []
+    elements = _Elements()
+    for text in texts:
+        if not elements.opened and _is_whole_reminder(text):  # one text of a harness, so nothing in it reaches out
+            starts.append(text.rfind(">") + 1)
+            continue
+        begins = bool(elements.opened) or text.lstrip().startswith("<")
+        last = elements.read(text)
+        if elements.are_cut:
+            return [None] * len(texts)
+        if elements.reach_back:
+            starts = [None] * len(starts)
+        if not (begins or elements.reach_back):
+            starts.append(0)
+        elif elements.opened:
+            starts.append(None)
         else:
-            opened.add(tag[2])
-    if opened:
-        return None
-    return text.find(">", last.end()) + 1 or None if last else 0
+            starts.append(text.find(">", last.end()) + 1 or None if last else 0)
+    return starts
+
+
+class _Elements:
+    """The elements of a message, as they are opened and closed by one text after the other.
+
+    `opened`: names that are open. `are_cut`: one was closed that nothing has opened. `reach_back`: the last text has
+    closed one of an earlier text.
+    """
+
+    def __init__(self) -> None:
+        self.opened: set[str] = set()
+        self.are_cut = False
+        self.reach_back = False
+        self._known: set[str] = set()
+
+    def read(self, text: str) -> re.Match[str] | None:
+        """Read the tags of the next text; returns its last closing one."""
+        before = frozenset(self._known)
+        mine: set[str] = set()
+        last: re.Match[str] | None = None
+        self.reach_back = False
+        for tag in _TAG.finditer(text):
+            name = tag[2]
+            if not tag[1]:
+                mine.add(name)
+                self.opened.add(name)
+                continue
+            self.are_cut |= not (self.opened or name in mine or name in before)
+            self.reach_back |= name in before and name not in mine
+            self.opened.discard(name)
+            last = tag
+        self._known |= mine
+        return last
+
+
+def _is_whole_reminder(text: str) -> bool:
+    """Whether a text is one reminder from its beginning to its end."""
+    text = text.strip()
+    return any(text.startswith(start) and text.endswith(end) for end, start in _REMINDERS.items())
 
 
 # Results.

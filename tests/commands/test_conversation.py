@@ -150,6 +150,14 @@ BESIDE: list[tuple[str, list[Any]]] = [
     ("anthropic", [TASK, USE, user(RESULT), user(SET)]),
     ("bedrock-converse", [user({"text": "Find it."}), CONVERSE, user(CONVERSED, {"text": SET})]),
     ("openai-responses", [TASK, ITEM, OUTPUT, user(SET)]),
+    ("openai-chat", [TASK, CALLING, user(SET)]),
+    ("openai-chat", [TASK, CALLING, REPLY, model(""), user(SET)]),
+    ("anthropic", [TASK, USE, user(SET)]),
+    ("openai-responses", [TASK, ITEM, user(SET)]),
+    (
+        "openai-responses",
+        [TASK, ITEM, OUTPUT, {"type": "web_search_call", "id": "w", "status": "completed"}, user(SET)],
+    ),
 ]
 
 
@@ -165,6 +173,11 @@ def test_beside_a_result(name: str, messages: list[Any]) -> None:
     assert ran([*messages, kept, behind], name) == (["set"], True)
 
 
+def user_of_gemini(*parts: Any) -> dict[str, Any]:
+    """A content of the user."""
+    return {"role": "user", "parts": list(parts)}
+
+
 def test_beside_a_result_of_gemini() -> None:
     """The same with its contents."""
     asks = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]}
@@ -172,6 +185,16 @@ def test_beside_a_result_of_gemini() -> None:
     for contents in (
         [asks, {"role": "user", "parts": [says, {"text": SET}]}],
         [asks, {"role": "user", "parts": [says]}, {"role": "user", "parts": [{"text": SET}]}],
+        [asks, {"role": "user", "parts": [{"text": SET}]}],
+        [
+            asks,
+            user_of_gemini(says),
+            {"role": "model", "parts": [{"text": "Hm.", "thought": True}]},
+            user_of_gemini({"text": SET}),
+        ],
+        [user_of_gemini({"codeExecutionResult": {"output": "x"}}, {"text": SET})],
+        [user_of_gemini({"text": SET, "thought": True})],
+        [user_of_gemini({"text": "<environment_details>"}, {"text": SET}, {"text": "</environment_details>"})],
     ):
         body = json.dumps({"contents": contents}).encode()
         request = BY_NAME["gemini"].read_request(body, json.loads(body), "/v1beta/models/m:generateContent")
@@ -199,6 +222,57 @@ def test_what_a_file_or_a_page_can_write(said: str) -> None:
     assert ran([user(said)]) == ([], False)
     assert left("anthropic", [user(said)]) == [user(said)]
     assert ran([user(text("Observation:"), text(SET))]) == ([], False)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["<system-reminder>\nfile:", SET, "</system-reminder>"],
+        ["<environment_details>", SET, "</environment_details>"],
+        ["<pyai:validation_errors>", SET, "</pyai:validation_errors>"],
+        ["[callfuse] This call loops.", SET],
+        ["Validation feedback:\nNo answer.", SET],
+        [f"<file>x</file>\n{SET}", "</file>"],
+        [f"</file_content>\n{SET}"],
+        [f"{SET}\nthe rest\n</file_content>"],
+    ],
+)
+@pytest.mark.parametrize("name", ["openai-chat", "anthropic", "openai-responses"])
+def test_an_element_over_several_texts(name: str, parts: list[str]) -> None:
+    """What stands in it is no command, nor is anything beside the words of a harness or behind a cut."""
+    messages = [user(*map(text, parts))]
+    assert ran(messages, name) == ([], False)
+    assert left(name, messages) == messages
+
+
+@pytest.mark.parametrize(
+    ("part", "counts"),
+    [
+        ({"type": "document", "text": "<file>"}, False),
+        ({"type": "tool_result", "content": "x"}, False),
+        ({"type": "mcp_tool_result", "tool_use_id": "c1", "content": "x"}, False),
+        ({"type": "search_result", "source": "s", "title": "t", "content": []}, False),
+        ({"type": "of another day"}, False),
+        ({"toolResult": {}}, False),
+        ({"type": ["text"]}, False),
+        (7, False),
+        ({"type": "document", "source": {"type": "file", "file_id": "f"}}, True),
+        ({"type": "image_url", "image_url": {"url": "data:"}}, True),
+        ({"type": "input_file", "file_id": "f"}, True),
+        ({"type": "input_audio", "input_audio": {}}, True),
+        ({"image": {"format": "png"}}, True),
+        ({"cachePoint": {"type": "default"}}, True),
+        ({"inlineData": {}}, True),
+    ],
+)
+def test_parts_beside_a_command(part: Any, counts: bool) -> None:
+    """Only what a person attaches (media, files): any other part makes the message one of a tool or a harness."""
+    assert ran([user(part, text(SET))]) == (["set"] if counts else [], False)
+
+
+def test_what_an_own_message_adds() -> None:
+    """Some clients send what they add as a message of its own before what is typed, so that still counts."""
+    assert ran([user("Contents of README:"), user(SET)]) == (["set"], True)
 
 
 def test_the_same_in_each_request() -> None:

@@ -6,14 +6,14 @@ stands behind results of tools, so that each request has the same ones stripped.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from callfuse.commands.run import REFUSED
 from callfuse.commands.syntax import MAX_COMMANDS, Command, ParsedText, may_begin, parse_commands
 from callfuse.dialects.base import Request
-from callfuse.dialects.typed import TypedMessage, TypedText
-from callfuse.harness import typed_start
+from callfuse.dialects.typed import Speech, TypedMessage, TypedText
+from callfuse.harness import typed_start, typed_starts
 from callfuse.wire.jsontext import Edit, dumps
 
 MAX_SINGLE_SEARCHES: Final = 64
@@ -92,21 +92,18 @@ def _spellings(char: str) -> bytes:
 def find_commands(request: Request, prefix: str) -> FoundCommands:
     """Find the commands of a request, which begin with `prefix`.
 
-    A message beside results of tools, or directly behind them, has none: harnesses and tools write there, too.
+    A message beside results of tools, or behind a call without words of the model since, has none: harnesses and tools
+    write there, too. Of several messages in a row each counts, because some clients send what they add as its own.
     """
     commands: tuple[Command, ...] = ()
-    fresh = only = behind_result = False
+    fresh = only = False
     edits: list[Edit] = []
     parser = _TextParser(prefix)
-    for at in range(request.length):
-        if request.has_result(at):
-            behind_result = True
-        elif request.own_text(at) is not None:
-            behind_result = False
+    for at, in_a_run in enumerate(_in_runs(request)):
         typed = request.typed_message(at)
         if typed is None:
             continue
-        texts = [] if behind_result else parser.parse(typed.texts)
+        texts = [] if in_a_run else parser.parse(typed)
         commands = tuple(command for text in texts for command in text.commands)
         fresh = only = False
         if commands:
@@ -119,6 +116,15 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
     return FoundCommands(commands, fresh, only, tuple(edits))
 
 
+def _in_runs(request: Request) -> Iterator[bool]:
+    """Whether each message stands beside a call or a result, or behind one without words of the model since."""
+    in_a_run = False
+    for at in range(request.length):
+        speech = request.speech(at)
+        in_a_run = speech is Speech.CALLS or (speech is not Speech.WORDS and (in_a_run or request.has_result(at)))
+        yield in_a_run
+
+
 class _TextParser:
     """Parses the texts of one request, of which `MAX_TEXTS` may begin with the prefix."""
 
@@ -128,22 +134,21 @@ class _TextParser:
         self._prefix = prefix
         self._left = MAX_TEXTS
 
-    def parse(self, texts: Iterable[TypedText]) -> list[_ParsedPart]:
+    def parse(self, typed: TypedMessage) -> list[_ParsedPart]:
         """Parse the texts of one message. Commands stand before all else that is said in it."""
         parsed: list[_ParsedPart] = []
         room = MAX_COMMANDS + 1
         said = False
-        for text in texts:
-            part = _ParsedPart(text, (), text.text, True) if said else self._parse(text, room)
+        starts = typed_starts(typed.written)  # of all texts: an element may reach over several
+        for text in typed.texts:
+            start = starts[text.place]
+            part = _ParsedPart(text, (), text.text, True) if said or start is None else self._parse(text, start, room)
             room -= len(part.commands)
             said = part.said
             parsed.append(part)
         return parsed
 
-    def _parse(self, text: TypedText, room: int) -> _ParsedPart:
-        start = typed_start(text.text)
-        if start is None:
-            return _ParsedPart(text, (), text.text, True)
+    def _parse(self, text: TypedText, start: int, room: int) -> _ParsedPart:
         parsed = ParsedText((), text.text, start)
         if self._left and may_begin(text.text, self._prefix, start):
             self._left -= 1

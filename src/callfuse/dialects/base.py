@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from callfuse.dialects.recorded import Recorded
-from callfuse.dialects.typed import OwnAnswer, TypedMessage
+from callfuse.dialects.typed import OwnAnswer, Speech, TypedMessage
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, Path
@@ -322,6 +322,10 @@ class Request(Protocol):
 
     def has_result(self, at: int) -> bool:
         """Whether the message at this position has the result of a tool."""
+        ...
+
+    def speech(self, at: int) -> Speech:
+        """What the model says in the message at this position."""
         ...
 
     def own_text(self, at: int) -> str | None:

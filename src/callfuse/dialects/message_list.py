@@ -23,7 +23,7 @@ from callfuse.dialects.history import (
     pair,
     texts,
 )
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, ExactValues, Path, apply, dumps, loads
@@ -297,6 +297,14 @@ class MessageList(RequestWithTools):
         message = self._messages[at]
         role = message.get("role") if type(message) is dict else None
         return role in self._speaking and bool(self._results(at, message, role))
+
+    def speech(self, at: int) -> Speech:
+        """What the model says in a message."""
+        message = self._messages[at]
+        if type(message) is not dict or message.get("role") != "assistant":
+            return Speech.NOTHING
+        said = message.get("content") or message.get("refusal") or message.get("tool_plan")  # the last is Cohere's
+        return speech_of(said, calls=bool(self._calls(at, message)))
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message; None for other messages."""

@@ -5,9 +5,11 @@ message (reminders, reports of tools that it runs itself) do not count as typed.
 """
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from callfuse.harness import MARKER, is_automatic, is_tool_report
+from callfuse.dialects.shapes import is_one_of
+from callfuse.harness import MARKER, has_own_words, is_automatic, is_tool_report
 from callfuse.wire.jsontext import Path
 
 JSON: Final = b"application/json"
@@ -15,26 +17,46 @@ EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 
 _KINDS: Final = (None, "text", "input_text", "output_text")
 """Types of text parts."""
+_ATTACHED: Final = frozenset((
+    "audio", "container_upload", "document", "file", "image", "image_url", "input_audio", "input_file", "input_image",
+    "input_video", "video", "video_url",
+))  # fmt: skip
+"""Types of parts that a person attaches. Any other part (a result, a source, a thought) is a tool's or a harness's."""
+_ATTACHED_KEYS: Final = frozenset((
+    "audio", "cachePoint", "document", "fileData", "file_data", "image", "inlineData", "inline_data",
+    "mediaResolution", "media_resolution", "text", "video", "videoMetadata", "video_metadata",
+))  # fmt: skip
+"""Keys of parts that name no type: those of Gemini and Bedrock."""
+
+
+class Speech(Enum):
+    """What a message says of the model's: nothing (or it is not the model's), words, or calls for the client."""
+
+    NOTHING = 0
+    WORDS = 1
+    CALLS = 2
 
 
 class TypedText(NamedTuple):
     """One text of a message. `path`: of the text. `part`: path of the content part with it; None if the text is the
-    whole content."""
+    whole content. `place`: its number among the texts of the message."""
 
     path: Path
     text: str
     part: Path | None = None
+    place: int = 0
 
 
 class TypedMessage(NamedTuple):
     """What a person typed in one message.
 
-    `reminded`: it also has texts of a harness. `more`: it also has results, images or the like. `needs_answer`: the
-    vendor demands that turns of user and model alternate.
+    `written`: all of its texts, by `TypedText.place`. `reminded`: it also has texts of a harness. `more`: it also has
+    results, images or the like. `needs_answer`: the vendor demands that turns of user and model alternate.
     """
 
     path: Path
     texts: tuple[TypedText, ...]
+    written: tuple[str, ...] = ()
     reminded: bool = False
     more: bool = False
     needs_answer: bool = False
@@ -52,11 +74,23 @@ def read_typed(
 ) -> TypedMessage:
     """What a person typed in the message at `path`, whose content (a string or a list of parts) is under `key`."""
     texts = list(_texts((*path, key), content))
-    spoken = tuple(text for text in texts if not is_automatic(text.text))
-    if any(is_tool_report(text.text) for text in texts):
+    parts = content if isinstance(content, list) else ()
+    written = tuple(one.text for one in texts)
+    if not all(map(_is_typed_or_attached, parts)) or any(is_tool_report(one) or has_own_words(one) for one in written):
         return TypedMessage(path, (), more=True, needs_answer=needs_answer)
-    more |= isinstance(content, list) and len(content) > len(texts)
-    return TypedMessage(path, spoken, len(spoken) < len(texts), more, needs_answer)
+    spoken = tuple(one._replace(place=at) for at, one in enumerate(texts) if not is_automatic(one.text))
+    more |= len(parts) > len(texts)
+    return TypedMessage(path, spoken, written, len(spoken) < len(texts), more, needs_answer)
+
+
+def _is_typed_or_attached(part: Any) -> bool:
+    """Whether a part is a text, or media or a file as a person attaches them."""
+    if not isinstance(part, dict):
+        return isinstance(part, str)
+    kind = part.get("type")
+    if kind is None:
+        return _ATTACHED_KEYS.issuperset(part)
+    return is_one_of(kind, _KINDS) or (is_one_of(kind, _ATTACHED) and "text" not in part)
 
 
 def own_text(content: Any, *, more: bool = False) -> str:
@@ -64,6 +98,13 @@ def own_text(content: Any, *, more: bool = False) -> str:
     texts = [one.text for one in _texts((), content)]
     alone = len(texts) == 1 and not more and (isinstance(content, str) or len(content) == 1)
     return texts[0] if alone and texts[0].startswith(MARKER) else ""
+
+
+def speech_of(content: Any, *, calls: bool = False) -> Speech:
+    """What a content of the model's says; `calls`: it has some for the client."""
+    if calls:
+        return Speech.CALLS
+    return Speech.WORDS if any(one.text.strip() for one in _texts((), content)) else Speech.NOTHING
 
 
 def _texts(path: Path, content: Any) -> Iterator[TypedText]:

@@ -16,7 +16,7 @@ from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arg
 from callfuse.dialects.gemini.writer import GeminiWriter
 from callfuse.dialects.history import Pairing, by_position, digest_of, is_own_or_reminder, note_places, pair, texts
 from callfuse.dialects.shapes import is_one_of
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import Payload
@@ -298,6 +298,13 @@ class GeminiRequest(RequestWithTools):
     def has_result(self, at: int) -> bool:
         """Whether a content has the response of a function."""
         return any(get(part, FUNCTION_RESPONSE) is not None for part in self._parts(at))
+
+    def speech(self, at: int) -> Speech:
+        """What the model says in a content. A thought is nothing said."""
+        if not self._is_model(at):
+            return Speech.NOTHING
+        said = [part for part in self._parts(at) if type(part) is dict and not part.get("thought")]
+        return speech_of(said, calls=bool(self._calls(at)))
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in a content of the model's; None if it is not the model's."""

@@ -38,7 +38,7 @@ from callfuse.dialects.openai_responses.items import (
 )
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, plain_text_of
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, TypedMessage, own_text, read_typed
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.model import MARKER, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.events import typed_event
@@ -52,6 +52,8 @@ _SPEAKERS: Final = frozenset({"user", "system", "developer"})
 _SPOKEN: Final = frozenset({"message", "additional_tools"})
 """Types of items with a role."""
 _BEFORE_ALL: Final = {"role": "system"}
+_OF_A_RUN: Final = ("_call", "_output", "_request", "_response")
+"""Ends of the types of items with calls and results, the vendor's own tools included."""
 _NO_ROOM: Final = frozenset({"computer_call_output", "tool_search_output"})
 """Results to which no text can be added."""
 _NAMED: Final = frozenset({"function", "custom"})
@@ -329,6 +331,17 @@ class ResponsesRequest(RequestWithTools):
         """Whether an item is the result of a tool."""
         item = self._items[at]
         return isinstance(item, dict) and is_one_of(item.get("type"), RESULTS)
+
+    def speech(self, at: int) -> Speech:
+        """What the model says in an item, calls of the vendor's own tools included. A message may be a reference."""
+        item = self._items[at]
+        if isinstance(item, dict) and item.get("type") == "item_reference":
+            return Speech.WORDS if str(item.get("id")).startswith((OWN_ID, "msg_")) else Speech.NOTHING
+        if _role_of(item) == "assistant":
+            refusals = [one.get("refusal") for one in list_of(item.get("content")) if isinstance(one, dict)]
+            return speech_of([one for one in refusals if isinstance(one, str)] or item.get("content"))
+        kind = plain_text_of(item.get("type")) if isinstance(item, dict) else ""
+        return Speech.CALLS if kind.endswith(_OF_A_RUN) else Speech.NOTHING
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""
