@@ -105,6 +105,40 @@ def test_an_agent_that_talks_to_a_wall(kit: DialectKit, stream: bool, retry: str
     assert told[-1].startswith(MARK)
 
 
+@pytest.mark.parametrize(
+    "retry",
+    [
+        lambda number: f"Continue (attempt {number}).",
+        lambda number: f"[2026-01-02T10:{number:02}:07Z] No tool calls found. Go on.",
+    ],
+    ids=["counter", "time"],
+)
+def test_words_with_a_counter_or_a_time(retry: Callable[[int], str]) -> None:
+    """They are the same words."""
+    agent = Agent(CHAT)
+    agent.retry = lambda _: retry(agent.asked)
+    asyncio.run(agent.run(40))
+    assert agent.spent <= 10
+    assert agent.guard.counts.of("blown") > 20
+
+
+@every_dialect
+@pytest.mark.parametrize("session", [b"", b"my own session"], ids=["unnamed", "named"])
+def test_a_harness_that_drops_its_history(kit: DialectKit, session: bytes) -> None:
+    """After each block it sends the task and its own words alone: the lane remembers what it has blocked."""
+    named = ((b"x-callfuse-session-id", session),) if session else ()
+    agent = Agent(kit, headers=((b"content-type", b"application/json"), *named))
+
+    async def run() -> None:
+        for _ in range(40):
+            if await agent.step():
+                agent.history = History((TASK, User(f"{UNKNOWN_RETRY} Attempt {agent.asked}.")))
+
+    asyncio.run(run())
+    assert agent.spent <= 16
+    assert agent.guard.counts.of("blown") > 20
+
+
 def blown(**more: Any) -> Agent:
     """An agent whose fuse has blown."""
     agent = Agent(CHAT, **more)

@@ -6,7 +6,7 @@ new call has been executed.
 
 A call is new if it is neither in the window of its timeline nor one of those that were known at the lane's last blocks.
 A user message counts as typed by a person unless its text is one behind which a call of the row was blocked before: a
-harness says the same again and again.
+harness says the same again and again, but for numbers and times.
 """
 
 from collections.abc import Collection, Iterable
@@ -50,12 +50,13 @@ def after_round(
         return replace(memory, count=memory.count + round_.blocked, in_a_row=0, turns=(), known=(), time=now)
     if not round_.blocked:
         return memory
+    said = dict.fromkeys(turns)
     signatures = dict.fromkeys([*memory.known, *[*window][::-1], *(call.signature for call in round_.calls)])
     return replace(
         memory,
         count=memory.count + 1,
         in_a_row=memory.in_a_row + 1,
-        turns=tuple(dict.fromkeys([*memory.turns, *turns]))[-MAX_TURNS:],
+        turns=(*[one for one in memory.turns if one not in said], *said)[-MAX_TURNS:],
         known=tuple(signatures)[-MAX_KNOWN:],
         time=now,
     )

@@ -31,12 +31,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from callfuse.conversations.blocks import after_round, earlier_blocks, remember, with_last_outcomes
+from callfuse.conversations.blocks import after_round, earlier_blocks, is_typed_since, remember, with_last_outcomes
 from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
 from callfuse.model.ids import bounded_id
+from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.signature import Signature
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
@@ -45,6 +46,9 @@ DEFAULT_WINDOW: Final = 10
 """Rounds in which a call counts as known, by default."""
 LONGEST_NOTE: Final = 8192
 """Characters of the texts that are kept for one call. callfuse's own are a few hundred long."""
+
+LONGEST_AUTOMATIC: Final = 2000
+"""Characters of a user message up to which its numbers do not count where messages are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,18 +364,37 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
 
 def _said(view: _RequestView, request: Request, blocks: BlockMemory) -> tuple[bytes, ...]:
     """What identifies the text of the last user message: its digest, which in a chain holds the place as well, and
-    then that of the text alone, which is known from before where the request does not hold it."""
-    if not view.chained:
-        return (view.turn,)
+    then that of the text alone, without the numbers and times in it, which is known from before where the request does
+    not hold it."""
     typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
-    if typed is None:
-        return (view.turn, blocks.said) if blocks.said else (view.turn,)
-    return view.turn, digest_of([one.text.encode("utf-8", "surrogatepass") for one in typed.texts])
+    if typed is not None:
+        return view.turn, digest_of(map(_without_numbers, (one.text for one in typed.texts)))
+    return (view.turn, blocks.said) if view.chained and blocks.said else (view.turn,)
 
 
-def _begins_anew(view: _RequestView, state: LaneState) -> bool:
-    """Whether a request without an answer is the beginning of a new conversation."""
-    return not (view.chained or view.rounds) and (not view.named or view.turn in state.blocks.turns)
+def _without_numbers(text: str) -> bytes:
+    """A text for comparison: harnesses count what they say, or say when. A long one, or one of nothing else, is as it
+    is."""
+    if len(text) > LONGEST_AUTOMATIC or not any(map(str.isalpha, text)):
+        return text.encode("utf-8", "surrogatepass")
+    return normalise(text)
+
+
+def _begins_anew(view: _RequestView, state: LaneState, request: Request) -> bool:
+    """Whether a request is the beginning of a new conversation: no model has said anything in it. In a named session it
+    may be a summary: then its text is new."""
+    if view.chained or view.rounds or not _is_unanswered(request):
+        return False
+    return not view.named or view.turn in state.blocks.turns
+
+
+def _has_dropped_all(view: _RequestView, state: LaneState, request: Request) -> bool:
+    """Whether a harness has dropped the answers from its history and goes on: behind the task it says what it has said
+    before."""
+    if view.chained or view.rounds or not _is_unanswered(request):
+        return False
+    typed = [at for at in range(request.length) if request.typed_message(at) is not None]
+    return len(typed) > 1 and not is_typed_since(state.blocks, _said(view, request, state.blocks))
 
 
 def _is_unanswered(request: Request) -> bool:
@@ -382,16 +405,16 @@ def _is_unanswered(request: Request) -> bool:
 def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, request: Request) -> BlockMemory:
     """What the lane remembers of its blocks, with those that the last user message of this request has ended.
 
-    A try that the client did not take up was made for the same user message, so none of it is ended. A conversation in
-    which no model has said anything is a new one, but in a named session it may be a summary: then its text is new.
+    A try that the client did not take up was made for the same user message, so none of it is ended.
     """
-    if _begins_anew(view, state) and _is_unanswered(request):
+    dropped = _has_dropped_all(view, state, request)
+    if not dropped and _begins_anew(view, state, request):
         return NO_BLOCKS
     current = {one.position for one in match.kept}
     ended = [
         one
         for one in state.rounds
-        if one.position not in current and not (one.turn == view.turn and one.position > view.turn_at)
+        if one.position not in current and (dropped or not (one.turn == view.turn and one.position > view.turn_at))
     ]
     return remember(state.blocks, ended)
 
