@@ -32,6 +32,7 @@ _MENDED_BY_WAITING: Final = (
 """Phrases of servers that are at their limit or down. What was refused or denied stays so, however long one waits."""
 _TIMED_OUT = re.compile(
     r"timed[ -]?out\b|time-?out(?:error|exception|expired)\b|time-?out (?:after|exceeded|expired|reached|wait|while)"
+    r"|(?:\A|error\W{1,6})time-?out\W{0,8}\Z"  # nothing else is said
     r"|(?:connect|connection|execution|gateway|network|operation|read|request|response|socket)[ _-]?time-?out\b"
 )
 _STATUS = re.compile(

@@ -50,6 +50,7 @@ _ERROR = re.compile(
     r"|(?:\w+ ){0,3}timed out\b"
     r"|(?:(?:http|status|code)\S{0,8}\s?){1,3}[45]\d\d\b|[45]\d\d (?-i:[A-Z])[a-z]+"
     r"|(?:rate.?limit(?:ed| exceeded| reached)|too many requests|service unavailable|bad gateway|unauthorized)\b"
+    r"|(?:(?:\w+ )?time-?out|(?:\w+ ){0,3}overloaded|connection refused|(?:api )?rate.?limit)\W*$|curl: \(\d+\)"
     r"|(?:permission|access) (?:was )?denied|(?:\w+ )?requested permissions? to\b"
     r"|(?:the )?(?:user|operator|human) (?:has )?(?:cancell?ed|declined|denied|refused|rejected|doesn't want)\b"
     r"|(?:action|command|operation|permission|request|tool)\b[^\n]{0,60}? (?:declined|denied|rejected)\b"
@@ -65,6 +66,7 @@ _COMPLAINTS: Final = (
     "illegal option",
     "invalid option",
     "unrecognized option",
+    "connection refused",
     ": not found",
     ": command not found",
     ": is a directory",
