@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.model.outcomes import SHORT_TEXT, Outcome, OutcomeKind, outcome_of, same_outcome
+from callfuse.model.outcomes import normalise as normalising
 from callfuse.model.outcomes.normalise import normalise
+from callfuse.wire.values import MOST_INSIDE
 from tests.support.examples import more_examples
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -617,3 +619,52 @@ def test_nothing_is_nested_too_deep(depth: int) -> None:
     assert same(deep, deep)
     assert not same(deep, other)
     assert not same("[" * depth + "]" * depth, "[" * depth + "1" + "]" * depth)
+
+
+PLAIN = ["0", "1", "23", "a", "F", "s", ".", ",", ":", "-", "/", '"', "[", "]", "m", "min", "0x", "3s", "deadbeef1"]
+OTHER = ["\u00b5s", "\u03bc", "\\", "\\n", "\\t", "\\u001b", "\\u0007", "\x1b", "\x1b[1;3", "\x1b]0;", "\x07"]
+VOLATILE = [*PLAIN, *OTHER, " ", "\r", "3 h 2 m", "Chunk ID: ", UUID, UUID[:13], UUID[13:]]
+lines = st.lists(st.sampled_from(VOLATILE), max_size=12).map("".join)
+
+
+@more_examples(10)
+@given(st.lists(lines, max_size=30).map("\n".join))
+def test_a_text_in_pieces_is_the_text(text: str) -> None:
+    """However it is cut at the ends of its lines."""
+    whole = normalise(text)
+    for size in (1, 64, 200):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(normalising, "_PIECE", max(size, *map(len, text.encode().split(b"\n"))) + 1)
+            assert normalise(text) == whole
+
+
+LONG = ["a1 b2\n", "a1 b2 ", '"a1b2"', "a1b2", "1", "\x1b", "\x1b]0;a1 ", '"' + "a1" * 90 + "\n" + "b2" * 90]
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_no_expression_reads_more_than_a_piece(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that other threads wait for none of them; a text of twice the length has twice as many pieces."""
+    looked: list[bytes] = []
+    read = normalising._normalise
+    monkeypatch.setattr(normalising, "_PIECE", 100)
+
+    def counted(piece: bytes) -> bytes:
+        looked.append(piece)
+        return read(piece)
+
+    monkeypatch.setattr(normalising, "_normalise", counted)
+    for times in (1000, 2000):
+        looked.clear()
+        normalise(text * times)
+        assert "".join(piece.decode() for piece in looked) == text * times
+        assert max(map(len, looked)) <= 100
+        assert len(looked) <= 4 * len(text) * times / 100
+
+
+def test_json_that_is_too_much_is_read_as_a_text() -> None:
+    """What it says of itself is looked for at its ends only; every part of it still tells it from others."""
+    few, many = ([1] * size for size in (9, MOST_INSIDE + 1))
+    assert known(json.dumps({"data": few, "status": "failed"})).kind is OutcomeKind.ERROR
+    assert known(json.dumps({"data": many, "status": "failed"})).kind is OutcomeKind.OK
+    assert not same(json.dumps({"data": many, "more": "x"}), json.dumps({"data": many, "more": "y"}))
+    assert not same(json.dumps([*many, "x", *many]), json.dumps([*many, "y", *many]))

@@ -1,6 +1,7 @@
 """Signatures: which calls are the same call, whatever their arguments look like on the wire."""
 
 import json
+import tracemalloc
 from hashlib import sha256
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callfuse.model import signature
 from callfuse.model.signature import signature_of
 from callfuse.wire.jsontext import NotJSON, loads, loads_exact
+from callfuse.wire.values import LONGEST_INSIDE, MOST_INSIDE
 from tests.support.examples import more_examples
+from tests.support.work import lines_run
 
 WIDE = "123456789012345678901234567890"
 
@@ -144,6 +148,50 @@ def test_nothing_is_too_deep_or_too_long() -> None:
     assert signature_of("t", f'{{"a":"{long}"}}') == signature_of("t", f'{{"a": "{long}"}}')
     assert signature_of("t", f'{{"a":"{long}"}}') != signature_of("t", f'{{"a":"{long}y"}}')
     assert signature_of("t", "9" * 5000) != signature_of("t", "9" * 4999 + "8")
+
+
+TOO_MUCH = {
+    "numbers": json.dumps([1.5] * (MOST_INSIDE + 1)),
+    "lists": json.dumps({"a": [[]] * (MOST_INSIDE + 1)}),
+    "nested": "[" * (MOST_INSIDE + 1) + "]" * (MOST_INSIDE + 1),
+    "a string": json.dumps({"a": "x" * LONGEST_INSIDE}),
+    "a fraction": '{"a": 0.' + "9" * LONGEST_INSIDE + "}",
+    "no JSON": '"' * (LONGEST_INSIDE + 1),
+    "white space": " " * (LONGEST_INSIDE + 1),
+}
+
+
+@pytest.mark.parametrize("ignore", [(), ("b",)])
+@pytest.mark.parametrize("text", TOO_MUCH.values(), ids=TOO_MUCH)
+def test_what_is_too_much_is_not_parsed(text: str, ignore: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is equal to itself only, white space included; twice as much of it takes no line of Python more."""
+    assert signature_of("t", text, None, ignore) == signature_of("t", text)
+    assert signature_of("t", text, None, ignore) == sha256(b"t\n" + text.encode()).digest()
+    assert signature_of("t", text + " ") != signature_of("t", text)
+    assert lines_run(lambda: signature_of("t", text * 2, None, ignore)) <= lines_run(
+        lambda: signature_of("t", text, None, ignore)
+    )
+    monkeypatch.delattr(signature, "loads_exact")
+    monkeypatch.delattr(signature, "_STRING_OR_SPACE")
+    assert signature_of("t", text, None, ignore)
+
+
+@pytest.mark.parametrize("text", ['"' * 70_000, '{"a":' + "9" * 70_000 + "}", '{"deeper":' * 9_000])
+def test_a_long_text_that_is_no_json_keeps_its_white_space(text: str) -> None:
+    """A shorter one loses it; integers of more than 500 digits and deep nesting are no JSON here."""
+    assert signature_of("t", text) != signature_of("t", text + " ")
+    assert signature_of("t", text[:9_000]) == signature_of("t", text[:9_000] + " ")
+
+
+def test_what_orjson_has_written_is_not_kept() -> None:
+    """Each text that it writes takes 4 KB: of many numbers the canonical form is written on, not collected."""
+    written = json.dumps([1.5] * (MOST_INSIDE - 1))
+    tracemalloc.start()
+    try:
+        signature_of("t", written)
+        assert tracemalloc.get_traced_memory()[1] < 400 * MOST_INSIDE
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_kept_is_short() -> None:

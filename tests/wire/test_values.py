@@ -8,7 +8,13 @@ import orjson
 import pytest
 
 from callfuse.wire import values
-from callfuse.wire.values import MOST_VALUES, has_too_many_values
+from callfuse.wire.events import CRLF_EVENTS, EVENTS
+from callfuse.wire.format import Format
+from callfuse.wire.json_array import JSON_ARRAY
+from callfuse.wire.jsontext import NotJSON
+from callfuse.wire.ndjson import NDJSON
+from callfuse.wire.values import LONGEST_INSIDE, MOST_INSIDE, MOST_VALUES, has_too_many_values, is_too_much_inside
+from callfuse.wire.whole import WHOLE
 
 
 def count(value: Any) -> int:
@@ -59,3 +65,44 @@ def test_the_count_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert has_too_many_values(Counted(b"[" + b"1," * size + b"1]"))
         costs.append(len(looked))
     assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", "1", '""', '{"a":1}', "[[]]"])
+def test_a_text_within_a_body_has_a_limit_of_its_own(value: str) -> None:
+    """A lower one, and one of its length: a text inside a text counts for nothing."""
+    assert is_too_much_inside("[" + ",".join([value] * (MOST_INSIDE + 1)) + "]")
+    assert not is_too_much_inside("[" + ",".join([value] * (MOST_INSIDE // 4)) + "]")
+    assert not is_too_much_inside(json.dumps({"a": json.dumps([1] * MOST_INSIDE)}))
+    assert not is_too_much_inside("x" * LONGEST_INSIDE)
+    assert is_too_much_inside("x" * (LONGEST_INSIDE + 1))
+    assert not is_too_much_inside("\ud800" * LONGEST_INSIDE)
+
+
+EACH_FORMAT: dict[str, Format] = {
+    "events": EVENTS,
+    "CRLF events": CRLF_EVENTS,
+    "lines": NDJSON,
+    "array": JSON_ARRAY,
+    "whole": WHOLE,
+}
+
+
+@pytest.mark.parametrize("name", EACH_FORMAT)
+def test_a_frame_has_as_many_values_as_a_body(name: str) -> None:
+    """Whatever the format: one with more is not parsed."""
+    begin = b"data: " if "events" in name else b""
+    few, many = (begin + orjson.dumps({"a": [1] * count}) for count in (MOST_VALUES // 2, MOST_VALUES + 1))
+    payload = EACH_FORMAT[name].payload(few)
+    assert payload is not None
+    assert len(payload["a"]) == MOST_VALUES // 2
+    with pytest.raises(NotJSON, match="too many values"):
+        EACH_FORMAT[name].payload(many)
+
+
+def test_a_long_chunk_is_not_parsed_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element of an array whose end is found by its braces, and is the same."""
+    framer = JSON_ARRAY.framer()
+    assert framer.feed(b'[{"a":1}')
+    element = b',{"a":[%b]}' % b",".join([b"1"] * MOST_VALUES)
+    monkeypatch.delattr(orjson, "loads")
+    assert framer.feed(element) == [element]

@@ -7,6 +7,7 @@ import orjson
 from callfuse.wire import sse
 from callfuse.wire.format import Framer, Payload
 from callfuse.wire.jsontext import NotJSON, dumps, loads
+from callfuse.wire.values import MOST_VALUES, has_too_many_values
 
 
 class Events:
@@ -22,7 +23,10 @@ class Events:
         return sse.SSEFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the data of an event; None for comments and for `[DONE]`. Raises NotJSON if it is no JSON object."""
+        """Parse the data of an event; None for comments and for `[DONE]`. Raises NotJSON if it is no JSON object,
+        or if it has too many values."""
+        if len(frame) > MOST_VALUES and has_too_many_values(frame):
+            raise NotJSON("too many values")
         begins = frame[:7]  # nearly every vendor sends one of these two shapes, which need no splitting into lines
         found: Payload
         try:

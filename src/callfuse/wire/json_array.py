@@ -12,6 +12,7 @@ import orjson
 
 from callfuse.wire.format import Framer, Payload
 from callfuse.wire.jsontext import NotFramed, NotJSON, loads
+from callfuse.wire.values import MOST_VALUES, has_too_many_values
 
 _SPACE: Final = b" \t\r\n"
 _CLOSING: Final = 0x7D
@@ -127,6 +128,8 @@ class JSONArrayFramer:
             return chunk.startswith(_LINE_ENDS, begin + 1) and chunk.find(_ELEMENT_END) == last
         if chunk[-1] != _CLOSING or chunk.find(b"\n", begin) >= 0:
             return False
+        if len(chunk) > MOST_VALUES:  # that many values may be too many to be parsed
+            return False
         try:
             orjson.loads(chunk[begin:])
         except orjson.JSONDecodeError:
@@ -207,13 +210,15 @@ class JSONArray:
         return JSONArrayFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse an element; None for brackets and white space. Raises NotJSON for an element that is broken, and
-        NotFramed for anything else, behind which elements cannot be told."""
+        """Parse an element; None for brackets and white space. Raises NotJSON for an element that is broken or
+        has too many values, and NotFramed for anything else, behind which elements cannot be told."""
         begin = _end(_LEAD, frame, 0)
         if frame[begin : begin + 1] in (b"", b"]"):
             return None
         if frame[begin : begin + 1] != b"{":
             raise NotFramed("no object and no part of an array")
+        if len(frame) > MOST_VALUES and has_too_many_values(frame[begin:]):
+            raise NotJSON("too many values")
         value: Any = loads(frame[begin:])
         if not isinstance(value, dict):
             raise NotJSON("an element is no object")

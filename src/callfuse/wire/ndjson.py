@@ -10,6 +10,7 @@ import orjson
 
 from callfuse.wire.format import Framer, Payload
 from callfuse.wire.jsontext import NotJSON, loads_exact
+from callfuse.wire.values import MOST_VALUES, has_too_many_values
 
 _DIGITS_AS_ZEROS: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
 _WIDE: Final = b"0" * 19
@@ -64,7 +65,10 @@ class Lines:
         return NDJSONFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse a line, with every digit of its integers; None for a blank line. Raises NotJSON if it is no object."""
+        """Parse a line, with every digit of its integers; None for a blank line. Raises NotJSON if it is no object,
+        or if it has too many values."""
+        if len(frame) > MOST_VALUES and has_too_many_values(frame):
+            raise NotJSON("too many values")
         if frame[:1] == b"{" and frame.translate(_DIGITS_AS_ZEROS).find(_WIDE) < 0:
             try:
                 found: Payload = orjson.loads(frame)

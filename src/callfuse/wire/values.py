@@ -5,6 +5,11 @@ from typing import Final
 MOST_VALUES: Final = 100_000
 """Values of a body that is read. To parse that many, and to collect garbage among them, takes up to 50 ms, in which
 nothing else runs. A conversation that fills a context window of a million tokens with short calls has about as many."""
+MOST_INSIDE: Final = 10_000
+"""Values of a JSON text within a string of a body, such as the arguments of a call: a body may have many such texts,
+each as long as it likes. To parse that many takes up to 10 ms and 10 MB."""
+LONGEST_INSIDE: Final = 1024 * 1024
+"""Characters of such a text, few values or not: a number or a string may be as long as the text."""
 _STEP: Final = 256 * 1024
 """Bytes looked at in one go."""
 
@@ -14,7 +19,20 @@ def has_too_many_values(text: bytes) -> bool:
 
     Of a text that is no JSON, those before its first fault count.
     """
-    if len(text) <= MOST_VALUES or _separators(text) <= MOST_VALUES:  # nearly always, though it counts strings, too
+    return _has_more_values(text, MOST_VALUES)
+
+
+def is_too_much_inside(text: str) -> bool:
+    """Whether a text from within a body is too much to be parsed: it is longer than `LONGEST_INSIDE` or, read as JSON,
+    has more than `MOST_INSIDE` values. Such a text is told from others as a text, and nothing is read out of it."""
+    size = len(text)
+    return size > LONGEST_INSIDE or (
+        size > MOST_INSIDE and _has_more_values(text.encode("utf-8", "surrogatepass"), MOST_INSIDE)
+    )
+
+
+def _has_more_values(text: bytes, most: int) -> bool:
+    if len(text) <= most or _separators(text) <= most:  # nearly always, though it counts strings, too
         return False
     count, in_string, carry = 0, False, b""
     for at in range(0, len(text), _STEP):
@@ -22,7 +40,7 @@ def has_too_many_values(text: bytes) -> bool:
         carry = b"\\" if piece.endswith(b"\\") else b""
         parts = piece.removesuffix(b"\\").split(b'"')
         count += _separators(b"".join(parts[in_string::2]))
-        if count > MOST_VALUES:
+        if count > most:
             return True
         in_string ^= len(parts) % 2 == 0
     return False

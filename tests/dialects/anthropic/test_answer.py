@@ -13,6 +13,7 @@ from callfuse.dialects.anthropic.answer import (
     read_whole,
 )
 from callfuse.dialects.base import CannotReplay
+from callfuse.wire.values import MOST_INSIDE
 
 
 def start(index: int, kind: str = "tool_use", **more: Any) -> dict[str, Any]:
@@ -209,6 +210,7 @@ def test_blocks_keep_their_order() -> None:
     [
         ({"type": "input_json_delta", "partial_json": '{"x'}, "input_json_delta"),
         ({"type": "input_json_delta", "partial_json": "[1]"}, "input_json_delta"),
+        ({"type": "input_json_delta", "partial_json": json.dumps({"a": [1] * MOST_INSIDE})}, "input_json_delta"),
     ],
 )
 def test_what_cannot_be_rebuilt_is_named(delta: dict[str, Any], part: str) -> None:

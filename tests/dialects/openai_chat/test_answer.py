@@ -12,6 +12,10 @@ from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_t
 from callfuse.dialects.openai_chat.writer import ChatWriter, _ends
 from callfuse.wire import sse
 from callfuse.wire.jsontext import dumps
+from callfuse.wire.values import MOST_INSIDE
+
+MANY = [1] * MOST_INSIDE
+"""More values than are parsed: such a text is over where its last bracket closes."""
 
 
 def delta(*parts: Any, finish: str | None = None, choice: int | None = 0) -> dict[str, Any]:
@@ -146,6 +150,8 @@ def test_a_cut_answer(reason: str) -> None:
         ([delta(piece("", id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
         ([delta(piece("NaN", id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
         ([delta(piece('{"x":', id="a", name="f"))], [], [False]),
+        ([delta(piece(f'{{"x":{MANY}}}', id="a", name="f"))], ["CLOSED", "FINISHED"], [True]),
+        ([delta(piece(f'{{"x":{MANY}', id="a", name="f"))], [], [False]),
         ([delta(piece("{}", id="a", name="f"), piece("{", 1, id="b", name="g"))], [], [True, False]),
         ([delta(piece("{}", id="a", name="f")), delta(finish="length")], [], [False]),
         ([delta(piece("{}", id="a", name="f")), END], [], [True]),

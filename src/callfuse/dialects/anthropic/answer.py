@@ -33,6 +33,7 @@ from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps, loads, loads_exact
+from callfuse.wire.values import is_too_much_inside
 
 CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call may be incomplete."""
@@ -391,11 +392,11 @@ def _grow(block: dict[str, Any], delta: Payload) -> bool:
 
 
 def _raw_object(text: str) -> Any:
-    """An input as raw JSON, so that no digit is lost. Raises CannotReplay if it is not an object."""
+    """An input as raw JSON, so that no digit is lost. Raises CannotReplay if it is not an object, or too much."""
     if not text.strip():
         return {}
     try:
-        is_object = isinstance(loads_exact(text), dict)
+        is_object = not is_too_much_inside(text) and isinstance(loads_exact(text), dict)
     except NotJSON:
         is_object = False
     if not is_object:

@@ -23,6 +23,7 @@ from callfuse.dialects.shapes import list_of, object_of, text_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
+from callfuse.wire.values import is_too_much_inside
 
 CUTTING: Final = frozenset({"length", "content_filter"})
 """Finish reasons after which the last call may lack its end."""
@@ -216,6 +217,8 @@ def _may_be_over(call: OpenCall) -> bool:
 
 def _is_complete(arguments: str) -> bool:
     """Whether a call may be over where another begins, or all end: some servers send the pieces of several by turns."""
+    if is_too_much_inside(arguments):
+        return arguments.rstrip().endswith("}")
     try:
         loads(arguments)
     except NotJSON:

@@ -3,9 +3,13 @@
 Every digit becomes `0` first, so that one regular expression anchored at a `0` finds all the rest; a text without
 digits costs only a copy. An id may begin with letters before the `0` where it is found: they are stripped from the end
 of the piece before it.
+
+A long text is read in pieces, so that no regular expression keeps other threads waiting for long. Nothing of what is
+removed runs over the end of a line, where the pieces end: the whole text would give the same.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -13,11 +17,11 @@ _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ESC: Final = rb"(?:\x1b|\\u001[bB])"
 _ANSI = re.compile(
     _ESC + rb"(?:\[[0-?]*+[ -/]*+[@-~]"  # CSI: colours, cursor
-    rb"|\](?:[^\x07\x1b\\]|\\(?!u00(?:07|1[bB])))*+(?:\x07|\\u0007|" + _ESC + rb"(?:\\\\|\\))"  # OSC: titles, links
+    rb"|\](?:[^\x07\x1b\\\n]|\\(?!u00(?:07|1[bB])))*+(?:\x07|\\u0007|" + _ESC + rb"(?:\\\\|\\))"  # OSC: titles, links
     rb"|[@-_])"
 )
 """Escape sequences, as bytes or as JSON writes them. No OSC body runs over the next escape: an unterminated one would
-else be read to the end of the text from each start."""
+else be read to the end of the text from each start. Nor does it run over the end of a line."""
 _CHUNK_ID: Final = b"Chunk ID: "
 """Codex begins a command's output with a line of six hexadecimal digits, too few for the rule of ids."""
 
@@ -42,15 +46,37 @@ _VOLATILE = re.compile(
     rb")"
 )  # fmt: skip
 _NUMBER = re.compile(rb"0(?:\.?0)++")
+_PIECE: Final = 128 * 1024
+"""Bytes that are read in one go, which takes up to 8 ms."""
 
 
 def normalise(text: str) -> bytes:
-    """Return the text as UTF-8 with each number, id and duration as `0`, without ANSI codes. Linear time and space."""
+    """Return the text as UTF-8 with each number, id and duration as `0`, without ANSI codes. Linear time and space.
+
+    A line of more than 128 KB is cut at quotes, at spaces if it has none, else anywhere: what such a cut goes through
+    counts as two.
+    """
     raw = text.encode("utf-8", "surrogatepass")
-    if b"\x1b" in raw or b"\\u001" in raw:
-        raw = _ANSI.sub(b"", raw)
     if raw.startswith(_CHUNK_ID):
         raw = raw.partition(b"\n")[2]
+    return _normalise(raw) if len(raw) <= _PIECE else b"".join(map(_normalise, _pieces(raw)))
+
+
+def _pieces(raw: bytes) -> Iterator[bytes]:
+    """Cut a text into pieces of at most `_PIECE` bytes, behind ends of lines where there are some."""
+    begin = 0
+    while len(raw) - begin > _PIECE:
+        most = begin + _PIECE
+        ends = (raw.rfind(mark, begin, most) + 1 for mark in (b"\n", b'"', b" "))
+        end = next(filter(None, ends), most)
+        yield raw[begin:end]
+        begin = end
+    yield raw[begin:]
+
+
+def _normalise(raw: bytes) -> bytes:
+    if b"\x1b" in raw or b"\\u001" in raw:
+        raw = _ANSI.sub(b"", raw)
     if b"\\" in raw:  # else the `n` of `\n` would count as part of the next word
         raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
     zeros = raw.translate(_ZEROS)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from callfuse.wire.jsontext import NotJSON, loads
+from callfuse.wire.values import is_too_much_inside
 
 HEAD: Final = 400
 TAIL: Final = 300
@@ -198,8 +199,8 @@ def combine(readings: Iterable[ResultStatus]) -> ResultStatus:
 
 
 def parse_container(text: str) -> Any:
-    """Parse a stripped text that is a JSON object or list; None for other texts."""
-    if text[:1] not in ("{", "[") or text[-1] not in "}]":
+    """Parse a stripped text that is a JSON object or list; None for other texts, and for one that is too much."""
+    if text[:1] not in ("{", "[") or text[-1] not in "}]" or is_too_much_inside(text):
         return None
     try:
         return loads(text)
