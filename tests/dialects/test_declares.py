@@ -65,6 +65,23 @@ def test_a_list_that_says_nothing_is_not_complete(dialect: str, tools: Any) -> N
     assert asked(dialect, **fields).declares("find")
 
 
+@every_dialect
+def test_a_long_name_is_not_searched(dialect: str) -> None:
+    """A tool that loads others is known by its name's first 256 characters: a name may be as long as the body."""
+
+    def entry(name: str) -> dict[str, Any]:
+        forms: dict[str, dict[str, Any]] = {
+            "openai-responses": FLAT_TOOL | {"name": name},
+            "anthropic": ANTHROPIC_TOOL | {"name": name},
+            "bedrock-converse": {"toolSpec": {"name": name}},
+            "gemini": {"functionDeclarations": [{"name": name}]},
+        }
+        return forms.get(dialect, {"type": "function", "function": {"name": name}})
+
+    assert whole(dialect, entry("x" * 240 + "tool_search")).declares("find")
+    assert not whole(dialect, entry("x" * 256 + "tool_search")).declares("find")
+
+
 ADDITIONAL = {"type": "additional_tools", "role": "developer", "tools": [
     {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}
 ]}  # fmt: skip

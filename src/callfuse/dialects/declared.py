@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from callfuse.model.ids import LONGEST_ID
+
 _SEARCH: Final = re.compile(r"tool_?search|search_?tools", re.IGNORECASE)
 """Matches names of tools that load others: Anthropic's `tool_search_tool_bm25`, Claude Code's `ToolSearch`."""
 
@@ -40,7 +42,9 @@ def _test_for(listed: Iterable[Any]) -> Callable[[str], bool]:
         if not isinstance(one, str):
             return _may_exist
         names.add(one)
-    return names.__contains__ if names and not any(map(_SEARCH.search, names)) else _may_exist
+    return (
+        names.__contains__ if names and not any(_SEARCH.search(name, 0, LONGEST_ID) for name in names) else _may_exist
+    )
 
 
 def _may_exist(_name: str) -> bool:
