@@ -1,4 +1,4 @@
-"""The only broad catch in callfuse: errors inside a `Boundary` block never reach the host.
+"""The only broad catches in callfuse: errors inside a `Boundary` block never reach the host.
 
     with Boundary() as boundary:
         out = risky()
@@ -7,11 +7,14 @@
 
 Only `Exception` is caught; cancellation, KeyboardInterrupt and SystemExit pass. The traceback is dropped, because its
 frames would keep bodies and buffers alive as long as the error; `Boundary(keep_traceback=True)` keeps it, for errors
-that are logged with it or raised again.
+that are logged with it or raised again. `TaskBoundary` is the wider one around a callback.
 """
 
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+
+FOR_THE_HOST: Final = (KeyboardInterrupt, SystemExit)
+"""What always passes: it ends the host."""
 
 
 class Boundary:
@@ -44,3 +47,30 @@ class Boundary:
         with Boundary():  # what a message quotes may be nested too deep to be printed
             message = str(self.error)
         return f"{type(self.error).__name__}: {message}"
+
+
+class TaskBoundary:
+    """Catches all that the code of others raises in a task of its own, also what is no `Exception`: a test framework's
+    `fail`, a time-out of gevent, GeneratorExit, a group of errors. `error` is then that, with its traceback.
+
+    A cancellation of the task passes (`cancelled`: the event loop's class of it), and so does what ends the host.
+    """
+
+    __slots__ = ("_passes", "error")
+
+    def __init__(self, cancelled: type[BaseException]) -> None:
+        self.error: BaseException | None = None
+        self._passes = (*FOR_THE_HOST, cancelled)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None or isinstance(error, self._passes):
+            return False
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(self._passes) is not None:
+            return False
+        self.error = error
+        return True

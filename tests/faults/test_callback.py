@@ -3,12 +3,17 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from callfuse import LoopEvent
+from callfuse.asgi import review
 from tests.support.asgi import Exchange, drive
 from tests.support.config import guard
 from tests.support.kits import KITS, DialectKit
@@ -88,6 +93,69 @@ async def hangs(_event: Any) -> None:
     await asyncio.Event().wait()
 
 
+class Gone(BaseException):
+    """A library's way out that is no `Exception`, as that of a test framework or of gevent."""
+
+
+def leaves(_event: Any) -> str:
+    """A callback that raises no `Exception`."""
+    raise Gone("as with a broken helper")
+
+
+async def leaves_later(_event: Any) -> str:
+    """The same, later."""
+    await asyncio.sleep(0)
+    raise Gone("as with a broken helper")
+
+
+def is_closed(_event: Any) -> str:
+    """A callback in which a generator's end escapes."""
+    raise GeneratorExit
+
+
+async def leaves_in_a_group(_event: Any) -> str:
+    """A callback with tasks of its own, one of which raises no `Exception`."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(leaves_later(_event))
+    return "allow"
+
+
+async def swallows(_event: Any) -> str:
+    """A callback that does not let itself be cancelled, for a while."""
+    ended = asyncio.get_running_loop().time() + 30
+    while asyncio.get_running_loop().time() < ended and not released.is_set():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.01)
+    return "allow"
+
+
+async def shields(_event: Any) -> str:
+    """The same, by a shield."""
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(released.wait, 30)
+    return "allow"
+
+
+async def sits_in_a_thread(_event: Any) -> str:
+    """A callback that does its work in a thread, which nobody can cancel."""
+    await anyio.to_thread.run_sync(released.wait, 30)
+    return "allow"
+
+
+released = threading.Event()
+"""Ends the callbacks that cannot be cancelled."""
+
+
+@pytest.fixture(autouse=True)
+async def _released() -> AsyncIterator[None]:
+    """Nothing goes on behind a test."""
+    released.clear()
+    yield
+    released.set()
+    if review._overdue:
+        await asyncio.wait(review._overdue)
+
+
 def talks_nonsense(_event: Any) -> Any:
     """A callback that answers with no rung."""
     return {"what": "ever"}
@@ -95,7 +163,11 @@ def talks_nonsense(_event: Any) -> Any:
 
 @every_dialect
 @pytest.mark.parametrize(
-    "callback", [raises, raises_later, cancels, cancels_later, cancels_itself, hangs, talks_nonsense]
+    "callback",
+    [
+        *(raises, raises_later, cancels, cancels_later, cancels_itself, hangs, talks_nonsense),
+        *(leaves, leaves_later, is_closed, leaves_in_a_group, swallows, shields, sits_in_a_thread),
+    ],
 )
 async def test_a_broken_callback_changes_nothing(kit: DialectKit, callback: Callable[[Any], Any]) -> None:
     """One that raises, outlasts `callback_timeout_s` or answers nonsense is logged, and the policy's action stands."""
@@ -120,6 +192,10 @@ async def test_a_broken_callback_changes_nothing(kit: DialectKit, callback: Call
         (cancels, "it was cancelled"),
         (cancels_later, "it was cancelled"),
         (hangs, "no answer within 0.05 s"),
+        (swallows, "no answer within 0.05 s"),
+        (sits_in_a_thread, "no answer within 0.05 s"),
+        (leaves, f"Gone: as with a broken helper, at {__file__}:"),
+        (leaves_in_a_group, "BaseExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception), at "),
         (talks_nonsense, "its answer is dict; use None, 'allow' or a rung: observe, warn, steer, force_text, escalate, "
                          "block"),
         (lambda event: event, "its answer is LoopEvent; "),
@@ -269,3 +345,43 @@ async def test_a_callback_is_not_asked_without_a_finding(kit: DialectKit) -> Non
         exchange = await drive(guard(app, on_loop=never), ask(kit, spin(1), stream=True))
     assert exchange.body == app.replies[0].body
     assert log == []
+
+
+async def test_few_callbacks_are_overdue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many do not end, no other is called; the policy's action stands."""
+    monkeypatch.setattr(review, "MOST_OVERDUE", 2)
+    calls: list[Any] = []
+
+    async def count(event: Any) -> str:
+        calls.append(event)
+        return await swallows(event)
+
+    kit = KITS[0]
+    with given_log() as log:
+        for _ in range(4):
+            exchange = await asked(kit, app_for(kit), count)
+            assert b"call_first" not in exchange.body
+    assert len(calls) == 2
+    assert any("it is not called: 2 of its runs have not ended" in text for _, _, text in log)
+
+
+async def test_the_exchange_can_still_be_cancelled() -> None:
+    """A callback that goes on does not keep its exchange."""
+    kit = KITS[0]
+    guarded = guard(app_for(kit), "block", on_loop=swallows, callback_timeout_s=20)
+    task = asyncio.create_task(drive(guarded, ask(kit, spin(), stream=True)))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait((task,), timeout=10)
+    assert task.done()
+
+
+def test_what_ends_the_host_passes() -> None:
+    """An interrupt in a callback is for the event loop."""
+
+    def interrupts(_event: Any) -> str:
+        raise KeyboardInterrupt
+
+    kit = KITS[0]
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(drive(guard(app_for(kit), "block", on_loop=interrupts), ask(kit, spin(), stream=True)))

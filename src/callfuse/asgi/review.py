@@ -1,20 +1,22 @@
 """Calls `on_loop` with each verdict before it is carried out; the callback may change it.
 
 The callback runs in a task of its own. If it raises, is cancelled or takes too long, the exchange goes on with the
-policy's verdict.
+policy's verdict. One that takes too long is cancelled, but nobody waits for its end: it may shield itself, or sit in a
+thread.
 """
 
+import asyncio
 import inspect
 import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 
 from callfuse.asgi.fail_open import Stage
-from callfuse.boundary import Boundary
+from callfuse.boundary import Boundary, TaskBoundary
 from callfuse.guard.judge import Judge
 from callfuse.model import ToolCall
 from callfuse.observe import log
@@ -68,6 +70,11 @@ class CallbackFault(OnLoopError):
     """The callback has raised. The message says what and where, without any word of the call."""
 
 
+MOST_OVERDUE: Final = 100
+"""Runs of callbacks that have not ended in time and still go on, in this process. At so many no callback is called."""
+_overdue: set[asyncio.Task[None]] = set()
+
+
 class _CallbackRun:
     """One run of the callback. `done`: it has returned `answer`. `fault`: what it has raised."""
 
@@ -80,7 +87,8 @@ class _CallbackRun:
 
     async def run(self, on_loop: OnLoop, event: LoopEvent) -> None:
         """Call the callback, and await its answer if need be. A cancellation ends the task of this run alone."""
-        with Boundary(keep_traceback=True) as boundary:
+        boundary = TaskBoundary(anyio.get_cancelled_exc_class())
+        with boundary:
             answer = on_loop(event)
             self.answer = await answer if inspect.isawaitable(answer) else answer
             self.done = True
@@ -88,8 +96,37 @@ class _CallbackRun:
             self.fault = CallbackFault(_describe(boundary.error, event))
             self.fault.__cause__ = boundary.error.with_traceback(None)
 
+    async def run_within(self, limit_s: float, on_loop: OnLoop, event: LoopEvent) -> bool:
+        """Run in a task of its own. False if that has not ended after `limit_s` seconds; then it is cancelled.
 
-def _describe(error: Exception, event: LoopEvent) -> str:
+        Under asyncio its end is not waited for. Other event loops have no task without a parent that waits for it.
+        """
+        if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+            with anyio.move_on_after(limit_s) as limit:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self.run, on_loop, event)
+            return not limit.cancelled_caught
+        task = asyncio.create_task(self.run(on_loop, event))
+        try:
+            await asyncio.wait((task,), timeout=limit_s)
+            if task.done() and not task.cancelled():
+                task.result()  # raises what is for the host
+            return task.done()
+        finally:
+            if not task.done():
+                _overdue.add(task)
+                task.add_done_callback(_overdue.discard)
+                task.cancel()
+
+
+def _has_too_many_overdue() -> bool:
+    """Whether so many runs have not ended that no other may begin. Those of a closed event loop never will."""
+    if len(_overdue) >= MOST_OVERDUE:
+        _overdue.difference_update([task for task in _overdue if task.get_loop().is_closed()])
+    return len(_overdue) >= MOST_OVERDUE
+
+
+def _describe(error: BaseException, event: LoopEvent) -> str:
     """Type, message and place of a callback's error, for the log; each word that is one of the call's is starred."""
     message = ""
     with Boundary():  # its `__str__` may raise
@@ -134,16 +171,16 @@ class Review:
 
     async def _ask(self, on_loop: OnLoop, event: LoopEvent) -> object:
         """The callback's answer. Raises OnLoopError if it has none, at the latest after `callback_timeout_s`."""
+        if _has_too_many_overdue():
+            raise OnLoopError(f"it is not called: {MOST_OVERDUE} of its runs have not ended")
         callback = _CallbackRun()
         limit_s = self._judge.settings.callback_timeout_s
-        with anyio.move_on_after(limit_s) as limit:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(callback.run, on_loop, event)
-        if callback.done:
+        in_time = await callback.run_within(limit_s, on_loop, event)
+        if callback.done and in_time:
             return callback.answer
         if callback.fault is not None:
             raise callback.fault
-        raise OnLoopError(f"no answer within {limit_s:g} s" if limit.cancelled_caught else "it was cancelled")
+        raise OnLoopError("it was cancelled" if in_time else f"no answer within {limit_s:g} s")
 
     def _note_change(self, verdict: Verdict) -> None:
         """Later requests add warnings by the ladder, so a callback's different decision is kept as a note."""
