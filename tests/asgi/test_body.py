@@ -1,10 +1,13 @@
 """The request's body: read within a limit, and replayed message by message."""
 
 import asyncio
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.budget import ByteBudget
 from callfuse.asgi.types import Message, Receive
 
 
@@ -27,7 +30,7 @@ def given(*messages: Message) -> tuple[Receive, list[Message]]:
 
 
 async def test_the_body_is_replayed_as_it_came() -> None:
-    """The very messages, cuts and all, and then what the client does."""
+    """The same bytes in one message, and then what the client does."""
     messages = [part(b"ab", more=True), part(b"", more=True), {"type": "http.request", "body": b"c"}, GONE]
     receive, left = given(*messages)
     body = RequestBody(receive)
@@ -36,7 +39,7 @@ async def test_the_body_is_replayed_as_it_came() -> None:
     assert left == [GONE]
     for _ in range(2):
         again = body.replay()
-        assert [await again() is message for message in messages[:3]] == [True] * 3
+        assert await again() == part(b"abc")
         assert (await again())["type"] == "http.disconnect"
     assert body.gone
 
@@ -94,7 +97,48 @@ async def test_a_body_over_the_limit_streams_on(messages: list[Message], read: i
     assert not body.gone
     assert len(left) == len(messages) - read
     again = body.replay()
-    assert [await again() for _ in messages] == messages
+    begin = part(b"".join(message["body"] for message in messages[:read]), more=messages[read - 1]["more_body"])
+    assert [await again() for _ in messages[read - 1 :]] == [begin, *messages[read:]]
+
+
+class Counted(dict[str, Any]):
+    """A message that can be referred to weakly, and told from equal ones."""
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("piece", [b"", b"x"])
+@pytest.mark.parametrize("ends", [True, False])
+async def test_many_small_messages(piece: bytes, ends: bool) -> None:
+    """Their bytes are kept, in one message, and they themselves are not; what is kept is what counts."""
+    alive: WeakSet[Counted] = WeakSet()
+    most = 0
+    messages = iter(range(1000))
+
+    async def receive() -> Message:
+        nonlocal most
+        at = next(messages, None)
+        if at is None and not ends:
+            return GONE
+        most = max(most, len(alive))
+        message = Counted(part(piece, more=at is not None))
+        alive.add(message)
+        return message
+
+    budget = ByteBudget()
+    body = RequestBody(receive, budget.open())
+    await body.read(100_000)
+    assert most <= 2
+    again = body.replay()
+    assert budget.used == len(piece) * (1001 if ends else 1000)
+    told = await again()
+    if ends:
+        assert (told, body.content) == (part(piece * 1001), piece * 1001)
+    elif piece:
+        assert told == part(piece * 1000, more=True)
+        assert await again() == GONE
+    else:
+        assert told == GONE
 
 
 async def test_a_body_of_exactly_the_limit_is_read() -> None:

@@ -1,6 +1,7 @@
 """Reads a request's body once, up to a limit, and replays it, as it came or replaced, to each call of the app.
 
-After the body, calls get messages from the host's `receive`. A disconnect is repeated to every later call.
+The same bytes are replayed, in one message: a body in many small ones would take 200 bytes for each. After the body,
+calls get messages from the host's `receive`. A disconnect is repeated to every later call.
 """
 
 import math
@@ -19,7 +20,7 @@ class RequestBody:
     end. `share`: what is kept of it counts there.
     """
 
-    __slots__ = ("_messages", "_receive", "_to_give", "content", "gone", "share", "unread")
+    __slots__ = ("_begin", "_messages", "_receive", "_to_give", "content", "gone", "share", "unread")
 
     def __init__(self, receive: Receive, share: Share | None = None) -> None:
         self.content: bytes | None = None
@@ -27,39 +28,50 @@ class RequestBody:
         self.unread = ""
         self.share = share or ByteBudget().open()
         self._receive = receive
+        self._begin = bytearray()
         self._messages: list[Message] = []
         self._to_give: list[list[Message]] = []
 
     async def read(self, limit: int, pause_s: float = math.inf) -> None:
         """Read the body. Stops early if it is longer than `limit` bytes, the share is used up, the client disconnects,
         or nothing comes for `pause_s` seconds."""
-        async with Waiting(pause_s) as waiting:
-            await self._read(limit, waiting)
+        try:
+            async with Waiting(pause_s) as waiting:
+                await self._read(limit, waiting)
+        finally:
+            if self._begin:
+                self._keep(bytes(self._begin), more=True)
         if waiting.is_over:
             self.unread = "read_timeout_s"
 
     async def _read(self, limit: int, waiting: Waiting) -> None:
-        size = 0
+        begin = self._begin
         while True:
             message = await self._receive()
-            self._messages.append(message)
             if message["type"] != "http.request":
+                self._messages.append(message)
                 self.gone = message["type"] == "http.disconnect"
                 self.unread = "disconnect" if self.gone else "protocol"
                 return
-            part = message.get("body") or b""
-            size += len(part)
-            if size > limit:
+            part, more = message.get("body") or b"", bool(message.get("more_body"))
+            if len(begin) + len(part) > limit:
                 self.unread = "max_request_bytes"
-                return
-            if not self.share.add(len(part)):
+            elif not self.share.add(len(part)):
                 self.unread = "max_total_bytes"
-                return
-            if not message.get("more_body"):
-                whole = len(part) == size
-                self.content = part if whole else b"".join([one.get("body") or b"" for one in self._messages])
-                return
-            waiting.renew()
+            if more and not self.unread:
+                begin += part
+                waiting.renew()
+                continue
+            part = b"".join((begin, part)) if begin else part
+            self._keep(part, more=more)
+            if not self.unread:
+                self.content = part
+            return
+
+    def _keep(self, body: bytes, *, more: bool) -> None:
+        """Keep what was read of the body as one message."""
+        self._begin.clear()
+        self._messages.insert(0, {"type": "http.request", "body": body, "more_body": more})
 
     def replay(self, content: bytes | None = None) -> Receive:
         """A `receive` that gives the body (`content` if given, else as it came), then the host's further messages."""
