@@ -113,7 +113,7 @@ class SafeGuard:
             verdicts = await review(verdicts)
         self._waiting.clear()
         with self._stage:
-            step = await off_loop.run(partial(self._guard.apply, verdicts), len(self._request.body))
+            step = await off_loop.run(partial(self._guard.apply, verdicts), len(self._request.body) + self.held_bytes)
             self._copy_state()
             return step
         with self._stage:

@@ -25,7 +25,7 @@ from callfuse.dialects.base import (
 )
 from callfuse.model import ToolCall
 from callfuse.wire import WHOLE, Format, Payload
-from callfuse.wire.jsontext import BACKSLASH, NotJSON, may_hide_letters
+from callfuse.wire.jsontext import BACKSLASH, NotJSON, as_utf8, may_hide_letters
 
 ReadWhole = Callable[[Payload], list[WholeChoice]]
 
@@ -128,8 +128,8 @@ class WholeCodec(Codec):
 
     def model_turn(self, raw: Sequence[bytes]) -> bytes:
         """The model's turn from the body. Raises CannotReplay."""
-        body = b"".join(raw)
         with replaying():
+            body = as_utf8(b"".join(raw))
             return self._dialect.model_turn_of_whole(body, self.form.payload(body) or {})
 
     def writer(self, request: Request, *, usage: str) -> Writer:
@@ -196,7 +196,7 @@ class WholeReader(Reader):
 
 
 class WholeWriter(Writer):
-    """Changes a whole body before any of it leaves.
+    """Changes a whole body before any of it leaves. One in another encoding leaves as UTF-8.
 
     `_taken`: the last body that lost all its calls, with their (choice, call) places. `_first`: that body without them,
     which the next answer continues.
@@ -221,12 +221,12 @@ class WholeWriter(Writer):
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The body without the withheld calls, with the blocks' texts."""
         (frame,) = frames
-        return self._request.thin_whole(frame.raw, _places(withheld), blocks)
+        return self._request.thin_whole(as_utf8(frame.raw), _places(withheld), blocks)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """Empty: the body is kept for the next answer to continue."""
         (frame,) = frames
-        self._taken = frame.raw, _places(withheld)
+        self._taken = as_utf8(frame.raw), _places(withheld)
         return b""
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -244,7 +244,7 @@ class WholeWriter(Writer):
             raise NotJSON("no answer of the dialect")
         if self._first is None:
             return frame
-        return self._request.splice_whole(self._first, frame, usage=self._usage, foreign=self._foreign)
+        return self._request.splice_whole(self._first, as_utf8(frame), usage=self._usage, foreign=self._foreign)
 
     def close(self, blocks: Mapping[int, Block]) -> bytes:
         """The kept body with the blocks' texts. An answer of callfuse's own if there is none, or if this is the second

@@ -66,7 +66,7 @@ from callfuse.model import ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.wire import EVENTS, Format, NotFramed, Payload
-from callfuse.wire.jsontext import NotJSON
+from callfuse.wire.jsontext import NotJSON, UnreadableJSON
 
 T = TypeVar("T")
 MAX_CAUSE: Final = 500
@@ -75,6 +75,7 @@ _NO_NAME = ""
 """The tool's name in a block's text if no call is known."""
 _BROKEN_FRAME: Final = "malformed frame"
 _BROKEN_STREAM: Final = "malformed stream"
+_UNREADABLE: Final = "unreadable JSON"
 
 
 class Mode(Enum):
@@ -436,6 +437,8 @@ class Guard:
             return raw, payload_of(raw) if raw else None, ""
         except NotFramed:
             return raw, None, _BROKEN_STREAM
+        except UnreadableJSON:
+            return raw, None, _UNREADABLE
         except NotJSON:
             return raw, None, _BROKEN_FRAME
 
@@ -473,8 +476,10 @@ class Guard:
                 self._pass_rest()
 
     def _pass_broken(self, raw: bytes, cause: str) -> None:
-        """A frame that cannot be parsed: it ends a hold; the answer too, if no frame behind it can be found."""
-        if self._queue.is_waiting or cause == _BROKEN_STREAM:
+        """A frame that cannot be parsed: it ends a hold, and so does one with a call that a client may read. No frame
+        behind one that leaves the format can be found."""
+        may_call = cause == _UNREADABLE and self._mode is Mode.FOLLOWING and self._codec.names_call(raw)
+        if self._queue.is_waiting or cause == _BROKEN_STREAM or may_call:
             self._fail_before_verdict(raw, cause)
             if cause == _BROKEN_STREAM and self._mode in _READS:
                 self._enter(Mode.PASSING)

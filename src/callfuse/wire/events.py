@@ -6,7 +6,7 @@ import orjson
 
 from callfuse.wire import sse
 from callfuse.wire.format import Framer, Payload
-from callfuse.wire.jsontext import NotJSON, dumps, loads
+from callfuse.wire.jsontext import NotJSON, UnreadableJSON, dumps, loads
 from callfuse.wire.values import MOST_VALUES, has_too_many_values
 
 
@@ -60,6 +60,8 @@ def typed_event(payload: Payload) -> bytes:
 def _payload_of_any(frame: bytes) -> Any:
     """Parse any event, slowly: several lines of data, any line ends, JSON that orjson refuses."""
     data = sse.data(frame)
+    if not data and frame.lstrip().startswith(b"{"):
+        raise UnreadableJSON("a JSON text in place of an event")
     return loads(data) if data and not data.startswith(sse.DONE) else None
 
 

@@ -37,6 +37,11 @@ class NotJSON(ValueError):
     """Raised for text that neither the fast nor the lenient parser reads."""
 
 
+class UnreadableJSON(NotJSON):
+    """Raised for text that is not read, but that some client may read: too deep, with an integer that is too long, too
+    many values, or bytes that are no UTF-8."""
+
+
 class NotFramed(NotJSON):
     """Raised for a frame where a stream leaves its format, so that no frame behind it can be found."""
 
@@ -50,7 +55,7 @@ def as_utf8(text: bytes) -> bytes:
     try:
         return text.decode(encoding).encode()
     except UnicodeError as error:
-        raise NotJSON(str(error)) from None
+        raise UnreadableJSON(str(error)) from None
 
 
 def loads(text: bytes | str) -> Any:
@@ -65,13 +70,17 @@ def loads_exact(text: bytes | str) -> Any:
     """Parse as `loads` does, more slowly, and keep every digit of every integer. Raises `NotJSON`."""
     try:
         return json.loads(text.decode() if isinstance(text, bytes) else text, parse_int=_integer)
-    except (ValueError, RecursionError) as error:
+    except NotJSON:
+        raise
+    except (UnicodeError, RecursionError) as error:
+        raise UnreadableJSON(str(error)) from None
+    except ValueError as error:
         raise NotJSON(str(error)) from None
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"an integer of {len(digits)} digits")
+        raise UnreadableJSON(f"an integer of {len(digits)} digits")
     return int(digits)
 
 
@@ -159,7 +168,7 @@ def span(text: bytes, path: Path, start: int = 0) -> tuple[int, int] | None:
         if found is None:
             return None
         start = found.value
-    return start, _skip(text, start)
+    return start, value_end(text, start)
 
 
 def spans(text: bytes, start: int = 0) -> Iterator[Member]:
@@ -174,11 +183,11 @@ def spans(text: bytes, start: int = 0) -> Iterator[Member]:
         begin = position
         key: str | int = index
         if opening == b"{":
-            end = _skip(text, position)
+            end = value_end(text, position)
             key = str(loads(text[position:end]))
             position = _blank(text, _blank(text, end) + 1)
         value = position
-        end = _skip(text, value)
+        end = value_end(text, value)
         yield Member(key, begin, value, end)
         index += 1
         position = _blank(text, end)
@@ -254,8 +263,8 @@ def _blank(text: bytes, position: int) -> int:
     return match.end() if match else position
 
 
-def _skip(text: bytes, start: int) -> int:
-    """The end of the value that begins at `start`."""
+def value_end(text: bytes, start: int) -> int:
+    """The end of the value that begins at `start`. Raises ValueError if there is none."""
     first = text[start : start + 1]
     if first == b'"':
         match = _STRING.match(text, start)

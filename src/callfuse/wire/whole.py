@@ -4,11 +4,14 @@ import re
 from typing import Final
 
 from callfuse.wire.format import Framer, Payload
-from callfuse.wire.jsontext import NotJSON, loads, loads_exact
+from callfuse.wire.jsontext import UnreadableJSON, as_utf8, loads, loads_exact, value_end
 from callfuse.wire.values import has_too_many_values
 
 _WIDE: Final = re.compile(rb"\d{19}")
 """Integers of 19 digits may exceed 64 bits, which orjson reads as rounded floats."""
+_BRACKET: Final = 0x5B
+_LOGPROBS: Final = re.compile(rb'"logprobs(?:Result)?"[ \t\n\r]*:[ \t\n\r]*(?=[\[{])')
+"""Log probabilities of tokens. With 20 alternatives for each token, 800 tokens have 100,000 values."""
 
 
 class WholeFramer:
@@ -48,13 +51,17 @@ class Whole:
         return WholeFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the body, with every digit of its integers. Raises NotJSON if it is no JSON object, or if it has too
-        many values."""
-        if has_too_many_values(frame):
-            raise NotJSON("too many values")
-        value = loads_exact(frame) if _WIDE.search(frame) else loads(frame)
+        """Parse the body, with every digit of its integers, from any encoding that Python's `json` reads. A body with
+        very many values is parsed without its log probabilities.
+
+        Raises UnreadableJSON if a client may read it all the same, and NotJSON if none can.
+        """
+        text = as_utf8(frame)
+        if has_too_many_values(text) and has_too_many_values(text := _without_logprobs(text)):
+            raise UnreadableJSON("too many values")
+        value = loads_exact(text) if _WIDE.search(text) else loads(text)
         if not isinstance(value, dict):
-            raise NotJSON("a body is no object")
+            raise UnreadableJSON("a body is no object")
         return value
 
     def text(self, frame: bytes) -> bytes:
@@ -64,6 +71,21 @@ class Whole:
     def with_text(self, frame: bytes, text: bytes) -> bytes:
         """The new payload, which is the whole body."""
         return text
+
+
+def _without_logprobs(text: bytes) -> bytes:
+    """A JSON text whose log probabilities are empty. What is no JSON stays so."""
+    kept: list[bytes] = []
+    at = 0
+    while found := _LOGPROBS.search(text, at):
+        start = found.end()
+        kept += (text[at:start], b"[]" if text[start] == _BRACKET else b"{}")
+        try:
+            at = value_end(text, start)
+        except ValueError:
+            return text
+    kept.append(text[at:])
+    return b"".join(kept)
 
 
 WHOLE: Final = Whole()
