@@ -14,6 +14,8 @@ CASES = [
     (ANTHROPIC, "/v1/projects/p/locations/l/publishers/anthropic/models/claude-x@1:rawPredict", "claude-x@1", False),
     (ANTHROPIC, "/projects/p/publishers/anthropic/models/claude-x@1:streamRawPredict", "claude-x@1", True),
     (ANTHROPIC, "/model/eu.anthropic.claude-x-v1:0/invoke", "eu.anthropic.claude-x-v1:0", False),
+    (OPENAI, "/v1/projects/p/publishers/mistralai/models/codestral-2@1:rawPredict", "codestral-2@1", False),
+    (OPENAI, "/v1/projects/p/publishers/mistralai/models/codestral-2@1:streamRawPredict/", "codestral-2@1", True),
     (OPENAI, "/openai/deployments/my-gpt/chat/completions", "my-gpt", True),
 ]  # fmt: skip
 ids = [path.rpartition("/")[2] for _, path, _, _ in CASES]
@@ -36,3 +38,13 @@ def test_settings_by_model(kit: DialectKit, path: str, model: str, stream: bool)
     assert b"call_first" not in blocked.body
     assert other.body == said.body
     assert all(any(model in line for _, _, line in met.log) for met in (blocked, other))
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_other_publishers_are_told_of(end: str) -> None:
+    """Vertex passes each publisher's own format; what no dialect reads is counted, however it ends."""
+    path = f"/v1/projects/p/publishers/someone/models/x@1:rawPredict{end}"
+    said = reply(OPENAI, again(), stream=False)
+    met = meet(asked(OPENAI, path, stream=False), [said])
+    assert met.body == said.body
+    assert any("vertex-raw-predict" in text for _, _, text in met.log)

@@ -343,6 +343,10 @@ def test_bedrock() -> None:
         ("/openai/deployments/gpt-a/chat/completions", "/openai/deployments/b/chat/completions"),
         ("/v1beta/models/gemini-a:streamGenerateContent", "/v1beta/models/b:streamGenerateContent"),
         ("/v1/projects/p/models/claude-a@1:rawPredict", "/v1/projects/p/models/b:rawPredict"),
+        (
+            "/v1/projects/p/publishers/mistralai/models/a@1:rawPredict/",
+            "/v1/projects/p/publishers/mistralai/models/b:rawPredict/",
+        ),
         ("/model/arn:aws:x:y/claude-a/converse", "/model/b/converse"),
         ("/model/claude-a%3A0/invoke-with-response-stream", "/model/b/invoke-with-response-stream"),
         ("/v1beta/tunedModels/a:generateContent", None),

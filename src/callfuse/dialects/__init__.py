@@ -30,8 +30,10 @@ DIALECTS: tuple[Dialect, ...] = (
 UNREAD: Final = {
     "gemini-interactions": re.compile(r"/v1(?:alpha|beta)?\w*/interactions/?$"),
     "openai-assistants": re.compile(r"/threads(?:/[^/]+)?/runs(?:/[^/]+/submit_tool_outputs)?/?$"),
+    "vertex-raw-predict": re.compile(r"/publishers/[^/]+/models/(?!count-tokens)[^/]+:(?:r|streamR)awPredict/?$"),
 }
-"""APIs with tool calls that no dialect reads, by name, with their paths. They are counted as unguarded."""
+"""APIs with tool calls that no dialect reads, by name, with their paths. They are counted as unguarded where no
+dialect serves the path: Vertex passes each publisher's own format."""
 
 __all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body", "recognise_answer", "recognise_request", "unread_api"]
 

@@ -9,10 +9,12 @@ from typing import Final
 _NAMED: Final = (
     re.compile(r"/deployments/([^/]+)/"),
     re.compile(r"\A(?:(?!/model/).)*+/model/(.+)/(?:converse|invoke)[\w-]*+/?\Z", re.DOTALL),
-    re.compile(r"/models/([^/]+):\w+\Z"),
+    re.compile(r"/models/([^/]+):\w+/?\Z"),
 )
-_METHOD: Final = re.compile(r":\w+\Z")
+_METHOD: Final = re.compile(r":\w+/?\Z")
 """The end of Google's paths. One without a model in it names a tuned model or an endpoint."""
+
+_PUBLISHER: Final = re.compile(r"/publishers/([^/]+)/models/")
 
 
 def path_to(path: str, model: str) -> str | None:
@@ -27,3 +29,9 @@ def model_in(target: str) -> str:
     """The model that a path (with a query or without) names; empty if it names none."""
     path = target.partition("?")[0]
     return next((found[1] for named in _NAMED if (found := named.search(path))), "")
+
+
+def publisher_in(path: str) -> str:
+    """Whose model a path of Vertex names, as `mistralai`; empty if it names nobody."""
+    found = _PUBLISHER.search(path)
+    return found[1] if found else ""

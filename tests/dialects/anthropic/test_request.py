@@ -173,7 +173,11 @@ def test_which_bodies_are_of_the_dialect(payload: Any, is_one: bool) -> None:
         ("/v1/projects/p/locations/l/publishers/anthropic/models/claude:rawPredict", True),
         ("/v1/projects/p/locations/l/publishers/anthropic/models/claude:streamRawPredict", True),
         ("/v1/projects/p/locations/l/publishers/anthropic/models/count-tokens:rawPredict", False),
+        ("/v1/projects/p/locations/l/publishers/anthropic/models/claude:rawPredict/", True),
+        ("/v1/projects/p/locations/l/publishers/mistralai/models/codestral:rawPredict", False),
+        ("/v1/projects/p/locations/l/endpoints/123:rawPredict", True),
         ("/model/anthropic.claude/invoke", True),
+        ("/model/anthropic.claude/invoke/", True),
         ("/v1/chat/completions", False),
     ],
 )

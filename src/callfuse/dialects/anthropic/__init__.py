@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from callfuse.dialects.addresses import publisher_in
 from callfuse.dialects.anthropic.answer import (
     MessagesReader,
     is_unfinished,
@@ -33,9 +34,10 @@ class Anthropic(EventDialect):
 
     def serves(self, path: str) -> bool:
         """Whether the path is one of messages. On shared paths the body decides. Counting tokens is not an exchange."""
-        if path.rstrip("/").endswith("/v1/messages"):
+        path = path.rstrip("/")
+        if path.endswith("/v1/messages"):
             return True
-        return path.endswith(_SHARED) and "count-tokens" not in path
+        return path.endswith(_SHARED) and "count-tokens" not in path and publisher_in(path) in ("", "anthropic")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> MessagesRequest | None:
         """The request, if the body has messages and `max_tokens` or `anthropic_version`."""

@@ -34,7 +34,7 @@ class Gemini:
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in one of the two methods. Counting tokens and batches are not exchanges."""
-        return path.endswith((":generateContent", ":streamGenerateContent"))
+        return path.rstrip("/").endswith((":generateContent", ":streamGenerateContent"))
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> GeminiRequest | None:
         """The request, if the body has contents."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from callfuse.dialects.addresses import publisher_in
 from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import OpenAIDialect
 from callfuse.dialects.message_list import has_messages
@@ -14,6 +15,10 @@ from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.dialects.shapes import list_of
 from callfuse.wire import Payload, sse
 
+_RAW: Final = (":rawPredict", ":streamRawPredict")
+_PUBLISHERS: Final = ("mistralai", "ai21")
+"""Whose models take this format on Vertex."""
+
 
 class OpenAIChat(OpenAIDialect):
     """The dialect `openai-chat`."""
@@ -24,8 +29,9 @@ class OpenAIChat(OpenAIDialect):
     early_mark: ClassVar = DETAIL_MARK
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends as OpenAI's does."""
-        return path.rstrip("/").endswith("/chat/completions")
+        """Whether the path ends as OpenAI's does, or is Vertex's for a vendor of this format."""
+        path = path.rstrip("/")
+        return path.endswith("/chat/completions") or (path.endswith(_RAW) and publisher_in(path) in _PUBLISHERS)
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
         """The request, if it has messages."""
