@@ -166,7 +166,7 @@ class _Preparation:
             return None
         request, commands, lane = read
         if not self._is_ordinary:
-            self._own = read_overrides(host, incoming.headers)
+            self._own = own_overrides(host, incoming.headers)
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
         kept = host.commands.without_closed(kept)
@@ -259,7 +259,7 @@ def goes_on(request: Request, state: LaneState) -> bool:
     return chain is not None and chain.chained and bool(state.rounds or state.continuation != NO_DIFFERENCE)
 
 
-def read_overrides(host: Host, found: Mapping[bytes, bytes]) -> Overrides:
+def own_overrides(host: Host, found: Mapping[bytes, bytes]) -> Overrides:
     """The overrides in the headers of a request; each header that sets nothing is logged once."""
     for name, problem in overrides.find_unknown(found).items():
         if host.counts.add("ignored_headers", "unknown") == 1:  # any name may come from outside
