@@ -2,6 +2,7 @@
 hold for them as for others."""
 
 import gzip
+import logging
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -83,6 +84,42 @@ def test_a_healthy_answer_without_a_content_type_is_untouched(kit: DialectKit, s
     assert met.log == ()
     dropped = {b"content-length"} if rounds == 2 and stream else set()
     assert met.client.headers == [pair for pair in plain.client.headers if pair[0] not in dropped]
+
+
+def declared(script: Reply, kind: bytes) -> Reply:
+    """As a gateway says that does not look at what it passes on."""
+    return replace(script, headers=(*undeclared(script).headers, (b"content-type", kind)))
+
+
+@every_dialect
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_a_stream_that_is_declared_as_json(kit: DialectKit, step: int) -> None:
+    """It is guarded where the request asked for it: SDKs do not look at the type either. Frames are not collected."""
+    script = reply(kit, again(), stream=True)
+    request = ask(kit, spin(), stream=True)
+    known = meet(request, [script])
+    body = script.body
+    cut = declared(script, b"application/json").cut(tuple(body[at : at + step] for at in range(0, len(body), step)))
+    met = meet(request, [cut])
+    if kit.name == "bedrock-converse":  # its streams are binary
+        assert met.body == body
+        return
+    if kit.name == "gemini" and body.startswith(b"data"):  # its JSON is a stream, too, of another form
+        assert met.body == body
+        assert len(met.log_at(logging.WARNING)) == 1
+        return
+    assert FIRST not in known.body
+    assert met.body == known.body
+    assert met.log == known.log
+
+
+@every_dialect
+def test_json_that_is_declared_as_events(kit: DialectKit) -> None:
+    """No event can be found in it: it passes, and is counted."""
+    script = declared(reply(kit, again(), stream=False), b"text/event-stream")
+    met = meet(ask(kit, spin(), stream=True), [script])
+    assert met.body == script.body
+    assert len(met.log_at(logging.WARNING)) == 1
 
 
 @every_dialect

@@ -92,13 +92,17 @@ class Intake:
     """The body of one answer as plain bytes.
 
     `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that. `packed`: it comes in a
-    content coding; `spoiled`: that is broken.
+    content coding; `spoiled`: that is broken. `streamed`: the client has asked for a stream; then the first bytes tell
+    whether an answer that is declared as JSON is one all the same.
     """
 
-    __slots__ = ("_begin", "_stream_format", "_unpacker", "delayed", "packed", "shape", "spoiled")
+    __slots__ = ("_begin", "_otherwise", "_stream_format", "_unpacker", "delayed", "packed", "shape", "spoiled")
 
-    def __init__(self, start: Message, stream_format: StreamFormat) -> None:
+    def __init__(self, start: Message, stream_format: StreamFormat, *, streamed: bool = False) -> None:
         self.shape = shape_of(start, stream_format)
+        self._otherwise = _FOREIGN
+        if streamed and self.shape == WHOLE:
+            self.shape, self._otherwise = UNDECLARED, WHOLE
         self.spoiled = False
         self.delayed: list[Message] = []
         self._stream_format = stream_format
@@ -130,6 +134,8 @@ class Intake:
                     break
             else:
                 self.shape = _FOREIGN if final else UNDECLARED
+            if self.shape is _FOREIGN:
+                self.shape = self._otherwise
         except UnreadableBodyError:
             self.shape = _ENCODED
         begin = b""

@@ -97,11 +97,12 @@ class GuardedAnswer:
 
     async def _take_start(self, message: Message) -> None:
         """Make a guard for the answer that starts with this message, unless its status, encoding or form rules it out.
-        Without a content type all waits for the first bytes of the body."""
+        Without a content type, or with JSON's where a stream was asked for, all waits for the first bytes."""
         is_undeclared = False
         with self.keeper.fail_open.stage("while guarding"):
             if is_success(message):
-                self._intake = intake = Intake(message, self._stream_format)
+                streamed = self._request.stream
+                self._intake = intake = Intake(message, self._stream_format, streamed=streamed)
                 is_undeclared = intake.shape is UNDECLARED
                 if is_undeclared:
                     intake.delayed.append(message)
