@@ -2,6 +2,7 @@
 
 import asyncio
 
+import anyio
 import pytest
 import trio
 
@@ -69,6 +70,28 @@ def test_a_wait_of_one_event_loop_is_nothing_to_the_next() -> None:
 
     for _ in range(3):
         asyncio.run(asyncio.wait_for(turn(), 20))
+
+
+async def dripping() -> Message:
+    """A `receive` that gives a byte at a time, for ever."""
+    await anyio.sleep(0.005)
+    return {"type": "http.request", "body": b"x", "more_body": True}
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_body_by_drops(backend: str) -> None:
+    """The whole has a limit, too, under every event loop; what has come is replayed, and the rest streams."""
+
+    async def turn() -> RequestBody:
+        body = RequestBody(dripping)
+        with anyio.fail_after(20):
+            await body.read(10**9, 0.02)
+            assert (await body.pass_on()())["body"][:1] == b"x"
+        return body
+
+    body = anyio.run(turn, backend=backend)
+    assert (body.content, body.unread) == (None, "read_timeout_s")
+    assert not body.share._request
 
 
 def test_under_trio() -> None:

@@ -51,17 +51,37 @@ async def test_a_body_that_does_not_come(said: bytes) -> None:
 
 
 async def test_a_body_that_comes_slowly() -> None:
-    """The limit is on the pause."""
+    """The limit is on the waiting for so many bytes as come slowly, but come: not on the whole."""
     recorder = Recorder()
     async with through(recorder, read_timeout_s=1.0) as client:
         await client.send(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         for _ in range(12):
             await asyncio.sleep(0.1)
-            await client.send(chunk(b"x"))
+            await client.send(chunk(b"x" * 200))
         await client.send(b"0\r\n\r\n")
         head, _ = await client.response()
     assert head.line.split()[1] == b"200"
-    assert recorder.body == b"x" * 12
+    assert recorder.body == b"x" * 12 * 200
+
+
+async def test_a_body_that_comes_by_drops() -> None:
+    """A byte now and then is as good as nothing: 408, although no pause is as long as the limit."""
+
+    async def script(peer: Peer) -> None:
+        await peer.rest()
+
+    async def drip(client: Peer) -> None:
+        while True:
+            await client.send(chunk(b"x"))
+            await asyncio.sleep(LIMIT_S / 4)
+
+    async with through(script, read_timeout_s=LIMIT_S) as client:
+        await client.send(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        dripping = asyncio.create_task(drip(client))
+        head, _ = await asyncio.wait_for(client.response(), 20)
+        dripping.cancel()
+        await asyncio.gather(dripping, return_exceptions=True)
+    assert head.line.split()[1] == b"408"
 
 
 @pytest.mark.parametrize(

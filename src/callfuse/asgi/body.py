@@ -6,10 +6,14 @@ calls get messages from the host's `receive`. A disconnect is repeated to every 
 
 import math
 from collections.abc import Awaitable
+from typing import Final
 
 from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.silence import Waiting
 from callfuse.asgi.types import Message, Receive
+
+MOST_PAUSES: Final = 10
+"""What a whole body may take, in pauses of the longest length: what is kept of it counts for others all the while."""
 
 
 class RequestBody:
@@ -34,9 +38,9 @@ class RequestBody:
 
     async def read(self, limit: int, pause_s: float = math.inf) -> None:
         """Read the body. Stops early if it is longer than `limit` bytes, the share is used up, the client disconnects,
-        or nothing comes for `pause_s` seconds."""
+        nothing comes for `pause_s` seconds, or the whole takes ten times as long."""
         try:
-            async with Waiting(pause_s) as waiting:
+            async with Waiting(pause_s, MOST_PAUSES * pause_s) as waiting:
                 await self._read(limit, waiting)
         finally:
             if self._begin:

@@ -19,13 +19,15 @@ import anyio
 
 
 class Waiting:
-    """Leaves its block silently `pause_s` seconds after the last `renew`; `is_over` then says so. Under asyncio, or
-    with a scope of anyio under other event loops."""
+    """Leaves its block silently `pause_s` seconds after the last `renew`, and `total_s` seconds after it began, however
+    often it is renewed; `is_over` then says so. Under asyncio, or with a scope of anyio under other event loops."""
 
-    __slots__ = ("_loop", "_pause_s", "_waits", "_with", "is_over")
+    __slots__ = ("_last", "_loop", "_pause_s", "_total_s", "_waits", "_with", "is_over")
 
-    def __init__(self, pause_s: float) -> None:
+    def __init__(self, pause_s: float, total_s: float = math.inf) -> None:
         self.is_over = False
+        self._last = math.inf
+        self._total_s = total_s
         self._pause_s = pause_s
         self._loop = _running_loop()  # asked for once: Python 3.11 makes a system call of it
         self._waits = None if self._loop is None else _waits_of(self._loop)
@@ -38,15 +40,20 @@ class Waiting:
             self._with = scope
         else:
             self._with = await asyncio.timeout(None).__aenter__()
+        self._last = self._now() + self._total_s
         self.renew()
         return self
 
+    def _now(self) -> float:
+        return anyio.current_time() if self._loop is None else self._loop.time()
+
     def renew(self) -> None:
-        """The client has said something: wait for as long again."""
+        """The client has said something: wait for as long again, within the total."""
+        end = min(self._now() + self._pause_s, self._last)
         if isinstance(self._with, asyncio.Timeout) and self._loop is not None and self._waits is not None:
-            self._waits.put(self._with, self._pause_s, self._loop)
+            self._waits.put(self._with, end, self._loop)
         elif isinstance(self._with, anyio.CancelScope):
-            self._with.deadline = anyio.current_time() + self._pause_s
+            self._with.deadline = end
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -74,9 +81,9 @@ class _Waits:
         self._ends: dict[asyncio.Timeout, float] = {}
         self._next_check = math.inf
 
-    def put(self, wait: asyncio.Timeout, pause_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin a wait, or begin it anew."""
-        end = self._ends[wait] = loop.time() + pause_s
+    def put(self, wait: asyncio.Timeout, end: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin a wait until this time of the loop, or begin it anew."""
+        self._ends[wait] = end
         if end < self._next_check:
             self._check_at(end, loop)
 

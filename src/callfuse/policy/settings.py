@@ -162,7 +162,8 @@ class LoopSettings(Strict):
     """Bytes that all exchanges keep together at most: requests, what is held, answers that are buffered. An exchange
     that would keep more passes unguarded."""
     read_timeout_s: Seconds = 30
-    """The longest wait for more of a request's body; then what has come goes to the app, and the rest streams."""
+    """The longest wait for more of a request's body; the whole may take ten times as long. Then what has come goes
+    to the app, and the rest streams."""
     max_sessions: Annotated[Whole, Field(gt=0)] = 10_000
     """Lanes kept in memory; the one unused for longest goes first."""
     max_ledger_bytes: Bytes = 256 * 1024 * 1024

@@ -121,7 +121,8 @@ class ServeSettings(Strict):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = "info"
     """From which level on callfuse logs; at debug each request has a line."""
     read_timeout_s: Seconds = 60
-    """The longest wait for the head of a request, and for each next part of its body; then it is answered with 408."""
+    """The longest wait for the head of a request, and for more of its body: 1,000 bytes for each second of this time.
+    Then it is answered with 408."""
     connect_timeout_s: Seconds = 10
     """Until the connection to the upstream stands."""
     first_byte_timeout_s: Seconds = 600
