@@ -120,6 +120,12 @@ SERVE = [
     ("port", 65536, "65536", "use a whole number from 0 to 65535"),
     ("workers", 0, "0", "use a whole number from 1"),
     ("host", "", "''", "use text that is not empty"),
+    (
+        "allowed_hosts",
+        ["http://h:1"],
+        "['http://h:1']",
+        "'http://h:1' is no name of a host; use names without scheme and port, as in callfuse.internal",
+    ),
     ("log_level", "loud", "'loud'", "use one of debug, info, warning, error"),
     ("max_connections", -1, "-1", "use a whole number from 0"),
     ("shutdown_timeout_s", 0, "0", "use a number above 0"),

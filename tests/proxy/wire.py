@@ -149,13 +149,13 @@ async def client(base_url: str) -> AsyncIterator[Peer]:
 
 def post(path: str, body: bytes = b"{}", *headers: bytes) -> bytes:
     """A POST with a body of known length."""
-    lines = [b"POST " + path.encode() + b" HTTP/1.1", b"host: proxy.test", *headers]
+    lines = [b"POST " + path.encode() + b" HTTP/1.1", b"host: localhost", *headers]
     return b"\r\n".join([*lines, b"content-length: %d" % len(body), b"", body])
 
 
 def get(path: str, *headers: bytes, method: bytes = b"GET") -> bytes:
     """A request without a body."""
-    return b"\r\n".join([method + b" " + path.encode() + b" HTTP/1.1", b"host: proxy.test", *headers, b"", b""])
+    return b"\r\n".join([method + b" " + path.encode() + b" HTTP/1.1", b"host: localhost", *headers, b"", b""])
 
 
 def chunk(data: bytes) -> bytes:

@@ -35,6 +35,7 @@ from callfuse.config import Config, Resolved
 from callfuse.dialects import error_body
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
+from callfuse.proxy.gate import CrossSiteGate
 from callfuse.proxy.settings import ServeSettings
 
 logger = logging.getLogger("callfuse.serve")
@@ -61,12 +62,12 @@ class ServeSetup:
 
 
 def build_app(setup: ServeSetup) -> App:
-    """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, and the admin page
-    if it is enabled."""
+    """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, the gate against
+    foreign pages before both, and the admin page if it is enabled."""
     config, origin = setup.resolved.config, setup.origin
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
-    app = ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse
+    app = CrossSiteGate(ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse, proxy)
     return AdminMount(app, AdminApp(fuse, token=setup.token), config.admin) if config.admin.enabled else app
 
 

@@ -38,7 +38,9 @@ _log = logging.getLogger("callfuse.proxy")
 
 LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request has not come in time; see serve.read_timeout_s")
 FOREIGN: Final = Failure(
-    FORBIDDEN, "a page of another site may not use the credentials that are configured for this upstream"
+    FORBIDDEN,
+    "a page of another site may not use the credentials that are configured for this upstream; the Host of a request"
+    " must be an IP address, localhost, serve.host or one of serve.allowed_hosts",
 )
 
 ErrorBody = Callable[[str, int, str], tuple[bytes, str]]
@@ -123,19 +125,18 @@ class ReverseProxy:
             return
         if first["type"] == "http.disconnect":
             return
-        route = self._settings.route_of(path_of(scope))
-        target = self._targets.get(route.path if route else "")
+        target = self._target_of(scope)
         if target is None:
             reason = f"nothing is served at {_printable_path(scope)}; paths begin with {' or '.join(self._targets)}"
             await self._refuse(scope, send, Failure(NOT_FOUND, reason))
             return
+        if self.is_foreign(scope):
+            await self.refuse_foreign(scope, send)
+            return
         with Departure(receive) as client:
             headers = to_upstream(scope["headers"])
-            if target.upstream.authorization is not None and all(name != "authorization" for name, _ in headers):
-                if is_cross_site(scope["headers"], self._settings.host):
-                    await self._refuse(scope, send, FOREIGN)
-                    return
-                headers.append(("authorization", target.upstream.authorization))
+            if _needs_credentials(target, scope):
+                headers.append(("authorization", str(target.upstream.authorization)))
             body = body_to_send(first, client, target.idle_timeout_s, self._settings.read_timeout_s)
             del first
             try:
@@ -143,6 +144,21 @@ class ReverseProxy:
             finally:
                 if isinstance(body, Upload):
                     body.drop()
+
+    def _target_of(self, scope: Scope) -> RouteTarget | None:
+        route = self._settings.route_of(path_of(scope))
+        return self._targets.get(route.path if route else "")
+
+    def is_foreign(self, scope: Scope) -> bool:
+        """Whether an HTTP request would get configured credentials and may come from a page of another site."""
+        target = self._target_of(scope)
+        if target is None or not _needs_credentials(target, scope):
+            return False
+        return is_cross_site(scope["headers"], self._settings.own_names)
+
+    async def refuse_foreign(self, scope: Scope, send: Send) -> None:
+        """Answer such a request with 403."""
+        await self._refuse(scope, send, FOREIGN)
 
     async def _forward(
         self,
@@ -213,6 +229,13 @@ class ReverseProxy:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": failure.status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _needs_credentials(target: RouteTarget, scope: Scope) -> bool:
+    """Whether the configured credentials are added: there are some, and the client brings none."""
+    if target.upstream.authorization is None:
+        return False
+    return all(name.lower() != b"authorization" for name, _ in scope["headers"])
 
 
 def _printable_path(scope: Scope) -> str:

@@ -5,40 +5,28 @@ that leads there (DNS rebinding). Where clients bring their own credentials such
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
-_OF_BROWSERS = frozenset({b"origin", b"referer", b"sec-fetch-site"})
 
+def is_cross_site(headers: Iterable[tuple[bytes, bytes]], names: Collection[str]) -> bool:
+    """Whether a browser may have sent this request for a page of another site. `names`: the proxy's own, lower case.
 
-def is_cross_site(headers: Iterable[tuple[bytes, bytes]], listens_on: str) -> bool:
-    """Whether a browser sends this request for a page of another site. `listens_on`: the address of the proxy.
-
-    Never for requests without the headers of browsers. On a loopback address `Host` must be an address or `localhost`.
+    `Host` must be an IP address, `localhost` or one of the names, whoever asks: over plain HTTP a page whose name leads
+    here can read without any header that only browsers send. `Referer` counts where there is no `Origin`.
     """
-    found = {name.lower(): value.decode("latin-1").strip() for name, value in headers}
-    if _OF_BROWSERS.isdisjoint(found):
-        return False
-    host = found.get(b"host", "").lower()
-    if found.get(b"sec-fetch-site", "none") not in ("same-origin", "none"):
+    found = {name.lower(): value.decode("latin-1").strip().lower() for name, value in headers}
+    host = found.get(b"host", "")
+    if not _is_own(host, names) or found.get(b"sec-fetch-site", "none") not in ("same-origin", "none"):
         return True
-    origin = found.get(b"origin")
-    if origin is not None and origin.lower().partition("://")[2] != host:
-        return True
-    return _is_loopback(listens_on) and not _is_address(host)
+    page = found.get(b"origin", found.get(b"referer"))
+    return page is not None and page.partition("://")[2].partition("/")[0] != host
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _is_address(host: str) -> bool:
-    """Whether a `Host` header names no foreign name: an IP address, or this machine."""
+def _is_own(host: str, names: Collection[str]) -> bool:
+    """Whether a `Host` header names an IP address, this machine, or one of these names."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or bool(ipaddress.ip_address(name))
+        return name == "localhost" or name in names or bool(ipaddress.ip_address(name))
     except ValueError:
         return False

@@ -1,6 +1,7 @@
 """Define and validate the settings of the blocks `serve` and `admin`. Times are in seconds."""
 
 import re
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -82,6 +83,16 @@ def _route(text: str) -> dict[str, str]:
     return {"path": path, "upstream": upstream}
 
 
+def _host_names(values: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(value.strip().lower() for value in values)
+    for name in names:
+        if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", name):
+            raise ValueError(
+                f"{name!r} is no name of a host; use names without scheme and port, as in callfuse.internal"
+            )
+    return names
+
+
 class Route(Strict):
     """One more vendor, below a path of its own."""
 
@@ -114,6 +125,9 @@ class ServeSettings(Strict):
     `serve.upstream` every other path is answered with 404."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """The address to listen on; 0.0.0.0 for every one."""
+    allowed_hosts: Annotated[tuple[str, ...], AfterValidator(_host_names)] = ()
+    """Names by which clients reach this proxy, beside IP addresses, `localhost` and `host`. Where `user:password@` is
+    configured for an upstream, requests for any other `Host` get 403: a page's name may lead here."""
     port: Annotated[Whole, Field(ge=0, le=65535)] = 8100
     """0 takes any free port and prints which."""
     workers: Annotated[Whole, Field(ge=1)] = 1
@@ -139,6 +153,11 @@ class ServeSettings(Strict):
         if not self.routes:
             return None
         return max((one for one in self.routes if one.holds(path)), key=lambda one: len(one.path), default=None)
+
+    @cached_property
+    def own_names(self) -> frozenset[str]:
+        """The names of this proxy in the header `Host`, in lower case."""
+        return frozenset((self.host.lower(), *self.allowed_hosts))
 
     def backend_of(self, path: str) -> str | None:
         """The backend name that the route of a path sets; None if it sets none."""

@@ -1,0 +1,23 @@
+"""Refuses what a foreign page may have sent before anything answers it, the guard in front of the proxy included."""
+
+from collections.abc import Awaitable, Callable
+
+from callfuse.proxy.app import ReverseProxy
+from callfuse.proxy.asgi import Receive, Scope, Send
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class CrossSiteGate:
+    """Wraps the app in front of a proxy. Requests that may not use the proxy's credentials do not reach the app, which
+    answers some by itself: commands in the chat change the settings of sessions."""
+
+    def __init__(self, app: App, proxy: ReverseProxy) -> None:
+        self._app = app
+        self._proxy = proxy
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one ASGI connection."""
+        if scope["type"] == "http" and self._proxy.is_foreign(scope):
+            return self._proxy.refuse_foreign(scope, send)
+        return self._app(scope, receive, send)
