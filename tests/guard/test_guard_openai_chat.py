@@ -208,9 +208,11 @@ NAMELESS = {"index": 1, "id": "call_none", "type": "function", "function": {"nam
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
-def test_a_nameless_call_is_no_survivor(*, stream: bool, first: bool) -> None:
-    """Beside a call that is blocked it is gone, too, and the client reads why."""
-    parts = [NAMELESS | {"index": 0}, part(index=1)] if first else [part(), NAMELESS]
+@pytest.mark.parametrize("name", ["", " ", None, 5])
+def test_a_nameless_call_is_no_survivor(*, stream: bool, first: bool, name: Any) -> None:
+    """Beside a call that is blocked it is gone, too, and the client reads why. A blank name is none, nor a number."""
+    nameless = NAMELESS | {"function": {"name": name, "arguments": "{}"}}
+    parts = [nameless | {"index": 0}, part(index=1)] if first else [part(), nameless]
     if stream:
         frames = [role(0), chunk({"tool_calls": parts}), chunk({}, "tool_calls"), DONE]
     else:
@@ -229,7 +231,37 @@ def test_a_nameless_call_is_no_survivor(*, stream: bool, first: bool) -> None:
             assert call["id"] == "call_first"
 
 
-def named(name: str, **more: Any) -> bytes:
+def test_a_blank_legacy_call_is_no_survivor() -> None:
+    """Of a whole answer too."""
+    blank = {"name": " ", "arguments": ""}
+    message = {"role": "assistant", "content": None, "tool_calls": [part()], "function_call": blank}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    frame = json.dumps({"id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
+    outcome = play(
+        scene(OPENAI, body(OPENAI, stream=False), "block", stream=False).guard(stream=False), [frame.encode()]
+    )
+    (view,) = OPENAI.sdk(outcome.out, stream=False)
+    assert view.calls == ()
+    assert MARK in view.text
+
+
+@pytest.mark.parametrize("name", [5, " ", None, {}, True])
+def test_a_name_that_comes_after_something_else(name: Any) -> None:
+    """What is no text, or blank, is no beginning of it."""
+    frames = [
+        role(0),
+        named(name, id="call_first", type="function"),
+        named("search"),
+        chunk({"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS_OF_LOOP}}]}),
+        chunk({}, "tool_calls"),
+        DONE,
+    ]
+    outcome = play(scene(OPENAI, body(OPENAI, stream=True), "block", stream=True).guard(stream=True), frames)
+    assert MARK.encode() in outcome.out
+    assert b"call_first" not in outcome.out
+
+
+def named(name: Any, **more: Any) -> bytes:
     """A chunk with a piece of the call's name."""
     return chunk({"tool_calls": [{"index": 0, **more, "function": {"name": name}}]})
 

@@ -73,6 +73,11 @@ class OpenCall:
         self.kind = kind
 
     @property
+    def has_name(self) -> bool:
+        """Whether a tool is named. A blank name is none."""
+        return bool(self.name) and not self.name.isspace()
+
+    @property
     def arguments(self) -> Any:
         """The text so far, or the value."""
         return "".join(self.pieces) if self.value is None else self.value
@@ -253,7 +258,7 @@ class WholeChoice:
 
     def complete(self) -> tuple[ToolCall, ...]:
         """The calls that are complete and have a name."""
-        return tuple(call for call in (self.calls[:-1] if self.cut else self.calls) if call.name)
+        return tuple(call for call in (self.calls[:-1] if self.cut else self.calls) if call.name.strip())
 
 
 class Request(Protocol):

@@ -43,7 +43,7 @@ class Ending:
 
     def is_evidence(self, call: OpenCall) -> bool:
         """Whether a call is complete, named and not cut off: only such calls are judged and kept."""
-        return call.closed and bool(call.name) and call not in self.cut
+        return call.closed and call.has_name and call not in self.cut
 
 
 class AnswerCalls:
@@ -138,7 +138,7 @@ class AnswerCalls:
         if self._queue.holds_call(call):
             looping = self._judge.finding(complete, news=choice in self._news) is not None
             # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
-            if looping or (call.name and not growing):
+            if looping or (call.has_name and not growing):
                 self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
             if looping:
                 self._condemn(choice, complete)
@@ -174,11 +174,11 @@ class AnswerCalls:
 
     def choices_beside(self, calls: set[OpenCall]) -> set[int]:
         """The choices that have calls other than these, complete or not. A call without a name is none."""
-        return {call.choice for call in self._reader.calls if call.name and call not in calls}
+        return {call.choice for call in self._reader.calls if call.has_name and call not in calls}
 
     def nameless(self, choices: Collection[int]) -> set[OpenCall]:
         """The calls of these choices that have no name, so that nobody can execute them."""
-        return {call for call in self._reader.calls if not call.name and call.choice in choices}
+        return {call for call in self._reader.calls if not call.has_name and call.choice in choices}
 
     def _complete(self, call: OpenCall) -> ToolCall:
         """The call as a `ToolCall`: one object per call, made again only if more pieces have come."""

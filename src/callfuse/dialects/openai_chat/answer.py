@@ -131,7 +131,7 @@ class ChatReader(Reader):
     def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
         """Add one delta to its call, which it may open. A name may come in pieces, or again."""
         function, kind = _function_of(part)
-        name, id_, index = text_of(function.get("name")), text_of(part.get("id")), _index_of(part)
+        name, id_, index = _name_in(function), text_of(part.get("id")), _index_of(part)
         arguments = function.get("input" if kind else "arguments")
         call = self._lookup(choice, index, id_, name)
         if call is None:
@@ -244,6 +244,12 @@ def says_nothing(value: Any) -> bool:
     return not value or (type(value) is dict and not any(value.values()))
 
 
+def _name_in(function: Payload) -> str:
+    """The name in a function; empty if it is no text, or blank: no client can execute that."""
+    name = function.get("name")
+    return name if type(name) is str and not name.isspace() else ""
+
+
 def _function_of(part: Payload) -> tuple[Payload, str]:
     """The function or the custom tool in a part of a call, and the call's kind. Snowflake sends an empty `custom`."""
     custom = part.get("custom")
@@ -260,19 +266,16 @@ def _custom_call(part: Payload) -> ToolCall:
     text = function.get("input") or ""
     if type(text) is not str:
         text = dumps(text).decode()
-    return ToolCall(str(part.get("id") or ""), str(function.get("name") or ""), text, kind=kind)
+    return ToolCall(str(part.get("id") or ""), _name_in(function), text, kind=kind)
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
     """A call from its id and its function, which may be of any type or lack."""
-    try:
-        name, arguments = function["name"], function["arguments"]
-    except (KeyError, TypeError):
-        function = function if isinstance(function, dict) else {}
-        name, arguments = function.get("name"), function.get("arguments")
+    function = object_of(function)
+    arguments = function.get("arguments")
     if type(arguments) is not str:
         arguments = "" if arguments is None else dumps(arguments).decode()
-    return ToolCall(id_ if type(id_) is str else "", name if type(name) is str else str(name or ""), arguments)
+    return ToolCall(id_ if type(id_) is str else "", _name_in(function), arguments)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
@@ -299,7 +302,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     message = joined(message)
     if DETAILS in message:
         message[DETAILS] = [joined(detail) for detail in message[DETAILS]]
-    calls = [call for call in reader.calls if call.name]
+    calls = [call for call in reader.calls if call.has_name]
     if _is_legacy(payloads) and calls:
         message["function_call"] = _part_of(calls[0])["function"]
     else:
@@ -324,7 +327,7 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     raw = message_at(body, ("choices", 0, "message"), without=gone)
     edits: list[Edit] = []
     for at, part in enumerate(list_of(message.get("tool_calls"))):
-        if type(part) is not dict or not _function_of(part)[0].get("name"):
+        if type(part) is not dict or not _name_in(_function_of(part)[0]):
             edits.append(Edit(("tool_calls", at), None))
         else:
             edits += [Edit(("tool_calls", at, key), None) for key in _unused(part)]
