@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.budget import ByteBudget
+from callfuse.asgi.budget import GRAIN, ByteBudget
 from tests.support.asgi import drive
 from tests.support.config import settings
 from tests.support.kits import KITS, DialectKit
@@ -137,6 +137,22 @@ async def test_a_whole_answer_over_the_budget_is_not_watched(kit: DialectKit) ->
         exchange = await drive(guarded, request)
     assert exchange.body == script.body
     assert guarded.counts.of("not_watched", "max_total_bytes") == 1
+
+
+@every_dialect
+async def test_a_long_event_over_the_budget_is_not_watched(kit: DialectKit) -> None:
+    """Of a healthy stream, an event waits for its end; what is counted of it is given back with the event."""
+    answer = saying("Let me look. " * 3000, same_call("call_first"))
+    request, script = ask(kit, spin(1), stream=True), cut(reply(kit, answer, stream=True))
+    longest = max(len(frame.raw) for frame in kit.frames(answer))
+    assert longest > 4 * GRAIN
+    for room in (2 * longest, longest // 2):
+        guarded = CallFuseMiddleware(play(script), settings("block", max_total_bytes=len(request.body) + room))
+        with given_log():
+            exchange = await drive(guarded, request)
+        assert exchange.body == script.body
+        assert guarded.counts.of("not_watched", "max_total_bytes") == (room < longest)
+        assert used(guarded) == 0
 
 
 @every_dialect

@@ -10,6 +10,7 @@ from typing import Final
 from callfuse.asgi import off_loop
 from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.keep import Keeper
@@ -109,19 +110,24 @@ class Watch:
         if observer is None or self._intake is not None:
             return self._observe_intake(message)
         if message.get("more_body"):
-            observer.feed(message.get("body", b""))
+            waiting = observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
-            # of a stream, only its last incomplete frame waits
-            if not self._frame_end and not self._body.share.hold(observer.buffered_bytes):
-                self._counts.add("not_watched", "max_total_bytes")
-                self._stop()
-                self._body.share.hold(0)
+            if waiting is not None:
+                self._count(waiting)
             return None
         if message["type"] != BODY:
             return None
         observer.feed(message.get("body", b""))
         self._stop()
         return observer
+
+    def _count(self, size: int) -> None:
+        """Count the bytes that wait of the answer; if that is too much, stop watching."""
+        share = self._body.share
+        if not 0 <= size - share.answer < GRAIN and not share.hold(size):
+            self._counts.add("not_watched", "max_total_bytes")
+            self._stop()
+            share.hold(0)
 
     def _observe_intake(self, message: Message) -> Observer | None:
         """Read the start of the answer, the first message of its body, or one of an answer that comes packed or has not

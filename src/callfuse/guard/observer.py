@@ -65,23 +65,24 @@ class Observer:
         """Bytes that wait for the rest of their frame; for a whole answer all that have come."""
         return self._framer.waiting
 
-    def feed(self, chunk: bytes) -> None:
-        """Read a chunk of the answer."""
+    def feed(self, chunk: bytes) -> int | None:
+        """Read a chunk of the answer. Returns `buffered_bytes`; None if it is sure to be as before."""
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
-            return
+            return None
         self._left -= len(chunk)
         if self._left < 0:
             self._framer.flush()
-            return
+            return 0
         template = self._template
         if template is not None and template.append(chunk):
-            return
+            return None
         frames = self._framer.feed(chunk)
         if self._calls:
             self._read_growing(chunk, frames)
         else:
             self._read(frames)
             self.idle = not self._calls and self._framer.empty
+        return self._framer.waiting
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self._codec
