@@ -74,6 +74,7 @@ def typed_starts(texts: Sequence[str]) -> list[int | None]:
     message has opened, its beginning was cut off, and nothing in the message is known to be typed.
     """
     starts: list[int | None] = []
+    inside = 0  # so many texts are, at least in part, in an element that a later one closes
     elements = _Elements()
     for text in texts:
         if not elements.opened and _is_whole_reminder(text):  # one text of a harness, so nothing in it reaches out
@@ -84,14 +85,14 @@ def typed_starts(texts: Sequence[str]) -> list[int | None]:
         if elements.are_cut:
             return [None] * len(texts)
         if elements.reach_back:
-            starts = [None] * len(starts)
+            inside = len(starts)
         if not (begins or elements.reach_back):
             starts.append(0)
         elif elements.opened:
             starts.append(None)
         else:
             starts.append(text.find(">", last.end()) + 1 or None if last else 0)
-    return starts
+    return [*[None] * inside, *starts[inside:]]
 
 
 class _Elements:
@@ -105,25 +106,25 @@ class _Elements:
         self.opened: set[str] = set()
         self.are_cut = False
         self.reach_back = False
-        self._known: set[str] = set()
+        self._count = 0
+        self._opened_by: dict[str, int] = {}
 
     def read(self, text: str) -> re.Match[str] | None:
         """Read the tags of the next text; returns its last closing one."""
-        before = frozenset(self._known)
-        mine: set[str] = set()
-        last: re.Match[str] | None = None
+        self._count += 1
         self.reach_back = False
+        last: re.Match[str] | None = None
         for tag in _TAG.finditer(text):
             name = tag[2]
             if not tag[1]:
-                mine.add(name)
+                self._opened_by[name] = self._count
                 self.opened.add(name)
                 continue
-            self.are_cut |= not (self.opened or name in mine or name in before)
-            self.reach_back |= name in before and name not in mine
+            by = self._opened_by.get(name)
+            self.are_cut |= by is None and not self.opened
+            self.reach_back |= by is not None and by < self._count
             self.opened.discard(name)
             last = tag
-        self._known |= mine
         return last
 
 
