@@ -14,6 +14,7 @@ from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
+from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import Message
 from callfuse.dialects.base import Dialect, Request
@@ -206,6 +207,9 @@ class GuardedAnswer:
         """Feed the guard, carry out a verdict that is needed, and write what may leave."""
         if self.client.closed:
             return
+        if len(chunk) > SLICE_BYTES and self._shape.stream is not None:
+            await self._take_slices(guard, chunk, final=final)
+            return
         if final and self._shape.stream is None:  # a whole answer is parsed at its end
             out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
         else:
@@ -224,6 +228,17 @@ class GuardedAnswer:
             await self._finish(guard, out)
         else:
             await self.client.write(out)
+
+    async def _take_slices(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
+        """Take a long chunk of a stream. Every few bytes may be a frame, and others wait meanwhile."""
+        end = len(chunk)
+        for piece in slices(chunk):
+            end -= len(piece)
+            await self._take_plain(guard, piece, final=final and not end)
+            if self.ask is not None:
+                return
+            if end:
+                await checkpoint()
 
     def _count(self, guard: SafeGuard) -> bytes:
         """Count what is kept of the answer; if that is too much, returns what the guard then releases."""

@@ -113,7 +113,8 @@ class SafeGuard:
             verdicts = await review(verdicts)
         self._waiting.clear()
         with self._stage:
-            step = await off_loop.run(partial(self._guard.apply, verdicts), len(self._request.body) + self.held_bytes)
+            weight = len(self._request.body) + self.buffered_bytes  # the answer so far is read again
+            step = await off_loop.run(partial(self._guard.apply, verdicts), weight)
             self._copy_state()
             return step
         with self._stage:
@@ -135,7 +136,7 @@ class SafeGuard:
         """Take the next rung, after the pending answer has failed; the end of the client's answer if that fails,
         too."""
         with self._stage:
-            step = await off_loop.run(self._guard.escalate, len(self._request.body))
+            step = await off_loop.run(self._guard.escalate, len(self._request.body) + self.buffered_bytes)
             self._copy_state()
             return step
         return self._end()

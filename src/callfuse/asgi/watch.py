@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Iterator
 from itertools import chain
 from typing import Final
 
+from anyio.lowlevel import checkpoint
+
 from callfuse.asgi import off_loop
 from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
@@ -14,6 +16,7 @@ from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.keep import Keeper
+from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.types import Message, Send
 from callfuse.guard.observer import Observer
 from callfuse.observe.counts import Counts
@@ -76,18 +79,42 @@ class Watch:
 
     def send(self, message: Message) -> Awaitable[None]:
         """Read a message and pass it on."""
-        if self._idle:
-            chunk = message.get("body", b"")
-            if (
-                type(chunk) is bytes
-                and chunk.find(self._mark) < 0  # a third faster than `in`
-                and (chunk.endswith(self._frame_end) or not chunk)
-                and (BACKSLASH not in chunk or not may_hide_letters(chunk))
-            ):
-                return self._send(message)
+        chunk = message.get("body", b"")
+        if (
+            self._idle
+            and type(chunk) is bytes
+            and chunk.find(self._mark) < 0  # a third faster than `in`
+            and (chunk.endswith(self._frame_end) or not chunk)
+            and (BACKSLASH not in chunk or not may_hide_letters(chunk))
+        ):
+            return self._send(message)
+        if type(chunk) is bytes and len(chunk) > SLICE_BYTES and self._reads_stream:
+            return self._send_long(chunk, message)
+        return self._send_read(message, message)
+
+    @property
+    def _reads_stream(self) -> bool:
+        """Whether a stream is read that comes plain."""
+        intake = self._intake
+        reads = self._observer is not None if intake is None else not intake.packed
+        return reads and bool(self._frame_end)
+
+    async def _send_long(self, chunk: bytes, message: Message) -> None:
+        """Read a long chunk, with others going on meanwhile, then pass its message on."""
+        *most, last = slices(chunk)
+        for piece in most:
+            with self._stage:
+                self._observe({"type": BODY, "body": piece, "more_body": True})
+            if self._stage.failed:
+                self._stop()
+            await checkpoint()
+        await self._send_read({**message, "body": last}, message)
+
+    def _send_read(self, part: Message, message: Message) -> Awaitable[None]:
+        """Read what is left of a message, then pass it on whole."""
         ended: Observer | None = None
         with self._stage:
-            ended = self._observe(message)
+            ended = self._observe(part)
         if ended is not None:
             return self._send_last(ended, message)
         if self._stage.failed:

@@ -81,8 +81,10 @@ class Codec:
         framer = self.form.framer()
         payloads: list[Payload] = []
         for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.flush()):
+            if b"{" not in frame:  # blank lines and comments, of which there may be very many
+                continue
             with suppress(NotJSON):
-                if frame and (payload := self.form.payload(frame)) is not None:
+                if (payload := self.form.payload(frame)) is not None:
                     payloads.append(payload)
         return payloads
 

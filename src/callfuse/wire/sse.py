@@ -96,6 +96,8 @@ class SSEFramer:
 
 def data(frame: bytes) -> bytes | None:
     """Read the data of an event, its lines joined by LF; None if it has none (a comment, a bare `event:`)."""
+    if b"data:" not in frame:  # a stream may be full of blank lines and comments
+        return None
     lines = [line[5:] for line in _lines(frame) if line.startswith(b"data:")]
     if not lines:
         return None

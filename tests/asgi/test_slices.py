@@ -1,0 +1,62 @@
+"""Long chunks of a stream are read in slices, between which other exchanges go on."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse import CallFuseMiddleware
+from callfuse.asgi.slices import SLICE_BYTES, slices
+from tests.support.asgi import drive
+from tests.support.config import settings
+from tests.support.kits import DialectKit
+from tests.support.meeting import ask, every_dialect, given_log, reply
+from tests.support.plain import again, spin
+from tests.support.scripted import play
+
+LONG = SLICE_BYTES * 20
+
+
+class Others:
+    """Another task of the event loop, and how often it has had its turn."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    async def go_on(self) -> None:
+        """Take every turn."""
+        while True:
+            await asyncio.sleep(0)
+            self.turns += 1
+
+
+@given(st.lists(st.sampled_from([b"\n", b"\r\n", b"x" * 3000, b"y" * 9000, b'data: {"a": 1}\n\n']), max_size=20))
+def test_slices_are_the_chunk(parts: list[bytes]) -> None:
+    """None is too long or empty, no byte is lost, and frames stay whole where they are short."""
+    chunk = b"".join(parts)
+    cut = list(slices(chunk))
+    assert b"".join(cut) == chunk
+    assert all(0 < len(one) <= SLICE_BYTES for one in cut)
+    assert all(one.endswith(b"\n") or b"\n" not in one for one in cut[:-1])
+
+
+@every_dialect
+@pytest.mark.parametrize("rounds", [3, 1], ids=["guarded", "watched"])
+async def test_others_go_on_within_one_chunk(kit: DialectKit, rounds: int) -> None:
+    """A chunk full of blank lines is as if it had come in many, with all behind them; others take their turns."""
+    body, fill = reply(kit, again(), stream=True).body, b"\n" * LONG
+    request = ask(kit, spin(rounds), stream=True)
+    sent: list[bytes] = []
+    turns: list[int] = []
+    for chunks in ((fill + body,), (fill[: LONG // 2], fill[LONG // 2 :], body)):
+        others = Others()
+        going = asyncio.create_task(others.go_on())
+        guarded = CallFuseMiddleware(play(reply(kit, again(), stream=True).cut(chunks)), settings("block"))
+        with given_log():
+            sent.append((await drive(guarded, request)).body)
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+        turns.append(others.turns)
+    assert sent[0] == sent[1]
+    assert turns[0] > LONG // SLICE_BYTES - 2
