@@ -206,6 +206,16 @@ def test_a_release_does_not_look_at_every_choice() -> None:
 NAMELESS = {"index": 1, "id": "call_none", "type": "function", "function": {"name": "", "arguments": "{}"}}
 
 
+@pytest.mark.parametrize("arguments", ["", " "])
+def test_a_call_without_arguments_is_over_where_no_reason_comes(arguments: str) -> None:
+    """It is a call with `{}`, so that the other choice, which loops, is judged."""
+    empty = chunk({"tool_calls": [part("call_empty", arguments, name="lookup")]}, choice=1)
+    seen, record = openai(role(0), chunk({"tool_calls": [part()]}), role(1), empty, DONE, n=2)
+    assert len(record.verdicts) == 1
+    assert "call_empty" in str(seen)
+    assert "call_first" not in str(seen)
+
+
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
 @pytest.mark.parametrize("name", ["", " ", None, 5])

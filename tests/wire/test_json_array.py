@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.wire import JSON_ARRAY, NotFramed, with_separator
-from callfuse.wire.jsontext import NotJSON
+from callfuse.wire.jsontext import NotJSON, loads
 from tests.support.examples import more_examples
 from tests.support.streams import chunkings
 from tests.support.wire import bytewise
@@ -57,7 +57,7 @@ def test_frames_are_the_stream(data: st.DataObject) -> None:
     chunks = data.draw(chunkings(body))
     frames = frames_of(chunks)
     assert b"".join(frames) == body
-    assert objects_of(frames) == listed
+    assert objects_of(frames) == [loads(json.dumps(one)) for one in listed]  # which rounds wide integers
     assert frames == frames_of((body,)), "the cuts decide nothing"
 
 

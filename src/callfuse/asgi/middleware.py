@@ -17,7 +17,7 @@ from callfuse.asgi.commands import ChatCommands
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.fuse import blown_reply
 from callfuse.asgi.prepare import Host, Prepared, prepare
-from callfuse.asgi.review import OnLoop
+from callfuse.asgi.review import Callback, OnLoop
 from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
@@ -108,7 +108,8 @@ class CallFuseMiddleware:
             )
         self.ledger: Ledger = store
         commands = ChatCommands(settings.commands, store, self.counts)
-        self._host = Host(app, settings, store, self.counts, on_loop, time.time, commands, ByteBudget())
+        callback = None if on_loop is None else Callback(on_loop)
+        self._host = Host(app, settings, store, self.counts, callback, time.time, commands, ByteBudget())
         self.configure(resolved)
 
     @classmethod

@@ -16,7 +16,7 @@ from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import NOTHING, ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
-from callfuse.asgi.review import OnLoop, Where
+from callfuse.asgi.review import Callback, Where
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
 from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
@@ -44,7 +44,7 @@ class Host:
     settings: LoopSettings
     ledger: Ledger
     counts: Counts
-    on_loop: OnLoop | None
+    on_loop: Callback | None
     clock: Callable[[], float]
     commands: ChatCommands
     budget: ByteBudget

@@ -71,8 +71,23 @@ class CallbackFault(OnLoopError):
 
 
 MOST_OVERDUE: Final = 100
-"""Runs of callbacks that have not ended in time and still go on, in this process. At so many no callback is called."""
-_overdue: set[asyncio.Task[None]] = set()
+"""Runs of a callback that have not ended in time and still go on. At so many it is called no more."""
+
+
+class Callback:
+    """The host's `on_loop`, and its runs that have not ended in time (`overdue`)."""
+
+    __slots__ = ("on_loop", "overdue")
+
+    def __init__(self, on_loop: OnLoop) -> None:
+        self.on_loop = on_loop
+        self.overdue: set[asyncio.Task[None]] = set()
+
+    def has_too_many_overdue(self) -> bool:
+        """Whether so many runs have not ended that no other may begin. Those of a closed event loop never will."""
+        if len(self.overdue) >= MOST_OVERDUE:
+            self.overdue.difference_update([task for task in self.overdue if task.get_loop().is_closed()])
+        return len(self.overdue) >= MOST_OVERDUE
 
 
 class _CallbackRun:
@@ -96,7 +111,7 @@ class _CallbackRun:
             self.fault = CallbackFault(_describe(boundary.error, event))
             self.fault.__cause__ = boundary.error.with_traceback(None)
 
-    async def run_within(self, limit_s: float, on_loop: OnLoop, event: LoopEvent) -> bool:
+    async def run_within(self, limit_s: float, callback: Callback, event: LoopEvent) -> bool:
         """Run in a task of its own. False if that has not ended after `limit_s` seconds; then it is cancelled.
 
         Under asyncio its end is not waited for. Other event loops have no task without a parent that waits for it.
@@ -104,9 +119,9 @@ class _CallbackRun:
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.move_on_after(limit_s) as limit:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self.run, on_loop, event)
+                    tasks.start_soon(self.run, callback.on_loop, event)
             return not limit.cancelled_caught
-        task = asyncio.create_task(self.run(on_loop, event))
+        task = asyncio.create_task(self.run(callback.on_loop, event))
         try:
             await asyncio.wait((task,), timeout=limit_s)
             if task.done() and not task.cancelled():
@@ -114,16 +129,9 @@ class _CallbackRun:
             return task.done()
         finally:
             if not task.done():
-                _overdue.add(task)
-                task.add_done_callback(_overdue.discard)
+                callback.overdue.add(task)
+                task.add_done_callback(callback.overdue.discard)
                 task.cancel()
-
-
-def _has_too_many_overdue() -> bool:
-    """Whether so many runs have not ended that no other may begin. Those of a closed event loop never will."""
-    if len(_overdue) >= MOST_OVERDUE:
-        _overdue.difference_update([task for task in _overdue if task.get_loop().is_closed()])
-    return len(_overdue) >= MOST_OVERDUE
 
 
 def _describe(error: BaseException, event: LoopEvent) -> str:
@@ -144,23 +152,23 @@ class Review:
     `notes`: by call, the warning that later requests carry because the callback asked for one; empty if it removed one.
     """
 
-    __slots__ = ("_counts", "_judge", "_on_loop", "_where", "notes")
+    __slots__ = ("_callback", "_counts", "_judge", "_where", "notes")
 
-    def __init__(self, on_loop: OnLoop | None, judge: Judge, where: Where, counts: Counts) -> None:
+    def __init__(self, callback: Callback | None, judge: Judge, where: Where, counts: Counts) -> None:
         self.notes: list[tuple[ToolCall, str]] = []
-        self._on_loop = on_loop
+        self._callback = callback
         self._judge = judge
         self._where = where
         self._counts = counts
 
     async def review(self, verdicts: list[Verdict]) -> list[Verdict]:
         """The verdicts after the callback; the same if there is none."""
-        on_loop = self._on_loop
-        return verdicts if on_loop is None else [await self._review_one(verdict, on_loop) for verdict in verdicts]
+        callback = self._callback
+        return verdicts if callback is None else [await self._review_one(verdict, callback) for verdict in verdicts]
 
-    async def _review_one(self, verdict: Verdict, on_loop: OnLoop) -> Verdict:
+    async def _review_one(self, verdict: Verdict, callback: Callback) -> Verdict:
         with Stage(self._report_failure):
-            answer = await self._ask(on_loop, self._event(verdict))
+            answer = await self._ask(callback, self._event(verdict))
             if answer is None:
                 return verdict
             rung = rung_of_answer(answer)
@@ -169,17 +177,17 @@ class Review:
             return changed
         return verdict
 
-    async def _ask(self, on_loop: OnLoop, event: LoopEvent) -> object:
+    async def _ask(self, callback: Callback, event: LoopEvent) -> object:
         """The callback's answer. Raises OnLoopError if it has none, at the latest after `callback_timeout_s`."""
-        if _has_too_many_overdue():
+        if callback.has_too_many_overdue():
             raise OnLoopError(f"it is not called: {MOST_OVERDUE} of its runs have not ended")
-        callback = _CallbackRun()
+        run = _CallbackRun()
         limit_s = self._judge.settings.callback_timeout_s
-        in_time = await callback.run_within(limit_s, on_loop, event)
-        if callback.done and in_time:
-            return callback.answer
-        if callback.fault is not None:
-            raise callback.fault
+        in_time = await run.run_within(limit_s, callback, event)
+        if run.done and in_time:
+            return run.answer
+        if run.fault is not None:
+            raise run.fault
         raise OnLoopError("it was cancelled" if in_time else f"no answer within {limit_s:g} s")
 
     def _note_change(self, verdict: Verdict) -> None:

@@ -8,8 +8,8 @@ nothing else runs. A conversation that fills a context window of a million token
 MOST_INSIDE: Final = 10_000
 """Values of a JSON text within a string of a body, such as the arguments of a call: a body may have many such texts,
 each as long as it likes. To parse that many takes up to 10 ms and 10 MB."""
-LONGEST_INSIDE: Final = 1024 * 1024
-"""Characters of such a text, few values or not: a number or a string may be as long as the text."""
+LONGEST_INSIDE: Final = 4 * 1024 * 1024
+"""Characters of such a text, few values or not: a string may be as long as the text. As many as may be held."""
 _STEP: Final = 256 * 1024
 """Bytes looked at in one go."""
 

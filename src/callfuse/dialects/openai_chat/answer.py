@@ -123,7 +123,7 @@ class ChatReader(Reader):
         self._ended = True
         events: list[Event] = []
         growing = [call for call in self.calls if not call.closed and call.choice not in self._cut]
-        broken = {call.choice for call in growing if call.pieces and not _may_be_over(call)}
+        broken = {call.choice for call in growing if call.arguments.strip() and not _may_be_over(call)}
         for choice in sorted({call.choice for call in growing} - broken):
             self._finish(events, choice, "")
         return (*events, Event(What.ENDED))
