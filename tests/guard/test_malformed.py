@@ -5,6 +5,7 @@ own place, or once more behind it. Out: bytes, and no exception.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,9 @@ from callfuse.guard.guard import Guard
 from callfuse.wire import EVENTS, WHOLE, Format
 from tests.guard.driving import Scene, play, scene
 from tests.support.kits import KITS, DialectKit, stream_of
-from tests.support.meeting import every_dialect, streamed_and_whole
-from tests.support.plain import elsewhere, same_call, saying, thinking
+from tests.support.meeting import MARK, ask, every_dialect, meet, reply, streamed_and_whole
+from tests.support.plain import again, elsewhere, same_call, saying, spin, thinking
+from tests.support.scripted import Reply
 from tests.support.wire import frames
 
 WRONG: tuple[Any, ...] = (-1, None, [-1], {}, "x")
@@ -97,3 +99,18 @@ def test_a_malformed_frame_behind_a_held_call_under_fail_closed(name: str) -> No
     guard = Guard(made.dialect, made.request, made.judge, EVENTS)
     outcome = play(guard, [*held[: place + 1], ATTACKS[name], *held[place + 1 :]])
     assert b"call_first" not in outcome.out
+
+
+def test_a_withheld_item_without_a_readable_index_is_gone() -> None:
+    """Responses: only the item's id says which events are about it."""
+    kit = next(kit for kit in KITS if kit.name == "openai-responses")
+    body, added = re.subn(
+        rb'(output_item\.added"[^\n]*?"output_index": ?)\d+(, ?"item": ?\{"id": ?"fc_)',
+        rb"\1null\2",
+        reply(kit, again(), stream=True).body,
+    )
+    body, done = re.subn(rb'(output_item\.done"[^\n]*?"output_index": ?\d+), ?"item": ?\{"id": ?"fc_.*', rb"\1}", body)
+    assert (added, done) == (1, 1)
+    met = meet(ask(kit, spin(), stream=True), [Reply((body,))], "block", max_calls=1)
+    assert b"call_first" not in met.body
+    assert MARK.encode() in met.body

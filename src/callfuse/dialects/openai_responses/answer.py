@@ -38,7 +38,7 @@ from callfuse.dialects.openai_responses.items import (
     name_of,
 )
 from callfuse.dialects.openai_responses.stored import Trail
-from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
+from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of, text_of
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
 from callfuse.wire.events import typed_event
@@ -146,6 +146,20 @@ class ResponsesReader(Reader):
                 events += self._finish_item(("completed", index), item | {"status": "completed"})
         events += [self._close_call(index) for index in list(self._open)]
         return (*events, Event(What.FINISHED), Event(What.ENDED))
+
+
+def _unplaced_items(frames: Sequence[Frame], withheld: set[OpenCall]) -> set[str]:
+    """The ids of withheld items that came without a readable output index, so that only these ids name them."""
+    calls = {(call.kind, call.id) for call in withheld if call.index < 0}
+    items = [object_of(frame.payload.get("item")) for frame in frames if frame.payload] if calls else ()
+    found = [item for item in items if is_client_call(item) and (item["type"], call_id(item)) in calls]
+    return {text_of(item.get("id")) for item in found}
+
+
+def _item_id(payload: Payload) -> str | None:
+    """The id of the item that an event is about; None if it is about none."""
+    about = payload.get("item_id", object_of(payload.get("item")).get("id"))
+    return None if about is None else text_of(about)
 
 
 def _output_index(payload: Payload) -> int | None:
@@ -315,9 +329,12 @@ class ResponsesWriter:
         """As `thin`, with the output indexes of the items that are withheld, sorted."""
         self._note_losses(frames, gone)
         pieces: list[bytes] = []
+        unplaced = _unplaced_items(frames, withheld)
         for raw, payload, _ in frames:
             if payload is None:
                 pieces.append(raw)
+                continue
+            if unplaced and _item_id(payload) in unplaced:
                 continue
             index = payload.get("output_index")
             edits: list[Edit] = []
