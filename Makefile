@@ -26,7 +26,7 @@ serve: $(RUNS) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (AR
 quick: $(READY) ## Run the fast tests, with few examples each: under a minute on two cores
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow' $(ARGS)
 
-test: lint type ## Check everything: lint, types, and every test; under six minutes on two cores
+test: lint type ## Check everything: lint, types, and every test; some six minutes on two cores
 	$(PYTEST) $(ARGS)
 
 lint: $(READY) ## Check style and formatting
