@@ -194,6 +194,14 @@ def test_what_may_be_found_at_any_count_is_withheld_on_every_ladder_that_withhol
     assert not would_withhold(placed([], []), found, (OBSERVE, WARN))
 
 
+def test_a_signature_on_a_lower_step_may_stand_on_a_harder_rung() -> None:
+    """What is foreseen is the finding of the strongest call; another call has not been told yet."""
+    past = placed(["a=x", "a=x", "b=y"], [0, 1, 0])
+    assert step_of(past, finding("a"), (STEER, WARN)) == 2
+    assert would_withhold(past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), (STEER, WARN))
+    assert not would_withhold(past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), (WARN, WARN))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cap_holds_at_every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a ladder for findings of this kind; milder rungs stay."""

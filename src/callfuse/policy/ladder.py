@@ -141,11 +141,13 @@ def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: Ladder)
 
 
 def would_withhold(timeline: Timeline, finding: Foreseen, ladder: Ladder) -> bool:
-    """Whether the finding, were it made now, would keep a call from the client."""
+    """Whether the finding, were it made now, would keep a call from the client. It is that of the strongest call; the
+    signature of another one may stand on a lower step, whose rung may be harder."""
     if finding.any_count:
         return any(rung.withholds for rung in ladder)
     streak = timeline.memoized(_streak_step, None)
-    return ladder[next_step(timeline, finding, ladder, streak) - 1].withholds
+    lowest = min(max(streak, _implied_step(finding, ladder)), len(ladder) - 1)
+    return any(rung.withholds for rung in ladder[lowest : next_step(timeline, finding, ladder, streak)])
 
 
 def next_step(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
