@@ -126,7 +126,7 @@ def check(case: Case, loop: VirtualLoop) -> Result:
     for apart, together in zip(*runs, strict=False):  # one that left something behind has ended there
         if not (apart.may_compare and together.may_compare) or apart.client.raised or together.client.raised:
             break
-        result.failures += _law_2(apart, together)
+        result.failures += _law_2(apart, together, waits=case.callback == "slow")
     return result
 
 
@@ -339,6 +339,8 @@ def _same(sent: bytes, got: bytes) -> bool:
     for the order of choices."""
     if sent == got or (sorted(sent) == sorted(got) and _lines(sent) == _lines(got)):
         return True
+    if sent.lstrip().startswith(b"[") and _lines(sent) == _lines(got):  # keep-alives of a JSON array are blank lines
+        return len(got) >= len(sent)
     one, other = quiet(sent), quiet(got)
     return len(got) >= len(sent) and (one == other or sorted(frames(one)) == sorted(frames(other)))
 
@@ -370,10 +372,12 @@ def _difference(left: bytes, right: bytes) -> str:
     return f"from byte {at} of {len(left)} and {len(right)}: {one!r} / {other!r}"
 
 
-def _law_2(apart: Met, together: Met) -> list[Failure]:
+def _law_2(apart: Met, together: Met, *, waits: bool) -> list[Failure]:
+    """`waits`: a callback takes its time, so that keep-alives come where the clock has them."""
     one, other = apart.outcome(), together.outcome()
+    bodies = sorted((apart.client.body, together.client.body), key=len)
     for name, value in one.items():
-        if value != other[name]:
+        if value != other[name] and not (name == "body" and waits and _same(*bodies)):
             detail = _difference(repr(value).encode(), repr(other[name]).encode())
             return [Failure(f"law 2: {name}", detail)]
     return []
