@@ -27,9 +27,10 @@ Outcomes = Counter[bool | None]
 
 @dataclass(slots=True)
 class Fired:
-    """One rule in one source: runs in which it fired, and fired hard; findings; calls and tokens saved."""
+    """One rule in one source: runs in which it fired, withheld a call, fired hard; findings; calls and tokens saved."""
 
     runs: Outcomes = field(default_factory=Counter)
+    acting_runs: Outcomes = field(default_factory=Counter)
     hard_runs: Outcomes = field(default_factory=Counter)
     soft: int = 0
     hard: int = 0
@@ -40,13 +41,15 @@ class Fired:
     def take(self, outcome: bool | None, count: int, mine: Sequence[tuple[int, Judged]], costs: Sequence[int]) -> None:
         """Add one run of `count` calls; `mine` are those with a finding of the rule, each with its index in the run."""
         hard = sum([one.finding is not None and one.finding.hard for _, one in mine])
+        first = next((at for at, one in mine if one.verdict is not None and one.verdict.withholds), count)
         self.runs[outcome] += 1
+        if first < count:
+            self.acting_runs[outcome] += 1
         if hard:
             self.hard_runs[outcome] += 1
         self.soft += len(mine) - hard
         self.hard += hard
         if outcome is False:
-            first = next((at for at, one in mine if one.verdict is not None and one.verdict.withholds), count)
             self.saved_calls += count - first
             self.later_calls += count - mine[0][0]
             self.saved_tokens += sum(costs[first:])
@@ -54,6 +57,7 @@ class Fired:
     def add(self, other: "Fired") -> None:
         """Add the figures of another."""
         self.runs += other.runs
+        self.acting_runs += other.acting_runs
         self.hard_runs += other.hard_runs
         self.soft += other.soft
         self.hard += other.hard
