@@ -1,0 +1,121 @@
+"""`docs/detection.md` is true: every kind has its section, every example is replayed, tables are the code's."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from benchmarks.quality import BEGIN, COLUMNS, END, SHIPPED, SOURCES, markdown
+
+from callfuse.config import load_config
+from callfuse.detect.registry import KINDS
+from callfuse.offline.judging import judge_run
+from callfuse.offline.replay import Figures
+from tests.detect.known_answers import READ, answers_table, rules_table
+from tests.offline.reading import runs_in
+from tests.project.sources import PROJECT, document, quoted, rows
+
+PAGE = document("docs/detection.md")
+_EXAMPLE = re.compile(r"(?:^With `([^`\n]+)`:\n\n)?^```json\n(.*?)^```\n\n(Found: [^\n]+)$", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class Example(NamedTuple):
+    """A recorded run on the page: what is set for it, and what the page says is found in it."""
+
+    settings: str
+    run: str
+    found: str
+
+
+def sections(page: str) -> dict[str, str]:
+    """The text of each kind's section."""
+    return dict(_SECTION.findall(page))
+
+
+def examples(text: str) -> list[Example]:
+    """The examples of a text."""
+    return [Example(*groups) for groups in _EXAMPLE.findall(text)]
+
+
+def found(example: Example, folder: Path) -> str:
+    """What `callfuse replay` finds in an example, as the page says it."""
+    settings: dict[str, Any] = yaml.safe_load(example.settings) if example.settings else {}
+    file = folder / "run.json"
+    file.write_text(example.run)
+    [run] = runs_in(str(file))
+    hits = [
+        f"call {number} {', '.join(f'`{kind}`' for kind in one.kinds())} ({one.verdict.rung})"
+        for number, one in enumerate(judge_run(run, load_config({"tool_call_loop": settings}).tool_call_loop), 1)
+        if one.finding is not None and one.verdict is not None
+    ]
+    return f"Found: {'; '.join(hits) or 'nothing'}."
+
+
+def test_every_kind_has_a_section() -> None:
+    """A new kind needs one, and a section of a kind that is gone goes, too."""
+    assert sorted(sections(PAGE)) == sorted(KINDS)
+
+
+def test_every_kind_has_an_example_in_which_it_is_found() -> None:
+    """The smallest run that shows it."""
+    missing = [
+        kind for kind, text in sections(PAGE).items() if not any(f"`{kind}`" in one.found for one in examples(text))
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("example", examples(PAGE), ids=lambda example: example.found)
+def test_examples_are_found_as_the_page_says(example: Example, tmp_path: Path) -> None:
+    """All findings of the run, with their calls and rungs."""
+    assert found(example, tmp_path) == example.found
+
+
+def test_no_example_is_missed() -> None:
+    """Each block of JSON on the page is one."""
+    assert len(examples(PAGE)) == PAGE.count("```json\n") >= len(KINDS)
+
+
+def test_another_finding_would_be_told(tmp_path: Path) -> None:
+    """The page is compared with what is replayed, not with itself."""
+    [repeat] = examples(sections(PAGE)["repeat"])
+    assert found(repeat._replace(settings="max_repeats: 0"), tmp_path) == "Found: nothing." != repeat.found
+
+
+def test_the_table_of_kinds_has_their_limits() -> None:
+    """In the order of their sections, each with the default of its soft limit, and whether it is on."""
+    listed = rows(PAGE, "The kinds")
+    assert [quoted(row[0])[0] for row in listed] == [*sections(PAGE)]
+    for row in listed:
+        kind = KINDS[quoted(row[0])[0]]
+        if kind.limit is not None:
+            assert re.search(rf"\b{kind.limit.default}\b", row[2]), row
+            assert ("on" if kind.limit.on else "off") == row[4].partition(",")[0], row
+
+
+def test_the_figures_are_the_benchmark_s() -> None:
+    """The tables between the markers have its heads; to bring them up to date, run the command in the marker."""
+    shown = PAGE.partition(BEGIN)[2].partition(END)[0]
+    figures = Figures()
+    figures.runs[True] = figures.runs[False] = 1
+    tables = markdown({SHIPPED: dict.fromkeys(SOURCES, figures)})
+    heads = [line for line in tables.splitlines() if "good runs" in line or line.startswith("###")]
+    assert len(heads) == 6
+    assert [line for line in shown.splitlines() if "good runs" in line or line.startswith("###")] == heads
+    width = len([column for column in COLUMNS if column.on_page])
+    assert all(line.count("|") > width for line in shown.splitlines() if line.startswith("|"))
+
+
+def test_the_known_answers_are_those_of_the_tests() -> None:
+    """To bring them up to date, paste what `tests.detect.known_answers` prints."""
+    assert rules_table() in PAGE
+    assert answers_table() in PAGE
+    assert READ in PAGE
+
+
+def test_paths_exist() -> None:
+    """The files that the page leads to are there."""
+    paths = [text for text in quoted(PAGE) if re.fullmatch(r"[\w./-]+/[\w-]+\.(py|md)", text)]
+    assert "docs/settings.md" in paths
+    assert [path for path in paths if not (PROJECT / path).exists()] == []
