@@ -66,12 +66,12 @@ RULES: Final = {
     "Roo Code": "after 3 equal calls in a row the next is refused and the count starts afresh; scrolling is exempt",
     "gemini-cli": "5 equal calls in a row end the turn; after 30 turns a model is asked now and then",
     "qwen-code": "5 equal calls in a row end the turn; on request also: a call 6 times in a turn, three laps of two "
-    "calls, 8 reads among 15 calls, 8 calls of one tool; of `task_list` only equal results count",
+    "calls, 8 reads among 15 calls, 8 calls of one tool in a row; of `task_list` only equal results count",
     "OpenHands": "of the last 20 events: 4 times the same action and observation, 3 times the same action with any "
     "error, 6 alternating calls",
     "opencode": "3 equal calls in one assistant message: the user is asked",
-    "openclaw": "off by default; of the last 30 calls: 10 equal ones warn, 20 with equal results block; the same for "
-    "two calls in turn, and for pollers without progress; 10 calls of a tool that does not exist block",
+    "openclaw": "off by default; of the last 30 calls: after 10 equal ones a warning, after 20 with equal results a "
+    "block; the same for two calls in turn, and for pollers without progress; 10 calls of an unknown tool block",
     "deer-flow": "an answer with the same calls 3 times among 20 ends in a warning, 5 times in text; lines of a file "
     "are compared by blocks of 200",
     "hermes-agent": "warns: the same failing call twice, a tool failing 3 times whatever the arguments, an equal "
@@ -109,6 +109,14 @@ ANSWERS: Final = (
         "denied at call 3",
         "nothing",
         "what comes back changes: it may be progress, and counts from the 6th call on",
+    ),
+    KnownAnswer(
+        "goose",
+        "limit 2: two calls in turn, with equal results",
+        [SAME, call("list", "b", "files")] * 2,
+        "nothing",
+        "call 4: cycle, acts",
+        "a lap with the same results brings nothing new",
     ),
     KnownAnswer("Cline", "a call five times", [SAME] * 5, "warning at 3, asks at 5", "call 3: repeat, acts"),
     KnownAnswer(
@@ -167,6 +175,21 @@ ANSWERS: Final = (
         "a lap with the same results brings nothing new",
     ),
     KnownAnswer(
+        "gemini-cli",
+        "a call five times, with other arguments each time",
+        [call("read", text, f"text of {text}") for text in _numbered(5)],
+        "nothing",
+        "nothing",
+    ),
+    KnownAnswer(
+        "qwen-code",
+        "on request: three laps of two calls, with equal results",
+        [SAME, call("list", "b", "files")] * 3,
+        "ends at call 6",
+        "call 4: cycle, acts",
+        "two laps are enough where every result is equal",
+    ),
+    KnownAnswer(
         "qwen-code",
         "on request: edit, test, six times, each test with another failure",
         [one for text in _numbered(6) for one in (call("edit", text, "ok"), call("test", "all", f"failed in {text}"))],
@@ -223,6 +246,13 @@ ANSWERS: Final = (
     ),
     KnownAnswer(
         "OpenHands",
+        "the same action four times, with another observation each time",
+        [call("fetch", "a", f"news {text}") for text in _numbered(4)],
+        "nothing",
+        "nothing",
+    ),
+    KnownAnswer(
+        "OpenHands",
         "twice, a message of the user, twice",
         [SAME | {"user_turn": turn} for turn in (0, 0, 1, 1)],
         "nothing",
@@ -246,11 +276,11 @@ ANSWERS: Final = (
     ),
     KnownAnswer(
         "openclaw",
-        "a read ten times with the same result",
+        "a read eleven times with the same result",
         [SAME] * 11,
         "warning at call 11",
         "call 3: repeat, acts",
-        "limits that were measured on recorded runs, not chosen to be far off",
+        "limits chosen on recorded runs: with equal results the third one is evidence enough",
     ),
     KnownAnswer(
         "openclaw",
@@ -281,6 +311,22 @@ ANSWERS: Final = (
         "warning at call 10",
         "nothing",
         "the results change lap by lap",
+    ),
+    KnownAnswer(
+        "openclaw",
+        "two calls in turn, with equal results",
+        [SAME, call("list", "b", "files")] * 5,
+        "warning at call 10",
+        "call 4: cycle, acts",
+        "limits chosen on recorded runs",
+    ),
+    KnownAnswer(
+        "openclaw",
+        "a tool that does not exist, eleven times with other arguments",
+        [error("web", text, "Error: tool web not found") for text in _numbered(11)],
+        "blocked at call 11",
+        "call 4: same_error, warns",
+        "where the request lists its tools, `unknown_tool` acts at call 3",
     ),
     KnownAnswer(
         "deer-flow",
@@ -319,11 +365,18 @@ ANSWERS: Final = (
     ),
     KnownAnswer(
         "hermes-agent",
+        "a search fails, succeeds, and fails again",
+        [error("search", "a", "Error: boom"), call("search", "a", "a page"), error("search", "a", "Error: boom")],
+        "nothing",
+        "nothing",
+    ),
+    KnownAnswer(
+        "hermes-agent",
         "three commands that fail, each in another way",
         [error("run", text, f"Error: {text}") for text in ("no such file", "out of memory", "syntax is wrong")],
         "warning at call 3",
         "nothing",
-        "failing in another way is getting on; the same error counts from the 4th on",
+        "other errors are other results; the same error counts from the 4th on",
     ),
     KnownAnswer(
         "hermes-agent",
@@ -331,7 +384,7 @@ ANSWERS: Final = (
         [call("write_file", "a", "ok")] * 3,
         "nothing: it is no reading call",
         "call 3: repeat, acts",
-        "the third equal write changes nothing either; a tool that is meant to be repeated gets its own limit",
+        "the third equal write brings nothing new either; a tool that is meant to be repeated gets its own limit",
     ),
     KnownAnswer(
         "CrewAI",

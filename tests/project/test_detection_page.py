@@ -12,6 +12,7 @@ from callfuse.config import load_config
 from callfuse.detect.registry import KINDS
 from callfuse.offline.judging import judge_run
 from callfuse.offline.replay import Figures
+from callfuse.policy.settings import LoopSettings
 from tests.detect.known_answers import READ, answers_table, rules_table
 from tests.offline.reading import runs_in
 from tests.project.sources import PROJECT, document, quoted, rows
@@ -37,6 +38,12 @@ def sections(page: str) -> dict[str, str]:
 def examples(text: str) -> list[Example]:
     """The examples of a text."""
     return [Example(*groups) for groups in _EXAMPLE.findall(text)]
+
+
+def settings_shown(page: str) -> list[str]:
+    """Every setting of the block `tool_call_loop` that the page writes out with a value."""
+    pairs = [(text, text.partition(": ")) for text in quoted(page)]
+    return [text for text, (key, _, value) in pairs if value and key in LoopSettings.model_fields]
 
 
 def found(example: Example, folder: Path) -> str:
@@ -112,6 +119,18 @@ def test_the_known_answers_are_those_of_the_tests() -> None:
     assert rules_table() in PAGE
     assert answers_table() in PAGE
     assert READ in PAGE
+
+
+@pytest.mark.parametrize("text", settings_shown(PAGE))
+def test_settings_can_be_set(text: str) -> None:
+    """What the page says to set is accepted as it stands."""
+    load_config({"tool_call_loop": yaml.safe_load(text)})
+
+
+def test_settings_are_read_from_the_page() -> None:
+    """Those of the section on false alarms are among them, one for a kind and one for a tool."""
+    keys = {text.partition(":")[0] for text in settings_shown(PAGE.partition("## False alarms")[2])}
+    assert {"per_tool", "pollers", "state_changing", "detectors", "max_repeats", "mode"} <= keys
 
 
 def test_paths_exist() -> None:
