@@ -155,7 +155,7 @@ ANSWERS: Final = (
         "scrolling ten times, a new part of the page each time",
         [call("browser_action", {"action": "scroll_down"}, f"part {text}") for text in _numbered(10)],
         "never counted",
-        "call 6: repeat_changing, acts",
+        "call 6: repeat_changing, warns; call 10: repeat_changing, acts",
         "no tool is known by its name; `per_tool: {browser_action: {enabled: false}}` exempts it",
     ),
     KnownAnswer(
@@ -271,8 +271,7 @@ ANSWERS: Final = (
         "three equal calls in one answer",
         [SAME | {"turn": 0}] * 3,
         "asks at call 3",
-        "nothing",
-        "equal calls of one answer are one piece of evidence",
+        "call 3: repeat, acts",
     ),
     KnownAnswer(
         "openclaw",
@@ -325,8 +324,8 @@ ANSWERS: Final = (
         "a tool that does not exist, eleven times with other arguments",
         [error("web", text, "Error: tool web not found") for text in _numbered(11)],
         "blocked at call 11",
-        "call 4: same_error, warns",
-        "where the request lists its tools, `unknown_tool` acts at call 3",
+        "call 3: unknown_tool, warns; call 4: unknown_tool, acts",
+        "three results that say so are enough",
     ),
     KnownAnswer(
         "deer-flow",

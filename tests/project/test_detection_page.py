@@ -66,11 +66,11 @@ def test_every_kind_has_a_section() -> None:
 
 
 def test_every_kind_has_an_example_in_which_it_is_found() -> None:
-    """The smallest run that shows it."""
+    """The smallest run that shows it; of a call that was cut off no run is recorded, because it never ran."""
     missing = [
         kind for kind, text in sections(PAGE).items() if not any(f"`{kind}`" in one.found for one in examples(text))
     ]
-    assert missing == []
+    assert missing == ["truncated"]
 
 
 @pytest.mark.parametrize("example", examples(PAGE), ids=lambda example: example.found)
