@@ -1,5 +1,6 @@
 """Every format gives the same calls, results, rounds and turns; what is not as it should be is named."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,17 @@ def test_the_digest_of_a_cut_result_decides(tmp_path: Path) -> None:
     assert outcomes[0].text == "same beginning 0"
 
 
+def test_the_digest_of_a_whole_result_does_not_count(tmp_path: Path) -> None:
+    """It knows no numbers: where the text is whole, by its SHA-1, the text decides."""
+    record = calls()
+    for at, text in enumerate(("Row 3 selected", "Row 4 selected", "Row 4 selected")):
+        whole = hashlib.sha1(text.encode()).hexdigest()[:16]
+        record["calls"][at] |= {"result": text, "result_sha1": whole, "result_norm_sha1": "aa"}
+    (run,) = runs_in(written(tmp_path / "log.jsonl", record))
+    one, two, three = [outcome.digest for call in run.calls() if (outcome := call.outcome)][:3]
+    assert one != two == three
+
+
 def test_calls_without_turns_are_rounds_of_their_own(tmp_path: Path) -> None:
     """Where nobody says which calls came together, none did."""
     listed = [{"name": "a", "arguments": {"x": 1}, "result": {"n": 2}}, {"name": "b"}]
@@ -175,6 +187,7 @@ def test_wide_integers_are_not_merged(tmp_path: Path) -> None:
         ({"calls": [{"name": None}]}, "line 1: calls[0].name = null: use a text"),
         ({"calls": [{"name": "a", "turn": "1"}]}, "line 1: calls[0].turn = '1': use a whole number"),
         ({"calls": [{"name": "a", "is_error": "no"}]}, "line 1: calls[0].is_error = 'no': use true, false or null"),
+        ({"calls": [{"name": "a", "result_sha1": 1}]}, "line 1: calls[0].result_sha1 = 1: use a text"),
         ({"calls": [{"name": "a", "result_norm_sha1": 1}]}, "line 1: calls[0].result_norm_sha1 = 1: use a text"),
         (calls() | {"success": "yes"}, "line 1: success = 'yes': use true, false or null"),
         (calls() | {"id": ["a"]}, "line 1: id = ['a']: use a text"),

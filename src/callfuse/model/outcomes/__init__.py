@@ -1,7 +1,7 @@
 """Turn the result of a tool call into an `Outcome`: a digest for comparing results, a kind, and a short text.
 
-    parts (text, media, values) -> normalise -> digest
-                                -> status: error, no data, still running, mended by waiting
+    parts (text, media, values) -> status: error, no data, still running, mended by waiting
+                                -> normalise -> digest (plain numbers are replaced in errors only)
                                 -> digest of the error message
 
 If the client has replaced the result with a placeholder, the outcome is unknown (None).

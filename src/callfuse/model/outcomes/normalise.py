@@ -1,8 +1,12 @@
-"""Remove from a text what changes between runs of a tool: ANSI codes, times, durations, ids and digits.
+"""Remove from a text what changes between runs of a tool: ANSI codes, times, durations, dates and ids.
 
-Every digit becomes `0` first, so that one regular expression anchored at a `0` finds all the rest; a text without
-digits costs only a copy. An id may begin with letters before the `0` where it is found: they are stripped from the end
-of the piece before it.
+In errors all digits go, too. Every digit becomes `0` first, so that one regular expression anchored at a `0` finds all
+the rest; a text without digits costs only a copy. An id may begin with letters before the `0` where it is found: they
+are stripped from the end of the piece before it.
+
+In other results plain numbers are kept (`keep_numbers`): a counter that moves is progress. There another expression,
+anchored at the first digit of each number, finds what is volatile by its form, and the value of a field goes if the
+field's name says that it is (`fields.py`).
 
 A long text is read in pieces, so that no regular expression keeps other threads waiting for long. Nothing of what is
 removed runs over the end of a line, where the pieces end: the whole text would give the same.
@@ -11,6 +15,8 @@ removed runs over the end of a line, where the pieces end: the whole text would 
 import re
 from collections.abc import Iterator
 from typing import Final
+
+from callfuse.model.outcomes.fields import blank_fields
 
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -46,20 +52,64 @@ _VOLATILE = re.compile(
     rb")"
 )  # fmt: skip
 _NUMBER = re.compile(rb"0(?:\.?0)++")
+_NOT_WORD = rb"(?![0-9A-Za-z])"
+_YEAR = rb"(?:19|20)[0-9]{2}(?![0-9])"
+_ZONE = rb"(?:Z|(?: ?(?:UTC|GMT))?(?: ?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?)"
+_SECONDS = rb":[0-5][0-9](?:[.,][0-9]{1,9})?(?![0-9]|:[0-9])"
+_CLOCK = rb"[0-9]{1,2}:[0-5][0-9](?:" + _SECONDS + rb"|(?![0-9:]))" + _ZONE
+"""Beside a date, where minutes are enough."""
+_MONTH = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_LONG_MONTH = rb"(?:nuary|ruary|March|April| June| July|ugust|ember|tober)"
+"""The last five characters of a month's name, as a look-behind wants them."""
+_RATE = rb" ?(?:[kKMGT]?i?[Bb]|[Bb]ytes|bits|i?ter|it|items|req|requests|rows|tok|tokens)/s(?:ec(?:ond)?)?(?![A-Za-z])"
+_SPAN = _UNIT.replace(rb"s|m|min", rb"s|min")
+"""A unit of time behind a space: `3 m` may be metres."""
+_MOVING = re.compile(
+    rb"[0-9](?<![0-9][0-9])(?:"  # the first of some digits
+    rb"(?=[0-9]*+[-/.:, A-Za-z\xc2\xce])(?:"  # the next character tells most plain numbers
+    rb"[0-9a-fA-F]{0,7}+-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}" + _NOT_WORD +  # a UUID
+    rb"|(?:[0-9]{3}-[01][0-9]-[0-3][0-9]|(?<=[12])[0-9]{3}[-/.][01]?[0-9][-/.][0-3]?[0-9])"  # 2026-11-23
+    rb"(?:(?:[T ]|, )" + _CLOCK + rb")?(?![0-9])"
+    rb"|(?<=[12])[0-9]{7}T[0-9]{6}Z?" + _NOT_WORD +
+    rb"|[0-9]?[-/.][0-9]{1,2}[-/.]" + _YEAR + rb"(?:,? " + _CLOCK + rb")?"  # 23/11/2026
+    rb"|[0-9]?[ /-]" + _MONTH + rb"[a-z]{0,6}(?:,? |[/-])" + _YEAR + rb"(?:(?:,? |:)" + _CLOCK + rb")?"  # 23 Nov 2026
+    rb"|[0-9]?:[0-5][0-9](?:" + _SECONDS + rb"(?: ?[AaPp][Mm]\b)?|(?![0-9:]) ?[AaPp][Mm]\b)" + _ZONE +  # 10:00:05
+    rb"|[0-9]?:[0-5][0-9](?=<[0-9]|, *+[0-9.?]++ ?(?:it|s)/)"  # tqdm: 00:03<00:00, 1.5it/s
+    rb"|(?<=0)x[0-9a-fA-F]{4,}+" + _NOT_WORD +  # an address
+    rb"|(?=[0-9]*+[A-Za-z])(?:"
+    rb"(?=[0-9a-fA-F]{6,63}+" + _NOT_WORD + rb")[0-9a-fA-F]++"  # a hash of seven digits or more, a digit first
+    rb"|(?=[0-9A-Za-z]{11,63}+" + _NOT_WORD + rb")[0-9]*+[A-Za-z]++[0-9][0-9A-Za-z]*+"  # digits at two places
+    rb"|(?=[0-9A-Za-z]{6,63}+" + _NOT_WORD + rb")[0-9]*+[A-Za-z]++[0-9]++[A-Za-z]++[0-9][0-9A-Za-z]*+"  # at three
+    rb")"
+    rb"|[0-9]*+(?:[.,:][0-9]++){0,3}+(?:m(?![A-Za-z])|" + _SPAN + rb")(?: ?[0-9]++(?:\.[0-9]++)?+" + _UNIT + rb")*+"
+    rb"|[0-9]*+(?:[.,][0-9]++)?+" + _RATE +
+    rb")"
+    rb"|(?<=[a-fA-F][0-9])(?:"  # a hash of seven digits or more, letters first
+    + b"|".join(
+        rb"(?<=[a-fA-F]{%d}[0-9])[0-9a-fA-F]{%d,63}+" % (letters, 6 - letters) + _NOT_WORD for letters in range(1, 7)
+    ) +
+    rb")"
+    rb"|(?:(?<=" + _MONTH + rb" [0-9])|(?<=" + _MONTH + rb"  [0-9])|(?<=" + _LONG_MONTH + rb" [0-9]))[0-9]?(?:"
+    rb",? " + _YEAR + rb"(?:,? " + _CLOCK + rb")?|,? " + _CLOCK + rb"(?:(?: [A-Z]{2,5})? " + _YEAR + rb")?"
+    rb")"  # Nov 23 10:00:05
+    rb"|(?<=[pP][iI][dD] [0-9])[0-9]*+"
+    rb")"
+)  # fmt: skip
 _PIECE: Final = 128 * 1024
 """Bytes that are read in one go, which takes up to 8 ms."""
 
 
-def normalise(text: str) -> bytes:
-    """Return the text as UTF-8 with each number, id and duration as `0`, without ANSI codes. Linear time and space.
+def normalise(text: str, *, keep_numbers: bool = False) -> bytes:
+    """Return the text as UTF-8 with each time, duration, date and id as `0`, without ANSI codes. Linear time and space.
 
-    A line of more than 128 KB is cut at quotes, at spaces if it has none, else anywhere: what such a cut goes through
-    counts as two.
+    Without `keep_numbers` every other number is `0`, too. A line of more than 128 KB is cut at quotes, at spaces if it
+    has none, else anywhere: what such a cut goes through counts as two.
     """
     raw = text.encode("utf-8", "surrogatepass")
     if raw.startswith(_CHUNK_ID):
         raw = raw.partition(b"\n")[2]
-    return _normalise(raw) if len(raw) <= _PIECE else b"".join(map(_normalise, _pieces(raw)))
+    read = _without_moving if keep_numbers else _without_numbers
+    return read(raw) if len(raw) <= _PIECE else b"".join(map(read, _pieces(raw)))
 
 
 def _pieces(raw: bytes) -> Iterator[bytes]:
@@ -74,15 +124,31 @@ def _pieces(raw: bytes) -> Iterator[bytes]:
     yield raw[begin:]
 
 
-def _normalise(raw: bytes) -> bytes:
-    if b"\x1b" in raw or b"\\u001" in raw:
-        raw = _ANSI.sub(b"", raw)
-    if b"\\" in raw:  # else the `n` of `\n` would count as part of the next word
-        raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
-    zeros = raw.translate(_ZEROS)
+def _without_numbers(raw: bytes) -> bytes:
+    """A piece without what changes, and with `0` for each number."""
+    zeros = _without_escapes(raw).translate(_ZEROS)
     if b"0" not in zeros:
         return zeros
     *pieces, last = _VOLATILE.split(zeros)
     if pieces:
         zeros = b"0".join([*[piece.rstrip(_LETTERS) for piece in pieces], last])
     return _NUMBER.sub(b"0", zeros)
+
+
+def _without_moving(raw: bytes) -> bytes:
+    """A piece without what changes by itself, with its plain numbers."""
+    raw = _without_escapes(raw)
+    if b"0" not in raw.translate(_ZEROS):
+        return raw
+    *pieces, last = _MOVING.split(raw)
+    if pieces:  # columns of times are padded with spaces
+        raw = b"0".join([*[piece.rstrip(_LETTERS).rstrip(b" ") for piece in pieces], last])
+    return blank_fields(raw)
+
+
+def _without_escapes(raw: bytes) -> bytes:
+    if b"\x1b" in raw or b"\\u001" in raw:
+        raw = _ANSI.sub(b"", raw)
+    if b"\\" in raw:  # else the `n` of `\n` would count as part of the next word
+        raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
+    return raw

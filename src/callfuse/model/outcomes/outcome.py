@@ -37,7 +37,7 @@ class Outcome:
     `text`: the first `SHORT_TEXT` characters of the result, for messages, without what a harness wraps around it.
     `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
     to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
-    without arguments; empty if there is no error, or if it has no message.
+    without arguments, of the whole result if it has no message; empty if there is no error.
     """
 
     digest: bytes
@@ -66,14 +66,6 @@ def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
     parts = list(parts_of(content))
     if _is_removed(parts):
         return None
-    digest = blake2b(digest_size=16)
-    texts: list[str] = []
-    for part in parts:
-        text, written = _encode_part(part)
-        digest.update(written)
-        if text:
-            texts.append(text)
-    shown = texts[0] if texts else ""
     said = combine(map(_read, parts[:_MAX_PARTS_READ]))
     if is_error or (is_error is None and said.error):
         kind = OutcomeKind.ERROR
@@ -81,15 +73,23 @@ def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
         kind = OutcomeKind.NO_DATA
     else:
         kind = OutcomeKind.OK
-    digest.update(kind.encode())
     is_error_outcome = kind is OutcomeKind.ERROR
+    digest = blake2b(digest_size=16)
+    texts: list[str] = []
+    for part in parts:
+        text, written = _encode_part(part, keep_numbers=not is_error_outcome)
+        digest.update(written)
+        if text:
+            texts.append(text)
+    digest.update(kind.encode())
+    shown = texts[0] if texts else ""
     return Outcome(
         digest.digest(),
         kind,
         strip_wrapping(shown)[:SHORT_TEXT],
         pending=said.pending,
         transient=is_error_outcome and is_transient(shown),
-        error=error_digest(texts) if is_error_outcome else b"",
+        error=(error_digest(texts) or digest.digest()) if is_error_outcome else b"",
     )
 
 
@@ -124,7 +124,7 @@ def _is_removed(parts: Sequence[Part]) -> bool:
     return bool(parts) and all(isinstance(part, str) and part and is_placeholder(part) for part in parts)
 
 
-def _encode_part(part: Part) -> tuple[str, bytes]:
+def _encode_part(part: Part, *, keep_numbers: bool) -> tuple[str, bytes]:
     """Encode a part as text, empty for media, and as bytes for the digest, without white space around a text."""
     if isinstance(part, Media):
         return "", b"\x01%d\x01%b" % (len(part), part)
@@ -132,7 +132,7 @@ def _encode_part(part: Part) -> tuple[str, bytes]:
         text = part if isinstance(part, str) else "" if part is None else dumps(part).decode("utf-8", "replace")
     except RecursionError:
         return "", b"\x02%b" % signature_of("", part)
-    return text, normalise(text.strip()) + b"\x00"
+    return text, normalise(text.strip(), keep_numbers=keep_numbers) + b"\x00"
 
 
 def _read(part: Part) -> ResultStatus:

@@ -1,11 +1,14 @@
 """Reads callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
 
 A record is one run. A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls with the
-same number are one round), `user_turn` (the number of the user message before it), `result`, `is_error` and `id`. If
-results were cut, `result_norm_sha1`, a digest of the whole result without times and digits, says which ones are equal.
+same number are one round), `user_turn` (the number of the user message before it), `result`, `is_error` and `id`.
+Where a result was cut, `result_norm_sha1`, a digest of the whole result without times and digits, says which ones are
+equal. It counts only there: `result_sha1`, the SHA-1 of the whole result or its beginning, tells whether the text is
+whole; without it, it is taken to be cut.
 """
 
 from collections.abc import Iterator
+from hashlib import sha1
 from typing import Any, Final
 
 from callfuse.config.wording import format_value
@@ -71,8 +74,9 @@ def _check(at: int, call: Any) -> None:
             raise BadRecord(f"calls[{at}].{key} = {format_value(value)}: use a whole number")
     if not isinstance(call.get("is_error"), _FLAG):
         raise BadRecord(f"calls[{at}].is_error = {format_value(call['is_error'])}: use true, false or null")
-    if not isinstance(call.get("result_norm_sha1"), _TEXT):
-        raise BadRecord(f"calls[{at}].result_norm_sha1 = {format_value(call['result_norm_sha1'])}: use a text")
+    for key in ("result_sha1", "result_norm_sha1"):
+        if not isinstance(call.get(key), _TEXT):
+            raise BadRecord(f"calls[{at}].{key} = {format_value(call[key])}: use a text")
 
 
 def _call(call: dict[str, Any], number: int) -> PastCall:
@@ -82,6 +86,14 @@ def _call(call: dict[str, Any], number: int) -> PastCall:
     content = call.get("result")
     # A false `is_error` is the recorder's opinion; the middleware would classify the text.
     failed = call.get("is_error") or None
-    if digest := call.get("result_norm_sha1"):
+    if (digest := call.get("result_norm_sha1")) and not _is_whole(content, call.get("result_sha1")):
         return RecordedCall(made, Result(content, failed), digest.encode())
     return PastCall(made, None if content is None else Result(content, failed))
+
+
+def _is_whole(content: Any, digest: str | None) -> bool:
+    """Whether a result is the whole text that was recorded, by the digest of that."""
+    if not digest or not isinstance(content, str):
+        return False
+    own = sha1(content.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    return own.startswith(digest.lower())

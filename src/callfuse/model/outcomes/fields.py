@@ -1,0 +1,70 @@
+"""Fields whose values change from run to run, by their names: `"pid": 4711`, `elapsed=0.52`, `Request ID: ab-12`.
+
+They count as JSON keys, also in JSON within a text, and in lines of `key=value` and `key: value`. A name of several
+words is known by its last ones, whether written `requestId`, `request_id`, `request-id` or `Request ID`; a unit behind
+it does not matter (`elapsed_ms`).
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_TIMES: Final = frozenset((
+    "commit", "date", "datetime", "digest", "duration", "elapsed", "eta", "etag", "expiry", "hash", "latency", "nonce",
+    "now", "pid", "ppid", "runtime", "sha", "tid", "time", "timestamp", "took", "traceparent", "ts", "ttl", "uptime",
+))  # fmt: skip
+"""The last word of a name whose value changes, whatever it is."""
+_EPOCHS: Final = frozenset((
+    "at", "ctime", "created", "ended", "epoch", "expires", "finished", "modified", "mtime", "since", "started",
+    "updated",
+))  # fmt: skip
+"""The last word of a name whose value is a time if it is large enough; else it may count what was created."""
+_IDS: Final = frozenset(("correlation", "invocation", "process", "request", "span", "thread", "trace"))
+"""The word before `id`. Other ids are what a tool was asked for or has made: they stay."""
+_UNITS: Final = frozenset((
+    "hours", "in", "micros", "microseconds", "millis", "milliseconds", "minutes", "ms", "nanos", "ns", "s", "sec",
+    "seconds", "secs", "us", "utc",
+))  # fmt: skip
+_LONGEST: Final = 48
+"""Bytes of a name that are read: more than any of these has."""
+
+_FIELD: Final = re.compile(
+    rb"[:=] ?+(?:\\*+[\"'])?+([^\s\"',;)\]}>\\0-9]{0,40}+[0-9][^\s\"',;)\]}>\\]*+)"  # a value with a digit in it
+)
+_EPOCH: Final = re.compile(rb"[0-9]{9,19}(?:\.[0-9]{1,9})?")
+_LETTERS: Final = bytes(
+    code if chr(code).isascii() and chr(code).isalnum() else 32 if code in b" _-" else 10 for code in range(256)
+)
+"""For `translate`: joints of a name as spaces, and what ends one as ends of lines."""
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+
+
+def blank_fields(raw: bytes) -> bytes:
+    """Put `0` for the values of such fields, where they hold a digit. Linear time."""
+    if b":" not in raw and b"=" not in raw:
+        return raw
+    kept: list[bytes] = []
+    end = 0
+    for match in _FIELD.finditer(raw):
+        start = match.start()
+        name = raw[max(0, start - _LONGEST) : start].rstrip(b"\"'\\ ").translate(_LETTERS)
+        changes = _changes(name[name.rfind(b"\n") + 1 :])
+        if changes or (changes is None and _EPOCH.fullmatch(match[1])):
+            kept.append(raw[end:start])
+            end = match.end()
+    return b":0".join([*kept, raw[end:]]) if kept else raw
+
+
+@lru_cache(maxsize=4096)
+def _changes(name: bytes) -> bool | None:
+    """Whether a field of this name has a value that changes; None: if it is a time in seconds or milliseconds."""
+    words = [word.lower() for word in _WORD.findall(name.decode("ascii"))]
+    while len(words) > 1 and words[-1] in _UNITS:
+        words.pop()
+    if not words:
+        return False
+    last = words[-1]
+    before = words[-2] if len(words) > 1 else ""
+    if last in _TIMES or (last == "id" and before in _IDS) or (last.endswith("id") and last[:-2] in _IDS):
+        return True
+    return None if last in _EPOCHS else False
