@@ -1,7 +1,8 @@
 """Calls that come again and again by their nature: they wait for something outside.
 
-Known by the tool's name, by an argument that says so, or by what came back: still running, or an error that waiting
-mends (429, overloaded, 502 to 504, time-outs, connection refused). What was refused or denied is none: it stays so.
+Known by the tool's name, by an argument that says so, by a shell command that sleeps, or by what came back: still
+running, or an error that waiting mends (429, overloaded, 502 to 504, time-outs, connection refused). What was refused
+or denied is none: it stays so.
 """
 
 from collections.abc import Collection
@@ -9,6 +10,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
+from callfuse.detect import shell
 from callfuse.detect.settings import Settings
 from callfuse.model import PastCall, ToolCall
 from callfuse.model.signature import Signature
@@ -46,8 +48,17 @@ def have_waited(calls: Collection[PastCall], settings: Settings) -> bool:
 
 def _says_so(arguments: Any) -> bool:
     if isinstance(arguments, str):
-        return len(arguments) <= LONG and _text_says_so(arguments)
+        if len(arguments) <= LONG:
+            return _text_says_so(arguments)
+        return len(arguments) <= shell.LONG and "sleep" in arguments.lower() and _sleeps(arguments)
     return _value_says_so(arguments)
+
+
+def _sleeps(arguments: str) -> bool:
+    try:
+        return shell.sleeps(loads(arguments))
+    except NotJSON:
+        return False
 
 
 @lru_cache(maxsize=4096)
@@ -65,4 +76,6 @@ def _text_says_so(arguments: str) -> bool:
 def _value_says_so(arguments: Any) -> bool:
     if not isinstance(arguments, dict):
         return False
-    return any(isinstance(value := arguments.get(key), str) and value.lower() in VALUES for key in KEYS)
+    return any(
+        isinstance(value := arguments.get(key), str) and value.lower() in VALUES for key in KEYS
+    ) or shell.sleeps(arguments)

@@ -125,6 +125,32 @@ _RUNNING_PHRASES: Final = (
     "has not finished",
 )
 
+_STATE: Final = (
+    r"(?:building|in[ _-]progress|not[ _-](?:yet[ _-])?ready|pending|processing|queued|running|scheduled|starting"
+    r"|waiting)"
+)
+_TENSE: Final = r"(?:(?:already|being|currently|just|now|still|yet) ){0,2}"
+_WAITING = re.compile(
+    rf"\A\W{{0,12}}{_STATE}\W{{0,12}}\Z"  # nothing else is said
+    r"|(?:\b(?:is|are|remains?|stays?|still|currently|now|status|state|phase)|[:=>|\t]"
+    r"|\b(?:build|deployment|job|operation|pipeline|run|task)(?: [#\w-]{1,40})?)"
+    rf"[ \"'*`\[(]{{0,4}}{_TENSE}{_STATE}"
+    r"(?=[\"'*`\])]{0,3}(?:\s{0,4}\Z|[.,;!|<\n\t(]|  |…| (?:\(|\d|-|since|for \d|and will|please|try again|check)))"
+    rf"|(?:\n|  |\t|\| ?){_STATE}(?=  |\t| ?\||\n|\s{{0,4}}\Z)"  # a column of a table
+    r"|(?:\A\W{0,4}|[:=] ?[\"']?)0/[1-9]\d{0,5}(?=\W{0,4}\Z|[\"',;}\n])"
+    r"|\b0/[1-9]\d{0,5} (?:\w+ ){0,3}?(?:available|complete|completed|done|finished|ready|running|up)\b"
+    r"|\b(?:completed|done|finished|progress|ready|running)\W{1,3}0/[1-9]",
+    re.IGNORECASE,
+)
+"""The state of work that goes on, as the only word, at the end of a sentence, as a field, or in a column."""
+_WAITING_WORDS: Final = (
+    "building", "progress", "ready", "pending", "processing", "queued", "running", "scheduled", "starting", "waiting",
+    "0/",
+)  # fmt: skip
+"""A waiting text holds one of these; checked first, because the pattern costs more."""
+_MAX_STATE_LENGTH: Final = 300
+"""Characters of a result whose state word counts; a longer one is about more than a state."""
+
 _ERROR_KEYS: Final = ("error", "isError", "is_error", "exception", "error_message", "errorMessage")
 _EXIT_KEYS: Final = ("exit_code", "exitCode", "exit_status", "returncode", "return_code", "returnCode")
 _HTTP_KEYS: Final = ("status", "status_code", "statusCode")
@@ -137,6 +163,13 @@ _MAYBE_RUNNING: Final = frozenset(("pending", "scheduled", "started", "submitted
 """States of jobs, but also of orders: they count if the object has a key of `_PROGRESS`, or few keys."""
 _PROGRESS: Final = frozenset(("elapsed", "eta", "job_id", "percent", "poll_after", "progress", "retry_after", "run_id"))
 _FEW_KEYS: Final = 4
+_STATE_KEYS: Final = frozenset(("phase", "state", "status"))
+"""Last words of keys whose value is a state."""
+_WORK: Final = frozenset(("batch", "build", "deployment", "execution", "job", "pipeline", "run", "task", "workflow"))
+"""What ends by itself: others, such as engines and servers, run on."""
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_NOT_BEGUN = re.compile(r"0/[1-9]\d{0,5}(?: (?:ready|done|complete|completed|available))?")
+_MAX_STATE_WORD: Final = 40
 _EMPTY_STATES: Final = frozenset(("empty", "no_content", "no_data", "no_results", "not_found", "success_no_data"))
 _WRAPPERS: Final = frozenset(("content", "json", "metadata", "outcome", "output", "response", "result", "text"))
 """Last words of keys that wrap a whole result, whose own status counts."""
@@ -250,8 +283,17 @@ def _read_prose(text: str) -> ResultStatus:
     return ResultStatus(
         error=_is_failure_text(text, code),
         empty=short and _NO_DATA.fullmatch(body) is not None,
-        pending=any(words in seen for words in _RUNNING_PHRASES),
+        pending=any(words in seen for words in _RUNNING_PHRASES) or _is_waiting(text, seen),
     )
+
+
+def _is_waiting(text: str, seen: str) -> bool:
+    """Whether a short text says that work goes on, by a state word; `seen` is its lower-case text."""
+    if len(text) > _MAX_STATE_LENGTH or True not in [words in seen for words in _WAITING_WORDS]:
+        return False
+    if seen.count("\n") >= _FEW_KEYS and seen.count(": ") > _FEW_KEYS:  # an object, line by line
+        return False
+    return _WAITING.search(seen) is not None
 
 
 def _read_object(value: dict[str, Any], depth: int) -> ResultStatus:
@@ -286,13 +328,27 @@ def _has_error(value: dict[str, Any]) -> bool:
 
 
 def _is_pending(value: dict[str, Any]) -> bool:
-    states = _words(value, "status", "state")
+    """Whether an object says that work goes on: by its state, or by a field that says that it is not done."""
+    states = {said.replace(" ", "_") for said in _words(value, "status", "state")}
     if states & _RUNNING or any(value.get(key) is True for key in ("running", "is_running", "isRunning")):
         return True
     if len(value) > _FEW_KEYS and _PROGRESS.isdisjoint(value):
         return False
     unfinished = any(value.get(key) is False for key in ("completed", "done", "finished", "ready"))
-    return unfinished or bool(states & _MAYBE_RUNNING)
+    return unfinished or bool(states & _MAYBE_RUNNING) or any(_is_state(key, said) for key, said in value.items())
+
+
+def _is_state(key: str, said: Any) -> bool:
+    """Whether a field of a short object says that work goes on: `"job_status": "queued"`, `"ready": "0/3"`."""
+    if not isinstance(said, str) or len(said) > _MAX_STATE_WORD:
+        return False
+    if _NOT_BEGUN.fullmatch(said):
+        return True
+    *before, last = _CAMEL.sub("_", key).lower().split("_")
+    state = said.lower().replace(" ", "_").replace("-", "_")
+    if last not in _STATE_KEYS or not (state in _RUNNING or state in _MAYBE_RUNNING):
+        return False
+    return state != "running" or not before or before[-1] in _WORK
 
 
 def _is_empty(value: dict[str, Any], ends: dict[str, str], inside: dict[str, ResultStatus]) -> bool:
