@@ -1,9 +1,13 @@
 """`no_news`, rule by rule: nothing new is called and nothing new comes back, in whatever order."""
 
+import json
+
 import pytest
 
 from callfuse.detect.no_news import NoNews
-from tests.detect.timelines import Rule
+from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
+from callfuse.policy.settings import LoopSettings
+from tests.detect.timelines import Rule, found
 
 RULE = Rule(NoNews())
 KNOWN = ("a=x", "b=y", "c=z")
@@ -101,3 +105,59 @@ def test_a_finding_names_the_rounds_and_what_the_call_brought() -> None:
     assert finding is not None
     assert (finding.kind, finding.calls, finding.previous) == ("no_news", ("id2", "id3", "id4"), "came back x")
     assert finding.ends_on_news
+
+
+def silent(command: str, result: str = "", *, key: str = "command") -> PastCall:
+    """A call of a shell with its result."""
+    return PastCall(ToolCall("", "bash", json.dumps({key: command})), Result(result))
+
+
+def shell(*rounds: PastCall, pending: str = "cat a.txt") -> int:
+    """The count after these rounds, oldest first, of one call each."""
+    made = [Round((call,), 1 + 2 * at) for at, call in enumerate(rounds)]
+    finding = found(NoNews(), Timeline(made[::-1]), LoopSettings(), silent(pending).call)
+    return finding.count if finding else 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > a.txt", "echo x >> a.txt", "echo x>a.txt", "make &> log", "sed -i s/a/b/ a.txt",
+        "sed -n -i.bak p a.txt", "rm a.txt", "cd src && rm -rf build", "mv a b", "cp a b", "mkdir -p x",
+        "echo x | tee a.txt", "git checkout a.txt",
+        "bash -c 'echo x > a.txt'", "find . -name x -exec rm {} +", "cat > a.txt <<'EOF'\nx\nEOF",
+    ],
+)  # fmt: skip
+def test_a_silent_write_of_a_shell_is_not_known(command: str) -> None:
+    """Its empty result does not say what it has changed: a file that is read after it may be another."""
+    read, write = silent("cat a.txt", "x"), silent(command)
+    assert shell(write, read, write, read, write, read) == 0
+    assert shell(write, read, write, read, read, read) == 3 + 1
+    assert shell(*[silent(command, "42 files")] * 2, read, *[silent(command, "42 files"), read] * 2) == 5
+    assert shell(*[write, read] * 3, read, read, pending=command) == 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "grep x a.txt",
+        "grep '=>' a.js",
+        "grep -E 'a > b' x",
+        "make 2>/dev/null",
+        "make > /dev/null 2>&1",
+        "ls -l rm",
+        "confirm x",
+    ],
+)
+def test_a_silent_read_of_a_shell_is_known(command: str) -> None:
+    """An empty result of it is a result."""
+    read, other = silent("cat a.txt", "x"), silent(command)
+    assert shell(other, read, other, read, other, read) == 5
+
+
+def test_a_write_is_told_by_a_shells_arguments() -> None:
+    """In lists of words, too; not of a tool that has no command, nor of a withheld call."""
+    read = silent("cat a.txt", "x")
+    listed = PastCall(ToolCall("", "exec", '{"cmd": ["bash", "-lc", "rm a.txt"]}'), Result(""))
+    assert shell(read, listed, read, listed, read, listed, read) == 0
+    assert shell(read, silent("rm a.txt", key="query"), *[read, silent("rm a.txt", key="query")] * 2) == 5

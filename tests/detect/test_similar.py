@@ -3,6 +3,7 @@
 import pytest
 
 from callfuse.detect.similar import MOST, Similar
+from callfuse.detect.similarity import pages_on
 from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import Rule, found, past
@@ -107,3 +108,38 @@ def test_what_is_equal_goes_on_as_what_is_alike() -> None:
     finding = found(Similar(), before, LoopSettings(max_repeats=2, similarity_threshold=0.5), spaced)
     assert finding is not None
     assert finding.count == 2
+
+
+def paged(argument: str, *results: str, limit: int = 3) -> int:
+    """The count of what is found in the next page, after pages that brought these results."""
+    calls = [ToolCall(f"id{at}", "a", f'{{"query":"zebra crossing","{argument}":{at}}}') for at in range(9)]
+    made = [Round((PastCall(calls[at], Result(text)),), 1 + 2 * at) for at, text in enumerate(results)]
+    chosen = LoopSettings(similarity_threshold=0.5, max_repeats=limit)
+    finding = found(Similar(), Timeline(made[::-1]), chosen, calls[len(results)])
+    return finding.count if finding else 0
+
+
+@pytest.mark.parametrize("argument", ["page", "offset", "cursor", "page_token", "startIndex", "skip", "start-line"])
+def test_paging_with_new_results_is_none(argument: str) -> None:
+    """However alike the results are; with equal results it is, and with other arguments."""
+    news = [f"Entries {at}0 to {at}9: zebra" for at in range(6)]
+    assert paged(argument, *news) == 0
+    assert paged(argument, news[0], news[0]) == 3
+    assert paged(argument, *news[:3], *[news[3]] * 2) == 3
+    assert paged(argument, "Error: no page 1", "Error: no such page") == 3
+    assert paged("limit", *news) == 7
+
+
+def test_the_second_page_may_be_new() -> None:
+    """With a limit of 2 there is no result yet that could tell."""
+    assert paged("page", "x", limit=2) == 0
+    assert paged("page", "x", "x", limit=2) == 3
+    assert paged("limit", "x", limit=2) == 2
+
+
+def test_pages_in_an_inner_object() -> None:
+    """Arguments may stand one level deeper."""
+    one, other = (ToolCall("1", "a", f'{{"params":{{"page":{page}}},"q":"x"}}') for page in (1, 2))
+    assert pages_on(one, other)
+    assert not pages_on(one, one)
+    assert not pages_on(one, ToolCall("1", "a", "not JSON"))

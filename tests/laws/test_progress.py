@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.model.outcomes import outcome_of
 from tests.support.kits import KITS, DialectKit
-from tests.support.meeting import ask, meet, reply, streamed_and_whole
+from tests.support.meeting import MARK, ask, meet, reply, streamed_and_whole
 from tests.support.model import Call, History, Round, User
 from tests.support.plain import saying
 
@@ -64,3 +64,85 @@ def test_a_time_that_moves_is_none(kit: DialectKit, stream: bool, one: str, othe
     """Nor are ids of processes and requests, and numbers in errors."""
     assert outcome_of(one) != outcome_of(other)
     assert is_stopped(kit, brought(one, other), NEXT, stream=stream)
+
+
+@two_dialects
+@streamed_and_whole
+@pytest.mark.parametrize(
+    "state",
+    [
+        "pending", "queued", "running", "in progress", "in_progress", "not ready", "scheduled", "starting", "building",
+        "processing", "waiting", "0/3", "Job 17 is still queued.", '{"id": 17, "status": "not ready"}',
+        '{"ready": "0/3"}',
+    ],
+)  # fmt: skip
+def test_a_result_that_says_that_work_goes_on_is_waited_for(kit: DialectKit, stream: bool, state: str) -> None:
+    """Its call goes through five times as often as another."""
+    assert not is_stopped(kit, brought(*[state] * 5), NEXT, stream=stream)
+    assert is_stopped(kit, brought(*["Server running on port 80"] * 5), NEXT, stream=stream)
+
+
+@two_dialects
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"command": "sleep 300 && squeue"}',
+        '{"cmd": ["bash", "-lc", "sleep 60; squeue"]}',
+        '{"code": "!sleep 9; squeue"}',
+    ],
+)
+def test_a_shell_command_that_sleeps_waits(kit: DialectKit, arguments: str) -> None:
+    """Whatever its argument is called."""
+    call = Call("call_next", "bash", (arguments,))
+    for more, waits in (("", True), ("no", False)):
+        other = arguments.replace("sleep", f"{more}sleep")
+        history = brought(*["17 nodes"] * 5, arguments=other, tool="bash")
+        assert is_stopped(kit, history, Call(call.id, "bash", (other,))) is not waits
+
+
+@two_dialects
+def test_paging_with_new_results_is_not_similar(kit: DialectKit) -> None:
+    """With equal results it is."""
+    pages = [Call(f"call_{at}", "step", (f'{{"query": "zebra crossing", "page": {at}}}',)) for at in range(4)]
+    for results, stopped in ((["Hits 1 to 9", "Hits 10 to 19", "Hits 20 to 29"], False), (["Hits"] * 3, True)):
+        rounds = [Round((call,), (text,)) for call, text in zip(pages, results, strict=False)]
+        history = History((User("Find the zebra crossing."), *rounds), tools=("step",))
+        assert is_stopped(kit, history, pages[3], similarity_threshold=0.5) is stopped
+
+
+@two_dialects
+@streamed_and_whole
+def test_a_file_is_read_again_after_a_silent_write(kit: DialectKit, stream: bool) -> None:
+    """An empty result of a shell's write is no known news: the file may be another."""
+
+    def shell(*commands: tuple[str, str]) -> History:
+        made = [
+            Round((Call(f"call_{at}", "bash", (f'{{"command": "{command}"}}',)),), (text,))
+            for at, (command, text) in enumerate(commands)
+        ]
+        return History((User("Find the zebra crossing."), *made), tools=("bash",))
+
+    read, red = ("cat a.py", "x = 1"), ("make", "2 tests are red")
+    again = Call("call_next", "bash", ('{"command": "cat a.py"}',))
+    for silent, stopped in ((("sed -i s/1/2/ a.py", ""), False), (("grep zebra a.py", ""), True)):
+        assert is_stopped(kit, shell(read, red, silent, red, read, silent), again, stream=stream) is stopped
+
+
+@two_dialects
+@pytest.mark.parametrize(
+    "errors",
+    [
+        ["<returncode>1</returncode>\n<output>\n</output>"] * 4,
+        ["Exit code: 1"] * 4,
+        ['{"exit_code": 2, "stdout": "", "stderr": ""}'] * 4,
+    ],
+)
+def test_an_error_without_words_is_the_same_error(kit: DialectKit, errors: list[str]) -> None:
+    """Whatever the arguments: the fourth is told."""
+    made = [
+        Round((Call(f"call_{at}", "bash", (f'{{"command": "run {at}"}}',)),), (text,)) for at, text in enumerate(errors)
+    ]
+    request = ask(kit, History((User("Find the zebra crossing."), *made), tools=("bash",)), stream=True)
+    met = meet(request, [reply(kit, saying("Done."), stream=True)])
+    results = [text for _, text in kit.results(met.app.heard[0].body)]
+    assert [MARK in text for text in results] == [False] * 3 + [True]

@@ -1,7 +1,8 @@
 """`no_news`: consecutive rounds bring nothing but known calls with known outcomes, in whatever order.
 
 Each call of such a round, with its outcome, is one of the window before it. The pending round counts once, and of it
-only the signatures need be known.
+only the signatures need be known. A shell command that writes and says nothing (`>`, `sed -i`, `rm`) is never known:
+its empty result does not tell what it has changed, and what is read after it may be new.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,9 +12,10 @@ from callfuse.detect.detector import Detector, Evidence, distinct_calls
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
+from callfuse.detect.shell import writes
 from callfuse.detect.streak import recent
 from callfuse.model import PastCall, Round, Timeline, ToolCall
-from callfuse.model.outcomes import same_outcome
+from callfuse.model.outcomes import OutcomeKind, same_outcome
 
 _AT_ONCE: Final = 10
 """Rounds beyond a window whose outcomes are read with it."""
@@ -60,6 +62,8 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
     brought: list[object] = []
     count = 0
     for round_ in past:
+        if True in map(_has_silently_written, round_.distinct):
+            break
         if count > 1:  # most streaks end before, and need no further outcomes
             if len(brought) <= count + size:
                 brought += [one.brought for one in timeline.rounds[len(brought) : count + size + _AT_ONCE]]
@@ -74,6 +78,12 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
             break
         count += 1
     return Evidence(1 + count, distinct_calls(past[:count]))
+
+
+def _has_silently_written(call: PastCall) -> bool:
+    """Whether a call is a shell command that has written something and brought an empty result."""
+    outcome = None if call.withheld else call.outcome
+    return outcome is not None and outcome.kind is OutcomeKind.NO_DATA and writes(call.call)
 
 
 def _is_known(timeline: Timeline, index: int, call: PastCall, size: int) -> bool:

@@ -1,7 +1,8 @@
 """`similar`: consecutive rounds bring calls of one tool that are much alike, and the same comes of them, or all fail.
 
-Each call is compared with the next one: of several in a round, with the one most like it. Off until a threshold is set:
-paging, ids and batches are alike, too.
+Each call is compared with the next one: of several in a round, with the one most like it. To count on in a `page` or an
+`offset` is no repetition as long as the results are new (`pages_on`). Off until a threshold is set: ids and batches are
+alike, too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +13,10 @@ from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.kind import Kind
 from callfuse.detect.repeat import equal_calls
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.detect.similarity import alike, outcomes_alike
+from callfuse.detect.similarity import alike, outcomes_alike, pages_on
 from callfuse.detect.streak import newest_calls, recent
 from callfuse.model import PastCall, Round, Timeline, ToolCall
-from callfuse.model.outcomes import Outcome, OutcomeKind
+from callfuse.model.outcomes import Outcome, OutcomeKind, same_outcome
 
 MAX_REPEATS: Final = 3
 """The limit where that of `repeat` is off."""
@@ -51,6 +52,8 @@ class Similar(Detector):
             return None
         likeness, one = first
         streak, least = timeline.memoized(_streak, settings, one)
+        if len(streak) == 1 and pages_on(call, one.call):
+            return None  # nothing tells that paging brings the same
         return Evidence(1 + len(streak), streak, confidence=min(likeness, least))
 
 
@@ -70,6 +73,8 @@ def _streak(timeline: Timeline, settings: Settings, newest: PastCall) -> tuple[t
         likeness, one = found
         came = None if one.withheld else one.outcome
         if came is not outcome and outcome and came and not _both_failed(outcome, came):
+            if not same_outcome(outcome, came) and pages_on(streak[-1].call, one.call):
+                break
             likeness = min(likeness, outcomes_alike(outcome, came, settings))
         if likeness < threshold:
             break

@@ -25,7 +25,15 @@ LONGEST: Final = 4096
 FIELDS: Final = 64
 DEPTH: Final = 8
 
+COUNTING: Final = frozenset((
+    "after", "before", "cursor", "from", "index", "line", "linestart", "nextpagetoken", "nexttoken", "offset", "page",
+    "pageindex", "pageno", "pagenumber", "pagetoken", "skip", "start", "startat", "startcursor", "startindex",
+    "startline", "viewrange",
+))  # fmt: skip
+"""Arguments that count through a result in pieces, in lower case and without `_` and `-`."""
+
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
+_JOINTS: Final = {ord("_"): None, ord("-"): None}
 _MISSING: Final = object()
 _SCALAR: Final = (str, int, float)
 
@@ -53,6 +61,28 @@ def _alike(mine: str, theirs: str, ignore: Collection[str], their_ignore: Collec
 _kept = lru_cache(maxsize=1024)(_alike)
 """A history comes again with each request of its session."""
 _KEPT_LENGTH: Final = 1024
+
+
+def pages_on(one: ToolCall, other: ToolCall) -> bool:
+    """Whether two calls want different pieces of a result: an argument that counts differs (`page`, `offset`)."""
+    if not (one.has_arguments and other.has_arguments) or max(len(one.text), len(other.text)) > LONGEST:
+        return False
+    try:
+        return _differs_in_count(loads(one.text), loads(other.text), 2)
+    except (NotJSON, RecursionError):
+        return False
+
+
+def _differs_in_count(mine: Any, theirs: Any, depth: int) -> bool:
+    if not (isinstance(mine, dict) and isinstance(theirs, dict)):
+        return False
+    for key in mine | theirs:
+        value, other = mine.get(key, _MISSING), theirs.get(key, _MISSING)
+        if value is not other and value != other and key.lower().translate(_JOINTS) in COUNTING:
+            return True
+        if depth and _differs_in_count(value, other, depth - 1):
+            return True
+    return False
 
 
 def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
