@@ -1,5 +1,6 @@
 """The interface between the engine and a detector."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -34,8 +35,11 @@ class Evidence:
     certain: bool = False
 
 
-class Rule:
-    """Base of the two sorts of detectors: `Detector` (pending calls) and `Hindsight` (results)."""
+class Rule(ABC):
+    """Base of the two sorts of detectors: `Detector` (pending calls) and `Hindsight` (results).
+
+    A detector that lacks `evidence` cannot be made: TypeError.
+    """
 
     kind: ClassVar[Kind]
     ends_on_news: ClassVar[bool] = False
@@ -82,9 +86,9 @@ class Detector(Rule):
         """
         return None
 
+    @abstractmethod
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The evidence against a pending call, under its tool's settings; None if there is none."""
-        raise NotImplementedError
 
 
 class Hindsight(Rule):
@@ -100,9 +104,9 @@ class Hindsight(Rule):
         """
         return True
 
+    @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """For each round, newest first, as if it were the newest: the evidence that its results complete, or None."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
