@@ -89,6 +89,7 @@ def settings(draw: st.DrawFn) -> LoopSettings:
         "poll_factor": draw(st.sampled_from([1, 2, 5])),
         "max_calls": draw(st.sampled_from([0, 0, 2, 6])),
         "max_calls_of_tool": draw(st.sampled_from([0, 0, 1, 4])),
+        "max_calls_per_answer": draw(st.sampled_from([0, 1, 3, 128])),
         "max_weighted_calls": draw(st.sampled_from([0, 0, 5])),
         "state_changing": draw(st.sampled_from([[], [], ["b"]])),
         "similarity": {"algorithm": draw(st.sampled_from(["levenshtein", "jaccard"]))},

@@ -23,8 +23,9 @@ HARMLESS = {
     "a poller that brings something new each time": [f"tail=line_{letter}" for letter in LETTERS[:5]],
     "a batch of distinct calls, one after another": [f"write{at}=success" for at in range(40)],
     "a batch of distinct calls at once": [" ".join(f"write{at}=success" for at in range(12))] * 2,
-    "equal reads in one turn": ["read=x read=x read=x read=x", "edit=ok"],
-    "equal reads in two turns": ["read=x read=x read=x", "read=x read=x"],
+    "equal reads in one turn": ["read=x read=x", "edit=ok"],
+    "equal reads in two turns": ["read=x read=x", "read=x read=x"],
+    "a poller at once": ["wait_for_job=waiting wait_for_job=waiting wait_for_job=waiting"],
     "parallel reads, some again": ["read1=x read2=y", "read1=x read3=z", "read1=x read4=w", "read1=x read5=v"],
     "paging": [f"list{at}=page_{letter}" for at, letter in enumerate(LETTERS)],
     "paging through empty pages": [f"list{at}=nothing" for at in range(20)],
@@ -52,6 +53,8 @@ HARMLESS = {
 LOOPS: dict[str, tuple[list[str], int, set[str]]] = {
     "the same call": (["read=x"] * 3, 3, {"repeat"}),
     "the same call with others before it": (["a=x", "b=y", "read=x", "read=x", "read=x"], 5, {"repeat"}),
+    "equal calls in one turn": (["edit=ok", "read=x ls=y read=x read=x"], 2, {"repeat"}),
+    "more calls in one turn than anybody wants": ([" ".join(f"read{at}=x" for at in range(129))], 1, {"flood"}),
     "the same call in every parallel round": (["read=x ls=y"] * 4, 3, {"repeat"}),
     "the same call, other times and ids in its result": (
         ["run=took_12_s", "run=took_3_s", "run=took_145_s"],

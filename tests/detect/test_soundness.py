@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from callfuse.detect import Engine, can_fire
 from callfuse.detect.detector import ANY_TOOL
 from callfuse.detect.registry import DETECTORS
+from callfuse.detect.siblings import Siblings
 from callfuse.model import Finding, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
@@ -16,7 +17,7 @@ from tests.detect.drawn import clocks, made, rounds, settings, timelines, words,
 from tests.detect.timelines import call, calls, found
 from tests.support.examples import more_examples
 
-pendings = st.lists(words, min_size=1, max_size=3)
+pendings = st.lists(words, min_size=1, max_size=6)
 
 
 def of_past(past: Timeline) -> list[ToolCall]:
@@ -39,10 +40,17 @@ def test_whatever_is_found_was_foreseen(
     newest = next(iter(past), None)
     pending = of_past(Timeline([newest])) if again and newest else calls(" ".join(drawn))
     signatures: list[Signature] = [call(word).signature for word in refused]
-    for one, finding in engine.judge_round(pending, signatures):
-        assert engine.can_fire
-        assert suspects & {one.full_name, ANY_TOOL}
-        assert any(found.hard >= finding.hard for found in engine.possible(one.full_name))
+    findings = dict(engine.judge_round(pending, signatures))
+    siblings = Siblings()
+    for one in pending:
+        finding = findings.get(one)
+        if finding is not None:
+            beside = [*engine.possible_beside(one.full_name, siblings)]
+            assert beside or (engine.can_fire and suspects & {one.full_name, ANY_TOOL})
+            possible = [*beside, *engine.possible(one.full_name)]
+            assert any(found.hard >= finding.hard for found in possible)
+            assert any(found.count >= finding.count or found.any_count for found in possible)
+        siblings.add(one)
 
 
 @more_examples(5)
@@ -89,7 +97,9 @@ def shuffled(draw: st.DataObject, text: str) -> str:
 def test_order_inside_a_round_does_not_matter(
     texts: list[str], clock: list[float | None], chosen: LoopSettings, drawn: str, complete: bool, data: st.DataObject
 ) -> None:
-    """In the past or pending."""
+    """In the past or pending. Where the calls before one in its round count, the order of equal ones does not."""
+    off = dict.fromkeys(("max_calls", "max_calls_of_tool", "max_weighted_calls", "max_calls_per_answer"), 0)
+    chosen = chosen.model_copy(update={**off, "per_tool": {}})
     found = []
     for past, pending in ((texts, drawn), ([shuffled(data, text) for text in texts], shuffled(data, drawn))):
         engine = Engine(made(past, clock, complete), chosen)

@@ -36,13 +36,14 @@ def test_waiting_is_not_stale(waiting: str) -> None:
 
 
 def test_nothing_goes_beyond_the_limit() -> None:
-    """Any call is found, new ones beside others included, and was foreseen; up to the limit none is."""
+    """Any call is found, new ones beside others included, and was foreseen; up to the limit none is. Those before it
+    in its own round weigh one each."""
     past = timeline("a=x", "b=x")
-    for limit, found in ((11, 2), (12, 0)):
+    for limit, found in ((11, 2), (12, 1), (13, 0)):
         engine = Engine(past, LoopSettings(max_weighted_calls=limit))
         judged = engine.judge_round(calls("c d"))
         assert [finding.kind for _, finding in judged] == ["budget"] * found
-        assert engine.could_fire("c") == any(engine.suspects()) == bool(found)
+        assert engine.could_fire("c") == any(engine.suspects()) == (found == 2)
 
 
 def test_a_finding_counts_the_weight() -> None:

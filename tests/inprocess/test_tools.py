@@ -166,12 +166,16 @@ def test_unknown_tools_in_a_row() -> None:
 
 
 def test_a_round_is_judged_as_one() -> None:
-    """Equal calls of one answer all run, and a new one beside them is progress."""
+    """Of equal calls of one answer the first two run, and a new one beside them is progress. Budgets count them."""
     search = Search()
     tools = guarded({"search": search})
-    assert [result.text for result in tools.run([call()] * 5)] == [NOTHING] * 5
+    first, second, *others = [result.text for result in tools.run([call()] * 5)]
+    assert (first, second, search.ran) == (NOTHING, NOTHING, 2)
+    assert all("call 3 of search in one answer" in text.replace(str(at), "3", 1) for at, text in enumerate(others, 3))
     assert [result.text for result in tools.run([call(), call("search", {"query": "alpacas"})])] == [NOTHING] * 2
-    assert search.ran == 7
+    tools = guarded({"search": search}, max_calls=4)
+    results = tools.run([call("search", {"query": str(at)}) for at in range(9)])
+    assert [result.text == NOTHING for result in results] == [True] * 4 + [False] * 5
 
 
 def test_errors_reach_the_model() -> None:

@@ -28,6 +28,7 @@ VALUES: dict[str, dict[int, Any]] = {
     "escalate_model": {SERVER: "a", MODEL_TIER: "b", SESSION: "c"},
     "poll_factor": {SERVER: 2, MODEL_TIER: 3, SESSION: 4},
     "max_calls": {SERVER: 31, MODEL_TIER: 32, SESSION: 33},
+    "max_calls_per_answer": {SERVER: 51, MODEL_TIER: 52, SESSION: 53},
     "max_calls_of_tool": {SERVER: 41, MODEL_TIER: 42, PER_TOOL: 43, SESSION: 44, TOOL_SESSION: 45},
     "poller": {PER_TOOL: True, TOOL_SESSION: False},
     "changes_state": {PER_TOOL: True, TOOL_SESSION: False},

@@ -110,7 +110,7 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
     for rounds in _histories(conversation):
         whole = _timeline(conversation, rounds)
         for at, round_ in enumerate(whole.rounds):
-            if round_.position == NOWHERE or not can_fire(whole, settings, at + 1):
+            if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
                 continue
             before = Timeline(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], declares=request.declares)
             calls = [one.call for one in round_.calls if not one.withheld]

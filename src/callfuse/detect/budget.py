@@ -1,14 +1,17 @@
 """`budget`: more calls in a timeline, or more of one tool, than allowed. Off by default; what `tune` calibrates.
 
-Equal calls of one round count once. A call that brought what an earlier one had brought may weigh more: length alone
+Equal calls of one round count once. The calls before one in its own answer count, so that the first ones go until
+nothing is left. A call that brought what an earlier one had brought may weigh more: length alone
 hardly tells good runs from bad ones; in good ones of almost any length most calls bring something new.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from callfuse.detect.detector import ANY_TOOL, Detector, Evidence, distinct_calls
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.siblings import Counted
 from callfuse.model import PastCall, Timeline, ToolCall
 
 STALE: Final = 10
@@ -24,6 +27,7 @@ class Budget(Detector):
         suggestion="Answer with what is known, and say what is missing.",
     )
     of_any_tool = True
+    counts_siblings = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_calls`; never hard."""
@@ -31,11 +35,19 @@ class Budget(Detector):
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Not before there are as many calls as allowed."""
-        return timeline.size >= settings.max_calls
+        return self.may_fire_beside(timeline, 0, settings)
+
+    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
+        """Not before there are as many calls as allowed."""
+        return timeline.size + others >= settings.max_calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls there have been."""
         return timeline.memoized(_executed, settings)
+
+    def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
+        """How many calls there have been with those before it."""
+        return _with_more(self.evidence(timeline, call, settings), counted.different)
 
 
 class ToolBudget(Budget):
@@ -45,9 +57,9 @@ class ToolBudget(Budget):
         """The first call beyond `max_calls_of_tool`; never hard."""
         return _first_beyond(tool.settings.max_calls_of_tool)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
+    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
         """Not before there are as many calls as allowed, of whatever tools."""
-        return timeline.size >= settings.max_calls_of_tool
+        return timeline.size + others >= settings.max_calls_of_tool
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
@@ -55,6 +67,10 @@ class ToolBudget(Budget):
         if call.full_name == ANY_TOOL:
             return max(tools.values(), key=lambda one: one.count, default=None)
         return tools.get(call.full_name)
+
+    def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
+        """How many calls of this tool there have been with those before it."""
+        return _with_more(self.evidence(timeline, call, settings), counted.of_tool)
 
 
 class WeightedBudget(Budget):
@@ -64,9 +80,9 @@ class WeightedBudget(Budget):
         """The first call beyond `max_weighted_calls`; never hard."""
         return _first_beyond(tool.settings.max_weighted_calls)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
+    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
         """Not before the calls would weigh as much as allowed if none of them had brought anything new."""
-        return STALE * timeline.size >= settings.max_weighted_calls
+        return STALE * timeline.size + others >= settings.max_weighted_calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """What all calls weigh."""
@@ -76,6 +92,13 @@ class WeightedBudget(Budget):
 def weight(timeline: Timeline, settings: Settings) -> int:
     """What a timeline's calls weigh with the pending one, which counts once."""
     return timeline.memoized(_weight, settings)
+
+
+def _with_more(before: Evidence | None, others: int) -> Evidence | None:
+    """The evidence with so many other calls of the pending round; they count like any other."""
+    if not others:
+        return before
+    return replace(before, count=before.count + others) if before else Evidence(1 + others)
 
 
 def _first_beyond(most: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.siblings import Counted
 from callfuse.model import ANY_TOOL, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
@@ -24,7 +25,8 @@ class Evidence:
 
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
-    `lap` names the tools of a sequence. `certain`: a hard finding whatever the count.
+    `lap` names the tools of a sequence. `certain`: a hard finding whatever the count. `in_answer`: it rests on calls of
+    the pending round alone.
     """
 
     count: int
@@ -33,6 +35,7 @@ class Evidence:
     whole_round: frozenset[Signature] | None = None
     lap: tuple[str, ...] = ()
     certain: bool = False
+    in_answer: bool = False
 
 
 class Rule(ABC):
@@ -59,6 +62,8 @@ class Detector(Rule):
     """The limits are `poll_factor` times as high if a call of the streak is a poller or has waited."""
     needs_rounds: ClassVar[bool] = True
     """It finds nothing in the first round of a timeline."""
+    counts_siblings: ClassVar[bool] = False
+    """The calls before it in its own round count, too: where there are any, `beside` gives the evidence."""
     names_calls: ClassVar[bool] = False
     """Its text is more specific: if several detectors hit equally hard, this one's finding is shown."""
 
@@ -89,6 +94,15 @@ class Detector(Rule):
     @abstractmethod
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The evidence against a pending call, under its tool's settings; None if there is none."""
+
+    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
+        """Cheap pre-check, as `may_fire`: whether a call could have a finding that has so many others in its round.
+        Only called for detectors with `counts_siblings`."""
+        return True
+
+    def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
+        """As `evidence`, with the calls before it in its round. It must not fall where any of the counts grows."""
+        return self.evidence(timeline, call, settings)
 
 
 class Hindsight(Rule):
@@ -140,6 +154,11 @@ class Hit:
     def count(self) -> int:
         """The count of the evidence."""
         return self.evidence.count
+
+    @property
+    def in_answer(self) -> bool:
+        """Whether it rests on calls of the pending round alone."""
+        return self.evidence.in_answer
 
 
 def twice(soft: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from callfuse.detect.budget import weight
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, any_call
 from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.siblings import Counted, Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
@@ -33,6 +34,7 @@ class Engine:
         self.settings = _in_force(self.past, settings)
         self._awake: frozenset[Detector] | None = None
         self._limits_of: dict[str, Mapping[Detector, Limits]] = {}
+        self._counting_of: dict[str, Mapping[Detector, Limits]] = {}
         self._recurring_of: dict[Detector, dict[str, list[ToolCall]] | None] = {}
         self._could_fire: dict[str, bool] = {}
         self._never_waited: set[PastCall] = set()
@@ -116,10 +118,30 @@ class Engine:
         """Whether the call is not among those of the window."""
         return bool(call.name) and not self.past.knows(call.signature, self.settings.window)
 
-    def judge(self, call: ToolCall, refused: Collection[Signature] = (), *, news: bool = False) -> Finding | None:
-        """What is found in one pending call, as if it came alone, or beside a new one (`news`); see `judge_round`."""
+    def possible_beside(self, name: str, siblings: Siblings) -> Iterator[Hit]:
+        """As `possible`, the hits that a call could get because of these others of its round; `ANY_TOOL`: a call of any
+        tool. What it could get without them is left out."""
+        if siblings:
+            yield from self._hits(any_call(name), self._counting(name), siblings.at_most(name))
+
+    def may_find_inside(self, calls: int) -> bool:
+        """Cheap pre-check: whether a round of so many calls could have a finding that one of its calls alone has not.
+        False is certain."""
+        return _may_find_inside(self.past, self.settings, calls)
+
+    def judge(
+        self,
+        call: ToolCall,
+        refused: Collection[Signature] = (),
+        *,
+        news: bool = False,
+        siblings: Siblings | None = None,
+    ) -> Finding | None:
+        """What is found in one pending call, as if it came alone, or beside a new one (`news`), or beside these
+        `siblings`; see `judge_round`."""
         news = news and call.signature not in refused
-        return self._hardest([hit for hit in self._hits_of(call) if not (news and hit.detector.ends_on_news)])
+        hits = self._hits_of(call, siblings)
+        return self._hardest([hit for hit in hits if not (news and hit.detector.ends_on_news)])
 
     def judge_round(
         self, calls: Sequence[ToolCall], refused: Collection[Signature] = ()
@@ -128,9 +150,11 @@ class Engine:
 
         No news frees the `refused`: they have had their chance.
         """
-        if not self.can_fire:
+        inside = self.may_find_inside(len(calls))
+        if not (inside or self.can_fire):
             return []
-        hits = [(call, of_call) for call in calls if (of_call := self._hits_of(call))]
+        hits = self._hits_inside(calls) if inside else [(call, self._hits_of(call)) for call in calls]
+        hits = [(call, of_call) for call, of_call in hits if of_call]
         news = bool(hits) and True in map(self.is_news, calls)
         signatures = {call.signature for call in calls if call.name}
         judged = []
@@ -155,14 +179,34 @@ class Engine:
         soft = self.settings.for_tool(call.full_name).settings.limit_of(name)
         return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
 
-    def _hits_of(self, call: ToolCall) -> list[Hit]:
-        """The hits of all detectors on a call."""
-        return [*self._hits(call, self._limits(call.full_name))] if call.name else []
+    def _hits_inside(self, calls: Sequence[ToolCall]) -> list[tuple[ToolCall, list[Hit]]]:
+        """The hits on each call of a round, with those before it."""
+        siblings, hits = Siblings(), []
+        for call in calls:
+            hits.append((call, self._hits_of(call, siblings)))
+            siblings.add(call)
+        return hits
 
-    def _hits(self, call: ToolCall, limits: Mapping[Detector, Limits]) -> Iterator[Hit]:
-        """Yield the hits of these detectors, at these limits, on a pending call."""
+    def _hits_of(self, call: ToolCall, siblings: Siblings | None = None) -> list[Hit]:
+        """The hits of all detectors on a call."""
+        if not call.name:
+            return []
+        limits = self._limits(call.full_name)
+        if not (siblings and siblings.calls):
+            return [*self._hits(call, limits)]
+        alone = {one: own for one, own in limits.items() if not one.counts_siblings}
+        return [
+            *self._hits(call, alone),
+            *self._hits(call, self._counting(call.full_name), siblings.beside(call)),
+        ]
+
+    def _hits(self, call: ToolCall, limits: Mapping[Detector, Limits], counted: Counted | None = None) -> Iterator[Hit]:
+        """Yield the hits of these detectors, at these limits, on a pending call. `counted`: the calls beside it."""
         for detector, (soft, hard, settings) in limits.items():
-            evidence = detector.evidence(self.past, call, settings)
+            if counted is None:
+                evidence = detector.evidence(self.past, call, settings)
+            else:
+                evidence = detector.beside(self.past, call, counted, settings)
             if evidence is None or (evidence.count < soft and not evidence.certain):
                 continue
             if detector.spares_pollers and self._waits(call, evidence.calls):
@@ -177,6 +221,14 @@ class Engine:
         if known is None:
             enabled, awake = _enabled(self.settings, name), self.awake
             known = self._limits_of[name] = {one: own for one, own in enabled.items() if one in awake}
+        return known
+
+    def _counting(self, name: str) -> Mapping[Detector, Limits]:
+        """The limits, for a tool, of the detectors that count the other calls of a round."""
+        known = self._counting_of.get(name)
+        if known is None:
+            enabled = _enabled(self.settings, name)
+            known = self._counting_of[name] = {one: own for one, own in enabled.items() if one.counts_siblings}
         return known
 
     def _waits(self, call: ToolCall, streak: Sequence[PastCall]) -> bool:
@@ -222,6 +274,7 @@ class Engine:
             whole_round=evidence.whole_round,
             lap=evidence.lap,
             kinds=kinds,
+            in_answer=evidence.in_answer,
         )
 
     def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> str | None:
@@ -243,11 +296,20 @@ def hindsight_can_fire(rounds: Sequence[Round], settings: Settings) -> bool:
     return any(one.may_fire(rounds, settings) for one in registry.HINDSIGHTS)
 
 
-def can_fire(timeline: Timeline, settings: Settings, at: int = 0) -> bool:
+def can_fire(timeline: Timeline, settings: Settings, at: int = 0, calls: int = 1) -> bool:
     """Cheap pre-check, like `Engine.can_fire`: whether any call at all could be a loop right after round `at` (0 is the
-    newest). False is certain."""
+    newest), in a round of so many calls. False is certain."""
     in_force = settings.late if settings.no_repeats_after else settings
-    return next(_awake(timeline, in_force, at), None) is not None
+    return next(_awake(timeline, in_force, at), None) is not None or _may_find_inside(timeline, in_force, calls)
+
+
+def _may_find_inside(timeline: Timeline, settings: Settings, calls: int) -> bool:
+    """Whether a round of so many calls could have a finding that one of its calls alone has not."""
+    if calls < 2:
+        return False
+    loosest = settings.for_tool(ANY_TOOL).settings
+    counting = [one for one in _enabled(settings, ANY_TOOL) if one.counts_siblings]
+    return any(one.may_fire_beside(timeline, calls - 1, loosest) for one in counting)
 
 
 def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:

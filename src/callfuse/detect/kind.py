@@ -37,8 +37,9 @@ class Kind:
     """A kind of loop.
 
     `seen` ends a sentence that begins with 'this is'; it may have the placeholders `{count}`, `{tool}`, `{lap}` and
-    `{confidence}`. `suggestion` is a sentence on what to try. `limit`: its key in the section `detectors`; None for a
-    kind whose limits are settings of their own. `most`: the hardest rung that it may take, by its name; empty: any.
+    `{confidence}`. `seen_in_answer` is that of calls that all stand in one answer; empty: the same. `suggestion` is a
+    sentence on what to try. `limit`: its key in the section `detectors`; None for a kind whose limits are settings of
+    their own. `most`: the hardest rung that it may take, by its name; empty: any.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Kind:
     suggestion: str
     limit: SoftLimit | None = None
     most: str = ""
+    seen_in_answer: str = ""
 
     def __str__(self) -> str:
         return self.name

@@ -6,6 +6,7 @@ from callfuse.detect.blocked_repeat import BlockedRepeat
 from callfuse.detect.budget import Budget, ToolBudget, WeightedBudget
 from callfuse.detect.cycle import Cycle
 from callfuse.detect.detector import Detector, Hindsight, Rule
+from callfuse.detect.in_answer import EqualCalls, Flood
 from callfuse.detect.kind import Kind
 from callfuse.detect.no_news import NoNews
 from callfuse.detect.repeat import Repeat, RepeatChanging
@@ -17,6 +18,7 @@ from callfuse.detect.unknown_tool import UnknownTool
 REGISTERED: Final[tuple[Rule, ...]] = (
     BlockedRepeat(),
     Repeat(),
+    EqualCalls(),
     RepeatChanging(),
     NoNews(),
     Cycle(),
@@ -24,6 +26,7 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     UnknownTool(),
     Similar(),
     Stagnation(),
+    Flood(),
     Budget(),
     ToolBudget(),
     WeightedBudget(),

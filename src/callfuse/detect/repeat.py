@@ -58,6 +58,7 @@ class Repeat(RepeatChanging):
     kind = Kind(
         "repeat",
         seen="call {count} of {tool} in a row with the same arguments, and nothing new came of it",
+        seen_in_answer="call {count} of {tool} in one answer with the same arguments",
         suggestion="Try other arguments or another tool, or go on with what is already known.",
     )
 

@@ -53,6 +53,10 @@ class Settings(Protocol):
         """Calls of one tool in a timeline."""
 
     @property
+    def max_calls_per_answer(self) -> int:
+        """Calls in one answer."""
+
+    @property
     def max_weighted_calls(self) -> int:
         """Calls in a timeline by their weights."""
 

@@ -4,6 +4,7 @@ ended."""
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 
+from callfuse.detect.siblings import UNNAMED, Siblings
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What
 from callfuse.guard.hold import Input
 from callfuse.guard.judge import Judge
@@ -63,7 +64,8 @@ class AnswerCalls:
         self._condemned: dict[int, list[ToolCall]] = {}
         self._news: set[int] = set()
         self._stubborn: set[int] = set()
-        self._growing: dict[int, set[OpenCall]] = {}
+        self._siblings: dict[int, Siblings] = {}
+        self._growing: dict[OpenCall, str] = {}
 
     @property
     def any(self) -> bool:
@@ -112,42 +114,62 @@ class AnswerCalls:
 
     def _open(self, choice: int, call: OpenCall) -> None:
         """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
-        if not self._growing:
+        if not self._siblings:
             self._ending.forget()
-        if not self._queue.is_holding(choice):
-            self._growing[choice] = set()
-        suspect = self._judge.must_hold(call.name, call.namespace)
-        if not suspect and call.name_grows:
-            suspect = self._judge.must_hold_beginning(call.name)
-        self._queue.open_call(call, suspect=suspect)
-        self._growing[choice].add(call)
+        siblings = self._siblings.setdefault(choice, Siblings())
+        self._stop_growing(siblings, call)
+        self._queue.open_call(call, suspect=self._is_suspect(call, siblings))
+        tool = UNNAMED if call.name_grows else call.name
+        self._growing[call] = tool
+        siblings.grow(tool)
+
+    def _is_suspect(self, call: OpenCall, siblings: Siblings) -> bool:
+        """Whether a call that opens may have to be withheld: by the timeline, or by what its round has already."""
+        judge = self._judge
+        if judge.must_hold(call.name, call.namespace) or judge.must_hold_beside(call.name, call.namespace, siblings):
+            return True
+        return call.name_grows and (
+            judge.must_hold_beginning(call.name) or judge.must_hold_beginning_beside(call.name, siblings)
+        )
+
+    def _stop_growing(self, siblings: Siblings, call: OpenCall) -> None:
+        tool = self._growing.pop(call, None)
+        if tool is not None:
+            siblings.stop(tool)
 
     def _close(self, choice: int, call: OpenCall) -> None:
         """A call is complete: judge it if it is held, and release the choice if it is news that clears the looping
         calls."""
-        complete = self._complete(call)
+        complete, siblings = self._complete(call), self._siblings.setdefault(choice, Siblings())
+        self._stop_growing(siblings, call)
         brings_news = self._judge.is_news(complete)
         if brings_news and choice not in self._news:
             self._news.add(choice)
             if any(self._judge.finding(one, news=True) for one in self._condemned.pop(choice, ())):
                 self._stubborn.add(choice)
-        if not self._queue.is_holding(choice):
-            return
-        growing = self._growing[choice]
-        growing.discard(call)
-        if self._queue.holds_call(call):
-            looping = self._judge.finding(complete, news=choice in self._news) is not None
-            # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
-            if looping or (call.has_name and not growing):
-                self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
-            if looping:
-                self._condemn(choice, complete)
-        if brings_news and choice not in self._stubborn:
-            self._queue.step(choice, Input.NEWS)
+        if self._queue.is_holding(choice):
+            self._judge_held(choice, call, complete, siblings)
+            # What still grows may loop in spite of the news.
+            if choice in self._news and choice not in self._stubborn and not siblings.growing:
+                self._queue.step(choice, Input.NEWS)
+        siblings.add(complete)
 
-    def _condemn(self, choice: int, call: ToolCall) -> None:
+    def _judge_held(self, choice: int, call: OpenCall, complete: ToolCall, siblings: Siblings) -> None:
+        """Judge a call that is complete while its choice waits, by the calls that are complete so far. They may end in
+        another order than they began: by one that has left, another that waits may be one too many."""
+        news = choice in self._news
+        looping = self._judge.finding(complete, news=news, siblings=siblings) is not None
+        if looping and not self._queue.holds_call(call):
+            looping = self._judge.finding(complete, news=news) is None
+        # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
+        if looping or (call.has_name and not siblings.growing):
+            self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
+        if looping:
+            self._condemn(choice, complete, siblings)
+
+    def _condemn(self, choice: int, call: ToolCall, siblings: Siblings) -> None:
         """Remember a looping call until a new one comes in its choice, or that it loops in spite of one."""
-        if choice in self._news:
+        if choice in self._news or self._judge.finding(call, news=True, siblings=siblings):
             self._stubborn.add(choice)
         else:
             self._condemned.setdefault(choice, []).append(call)

@@ -9,13 +9,21 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from callfuse.detect import Engine
+from callfuse.detect.siblings import Siblings
 from callfuse.dialects.base import AskOptions
 from callfuse.guard.record import past_round
-from callfuse.model import Finding, Round, Timeline, ToolCall
+from callfuse.model import ANY_TOOL, Finding, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ignored import apply_ignored_arguments
-from callfuse.policy.ladder import OnLoopError, Verdict, decide, restrict_ladder, would_withhold
+from callfuse.policy.ladder import (
+    OnLoopError,
+    Verdict,
+    decide,
+    restrict_ladder,
+    would_withhold,
+    would_withhold_beside,
+)
 from callfuse.policy.rungs import Ladder, Rung, cap
 from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
@@ -103,9 +111,25 @@ class Judge:
             would_withhold(self.timeline, hit, self.ladder(name, hit.kind)) for hit in self._engine.possible(name)
         )
 
-    def finding(self, call: ToolCall, *, news: bool) -> Finding | None:
-        """The finding for one call of the pending round, or None. `news`: the round also has a new call."""
-        return self._engine.judge(call, self._refused, news=news)
+    def must_hold_beside(self, name: str, namespace: str, siblings: Siblings) -> bool:
+        """As `must_hold`, because of the calls of its round that are there already. An empty name may be any tool."""
+        names = (f"{namespace}.{name}", name) if namespace and name else (name or ANY_TOOL,)
+        return any(self._must_hold_beside(one, siblings) for one in names)
+
+    def must_hold_beginning_beside(self, beginning: str, siblings: Siblings) -> bool:
+        """As `must_hold_beside`, for a name that may go on: of a tool that its round has called already."""
+        return any(self._must_hold_beside(name, siblings) for name in siblings.tools(beginning))
+
+    def _must_hold_beside(self, name: str, siblings: Siblings) -> bool:
+        return any(
+            self._hold_all or would_withhold_beside(self.timeline, hit, self.ladder(name, hit.kind))
+            for hit in self._engine.possible_beside(name, siblings)
+        )
+
+    def finding(self, call: ToolCall, *, news: bool, siblings: Siblings | None = None) -> Finding | None:
+        """The finding for one call of the pending round, or None. `news`: the round also has a new call; `siblings`:
+        what else it has."""
+        return self._engine.judge(call, self._refused, news=news, siblings=siblings)
 
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call does not occur in the timeline."""

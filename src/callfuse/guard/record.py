@@ -73,6 +73,6 @@ def _past_call(call: ToolCall, verdicts: Mapping[ToolCall, Verdict]) -> PastCall
     if verdict is None:
         return PastCall(call)
     delivery = Delivery.WITHHELD if verdict.withholds else Delivery.DELIVERED
-    if verdict.blocks:
+    if verdict.blocks and not verdict.finding.in_answer:  # one too many of its answer may well come in the next
         delivery = Delivery.BLOCKED
     return PastCall(call, delivery=delivery, step=verdict.step)

@@ -14,7 +14,7 @@ class Finding:
     the longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came
     back last, shortened; None if no result is known. `ends_on_news`: a new call in the same round shows progress and
     voids the finding; `whole_round`: only a round of exactly these signatures is meant. `lap` are the tools of a
-    cycle's rounds, in order.
+    cycle's rounds, in order. `in_answer`: it rests on calls of the pending round alone.
     """
 
     kind: str
@@ -31,3 +31,4 @@ class Finding:
     whole_round: frozenset[Signature] | None = None
     lap: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    in_answer: bool = False

@@ -46,7 +46,7 @@ def judge_run(run: Run, settings: LoopSettings) -> Iterator[Judged]:
         whole = _timeline(run, rounds)
         late = [*Judge(whole, settings).hindsights()][::-1] if hindsight_can_fire(rounds, settings) else []
         for at, round_ in enumerate(rounds):
-            if can_fire(whole, settings, len(rounds) - at):
+            if can_fire(whole, settings, len(rounds) - at, len(round_.calls)):
                 found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
             else:
                 found = [Judged(turn, at, past) for past in round_.calls]

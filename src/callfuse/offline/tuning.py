@@ -143,7 +143,11 @@ class Scale:
             return not (warned and next(Engine(after, settings).hindsights(), None))
 
         points = 0 if is_free(0) else bisect_left(range(ALWAYS.points), True, lo=1, key=is_free)
-        return Score(points, weight(before, self._base) if points in (0, TWICE) else 0)
+        if points not in (0, TWICE):
+            return Score(points)
+        weighed = weight(before, self._base)
+        beside = len({call.signature for call in calls if call.name}) - 1  # each of them weighs one; see `Budget`
+        return Score(points, weighed if points else weighed + max(beside, 0))
 
 
 def _newest_first(rounds: list[Round], before: int) -> list[Round]:

@@ -6,7 +6,9 @@ from callfuse.model import Finding
 
 def seen(finding: Finding) -> str:
     """What was found, as the end of a sentence that begins with 'this is'."""
-    return KINDS[finding.kind].seen.format(
+    kind = KINDS[finding.kind]
+    sentence = (finding.in_answer and kind.seen_in_answer) or kind.seen
+    return sentence.format(
         count=finding.count, tool=finding.tool, lap=" -> ".join(finding.lap), confidence=finding.confidence
     )
 

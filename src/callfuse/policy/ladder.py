@@ -55,6 +55,11 @@ class Found(Protocol):
         """Whether it takes the last rung at once."""
         ...
 
+    @property
+    def in_answer(self) -> bool:
+        """Whether it rests on calls of the pending round alone, so that no finding can have come before."""
+        ...
+
 
 class Foreseen(Found, Protocol):
     """What the ladder asks of a finding that is only foreseen."""
@@ -150,6 +155,16 @@ def would_withhold(timeline: Timeline, finding: Foreseen, ladder: Ladder) -> boo
     return any(rung.withholds for rung in ladder[lowest : next_step(timeline, finding, ladder, streak)])
 
 
+def would_withhold_beside(timeline: Timeline, finding: Foreseen, ladder: Ladder) -> bool:
+    """As `would_withhold`, for a finding that is as high as that of any call of its tool may be in this round: the
+    signature may be one that stands on any step."""
+    lowest = min(timeline.memoized(_streak_step, None), len(ladder) - 1)
+    highest = (
+        len(ladder) if finding.hard else max(timeline.memoized(_highest_step, None), _implied_step(finding, ladder))
+    )
+    return any(rung.withholds for rung in ladder[lowest : highest + 1])
+
+
 def next_step(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
     """The step on the ladder, from 1, of a finding whose streak has reached the step `streak`."""
     if finding.hard:
@@ -180,6 +195,11 @@ def _streak_step(timeline: Timeline, _: None) -> int:
     return step
 
 
+def _highest_step(timeline: Timeline, _: None) -> int:
+    """The highest step of any call."""
+    return max((call.step for round_ in timeline for call in round_.calls), default=0)
+
+
 def _signature_step(timeline: Timeline, finding: Found) -> int:
     """The highest step of this signature since its outcome last changed."""
     step = 0
@@ -199,5 +219,7 @@ def _signature_step(timeline: Timeline, finding: Found) -> int:
 def _implied_step(finding: Found, ladder: Ladder) -> int:
     """Findings that must have come before, judging by the count: at most one for each leading rung that lets the call
     through."""
+    if finding.in_answer:
+        return 0
     open_rungs = len(list(takewhile(lambda rung: not rung.withholds, ladder)))
     return min(finding.count - finding.threshold, open_rungs)

@@ -135,6 +135,7 @@ class ModelSettings(TierSettings):
     escalate_model: Name | None = None
     max_calls: Calls | None = None
     max_calls_of_tool: Calls | None = None
+    max_calls_per_answer: Calls | None = None
     poll_factor: Annotated[Whole, Field(ge=1)] | None = None
 
 

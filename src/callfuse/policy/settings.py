@@ -119,6 +119,8 @@ class LoopSettings(Strict):
     """Calls in a timeline, whatever they are; 0 is off."""
     max_calls_of_tool: Calls = 0
     """Calls of any one tool in a timeline; 0 is off."""
+    max_calls_per_answer: Calls = 128
+    """Calls in one answer; with one more the answer ends, and the vendor is asked for nothing more of it. 0 is off."""
     max_weighted_calls: Calls = 0
     """Calls in a timeline, those that brought what an earlier one had brought counted ten times; 0 is off."""
     no_repeats_after: Calls = 0

@@ -1,0 +1,76 @@
+"""What is too much inside one answer: equal calls (`repeat`), and calls of any sort (`flood`).
+
+The first calls go, as innocent siblings do; the one that reaches the limit does not, nor do those behind it. News
+beside them changes nothing. From the hard limit on, the rest of the answer is not worth waiting for.
+"""
+
+from typing import ClassVar
+
+from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.kind import Kind
+from callfuse.detect.repeat import Repeat
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.siblings import Counted
+from callfuse.model import Timeline, ToolCall
+
+
+class InAnswer(Detector):
+    """Looks at the pending round alone, whatever came before it."""
+
+    counts_siblings: ClassVar[bool] = True
+    needs_rounds: ClassVar[bool] = False
+
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
+        """Never of a call that comes alone."""
+        return False
+
+    def recurring(self, timeline: Timeline, settings: Settings) -> tuple[ToolCall, ...]:
+        """No call of the past says anything of it."""
+        return ()
+
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
+        """None: it comes alone."""
+        return None
+
+
+class EqualCalls(InAnswer):
+    """The same call again and again in one answer."""
+
+    kind = Repeat.kind
+    names_calls = True
+    spares_pollers = True
+
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """`max_repeats`, hard at twice that."""
+        return twice(tool.settings.max_repeats)
+
+    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
+        """Not with fewer calls than the limit."""
+        return others + 1 >= settings.max_repeats > 0
+
+    def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
+        """The equal calls before it."""
+        return Evidence(1 + counted.equal, in_answer=True) if counted.equal else None
+
+
+class Flood(InAnswer):
+    """More calls in one answer than any client can want."""
+
+    kind = Kind(
+        "flood",
+        seen="call {count} of one answer",
+        suggestion="Make the calls that matter most, and wait for their results.",
+    )
+
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """The first call beyond `max_calls_per_answer`; hard at once."""
+        most = tool.settings.max_calls_per_answer
+        return (most + 1, most + 1) if most else (0, 0)
+
+    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
+        """Not with as many calls as may come."""
+        return others >= settings.max_calls_per_answer > 0
+
+    def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
+        """All calls before it."""
+        return Evidence(1 + counted.calls, in_answer=True)
