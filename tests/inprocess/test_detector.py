@@ -76,8 +76,8 @@ def test_modes_and_kinds(keys: dict[str, Any], rounds: Sequence[str], expected: 
     ],
 )
 def test_rounds(rounds: list[str], expected: list[str]) -> None:
-    """Equal calls of a round count once for others, and are too many from the third on; a new call is progress, but not for what the model has been told of; a blocked
-    call is refused until a new one has run."""
+    """Equal calls of a round count once for others, and are too many from the third on; a new call is progress, but not
+    for what the model has been told of; a blocked call is refused until a new one has run."""
     assert go(detector(), *rounds) == expected
 
 

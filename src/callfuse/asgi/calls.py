@@ -6,9 +6,11 @@ Each call runs in its own task, so that the exchange can go on before the app ha
 
 import math
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import anyio
 import anyio.abc
+from anyio.lowlevel import checkpoint
 
 from callfuse.asgi import headers
 from callfuse.asgi.answer import BODY, START
@@ -20,6 +22,12 @@ from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.guard.step import Ask
 
 DISCONNECT = "http.disconnect"
+MOST_UNHEEDED: Final = 8
+"""Messages that an app may send after a disconnect before it is cancelled."""
+
+
+class ClientGoneError(OSError):
+    """The answer that an app goes on with is no longer wanted."""
 
 
 class AppCall:
@@ -27,10 +35,23 @@ class AppCall:
     has returned or raised.
 
     A call is left when its answer is complete or no longer needed. What it still sends is dropped, its `receive`
-    reports a disconnect, and it may end in its own time: frameworks run background tasks then.
+    reports a disconnect, and it may end in its own time: frameworks run background tasks then. One that is hung up on
+    has its answer in the middle: its `send` tells of the disconnect, too, as the host's would, and an app that heeds
+    neither is cancelled.
     """
 
-    __slots__ = ("_answer", "_app", "_cancel", "_failure", "_left", "_receive", "_scope", "ended", "over")
+    __slots__ = (
+        "_answer",
+        "_app",
+        "_cancel",
+        "_failure",
+        "_left",
+        "_receive",
+        "_scope",
+        "_unheeded",
+        "ended",
+        "over",
+    )
 
     def __init__(
         self,
@@ -48,6 +69,7 @@ class AppCall:
         self._receive = body.replay(content)
         self._answer = answer
         self._left = anyio.Event()
+        self._unheeded: int | None = None
         self._cancel = anyio.CancelScope()
 
     async def run(self) -> None:
@@ -83,10 +105,22 @@ class AppCall:
         self.leave()
         self._cancel.cancel()
 
+    def hang_up(self) -> None:
+        """Leave the call as a client does that goes away."""
+        self._unheeded = 0
+        self.leave()
+
     async def send(self, message: Message) -> None:
-        """The app's `send`."""
+        """The app's `send`. Raises ClientGoneError after a disconnect where the host is one of those that raise."""
         if not self._left.is_set():
             await self._answer(message)
+        elif self._unheeded is not None:
+            self._unheeded += 1
+            if _raises_on_disconnect(self._scope):
+                raise ClientGoneError
+            if self._unheeded > MOST_UNHEEDED:
+                self._cancel.cancel()
+            await checkpoint()  # what waits in `receive` learns of it now
 
     async def receive(self) -> Message:
         """The app's `receive`: the body, then the client's messages; a disconnect once the call is left."""
@@ -104,6 +138,12 @@ class AppCall:
             await self._left.wait()
             tasks.cancel_scope.cancel()
         return message
+
+
+def _raises_on_disconnect(scope: Scope) -> bool:
+    """Whether `send` raises after a disconnect: since version 2.4 of ASGI's HTTP protocol."""
+    version = str(scope.get("asgi", {}).get("spec_version", "2.0")).split(".")
+    return [int(part) if part.isdecimal() else 0 for part in version[:2]] >= [2, 4]
 
 
 async def _drop(_message: Message) -> None:
@@ -166,6 +206,8 @@ class GuardedExchange:
         call: AppCall | None = started
         while answer.ask is not None and answer.is_wanted:
             call = await self._ask_again(answer.ask)
+        if answer.is_cut:
+            return None
         if call is not None and call.ended and answer.ask is None:
             await answer.cut()
             return call.take_failure()
@@ -186,7 +228,8 @@ class GuardedExchange:
         self.after_message()
 
     def after_message(self, *, anew: bool = False) -> None:
-        """After each message: start the timer if a hold began, and leave the call if the model is to be asked again.
+        """After each message: start the timer if a hold began, and leave the call if the model is to be asked again,
+        or if its answer has been cut short.
         `anew`: another answer has begun, so the time of its hold starts anew."""
         answer = self._answer
         if anew and self._timer is not None:
@@ -198,6 +241,8 @@ class GuardedExchange:
                 self._tasks.start_soon(self._timer.run, self._cancel_call)
         if answer.ask is not None and self._call is not None:
             self._call.leave()
+        elif answer.is_cut and self._call is not None:
+            self._call.hang_up()
 
     def _cancel_call(self) -> None:
         if self._call is not None:

@@ -26,7 +26,8 @@ from callfuse.observe import log
 class GuardedAnswer:
     """One client's answer.
 
-    `ask`: the request to make when the current call of the app is over; None if there is none. `guard`: None until an
+    `ask`: the request to make when the current call of the app is over; None if there is none. `is_cut`: it has ended
+    before that call, which is no longer needed. `guard`: None until an
     answer that can be guarded has begun. `before_verdict` is called when a stream waits for its verdict.
     """
 
@@ -43,6 +44,7 @@ class GuardedAnswer:
         "client",
         "dialect",
         "guard",
+        "is_cut",
         "keeper",
         "settings",
     )
@@ -58,6 +60,7 @@ class GuardedAnswer:
         client: ClientStream,
     ) -> None:
         self.ask: Ask | None = None
+        self.is_cut = False
         self.before_verdict: Callable[[], None] = _nothing
         self.guard: SafeGuard | None = None
         self.client = client
@@ -223,8 +226,8 @@ class GuardedAnswer:
                 self.before_verdict()
             step = await guard.decide(self._review.review)
             out += step.out
-            self.ask = step.ask
-        if final and not guard.pending:
+            self.ask, self.is_cut = step.ask, step.ends
+        if (final or self.is_cut) and not guard.pending:
             await self._finish(guard, out)
         else:
             await self.client.write(out)
@@ -235,7 +238,7 @@ class GuardedAnswer:
         for piece in slices(chunk):
             end -= len(piece)
             await self._take_plain(guard, piece, final=final and not end)
-            if self.ask is not None:
+            if self.ask is not None or self.is_cut:
                 return
             if end:
                 await checkpoint()

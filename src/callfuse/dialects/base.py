@@ -198,8 +198,9 @@ class Writer(Protocol):
         """A frame of the next answer, rewritten for this stream; empty if the client must not see it."""
         ...
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """End the stream: the blocks' texts, the finish, the terminal event."""
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+        """End the stream: the blocks' texts, the finish, the terminal event. `called`: the client has calls of the only
+        choice, which is no block's, so that it ends as with calls."""
         ...
 
 

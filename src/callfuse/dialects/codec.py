@@ -248,7 +248,7 @@ class WholeWriter(Writer):
             return frame
         return self._request.splice_whole(self._first, as_utf8(frame), usage=self._usage, foreign=self._foreign)
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The kept body with the blocks' texts. An answer of callfuse's own if there is none, or if this is the second
         try after the kept body could not be changed."""
         taken, self._taken = self._taken, None

@@ -66,6 +66,7 @@ class AnswerCalls:
         self._stubborn: set[int] = set()
         self._siblings: dict[int, Siblings] = {}
         self._growing: dict[OpenCall, str] = {}
+        self._flooded = False
 
     @property
     def any(self) -> bool:
@@ -81,6 +82,12 @@ class AnswerCalls:
     def choices(self) -> set[int]:
         """The choices that have calls."""
         return {call.choice for call in self._reader.calls}
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the rest of the answer is not worth waiting for; not while a call grows that the client has seen
+        begin."""
+        return self._flooded and not self._is_finished and all(map(self._queue.holds_call, self._growing))
 
     @property
     def would_complete(self) -> bool:
@@ -158,7 +165,9 @@ class AnswerCalls:
         """Judge a call that is complete while its choice waits, by the calls that are complete so far. They may end in
         another order than they began: by one that has left, another that waits may be one too many."""
         news = choice in self._news
-        looping = self._judge.finding(complete, news=news, siblings=siblings) is not None
+        finding = self._judge.finding(complete, news=news, siblings=siblings)
+        looping = finding is not None
+        self._flooded |= finding is not None and self._judge.cuts(complete, finding)
         if looping and not self._queue.holds_call(call):
             looping = self._judge.finding(complete, news=news) is None
         # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.

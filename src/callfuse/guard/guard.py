@@ -40,7 +40,12 @@ things:
   the next answer, which gets a fresh framer, queue and reader, but the same writer, which splices its frames into the
   client's answer;
 - thin: some calls are withheld, or all are blocked. The writer sends the queue without them, with the block's text.
-  CLOSED.
+  CLOSED;
+- cut short: the answer was `flooded` and has not ended. As thin, and the writer ends the stream. The step says that
+  it `ends`: the driver leaves the model. SILENT.
+
+A verdict is also due before the end, once an answer is flooded: so many calls are too many whatever comes. Not if it
+has several choices, which would lose theirs, nor if the vendor stores it, for a request may continue it by its id.
 
 While an asked answer is `pending` (nothing of it has left), an error or a limit drops it (SILENT) and `escalate` takes
 the next rung. Once part of it has left, rule 1 holds again.
@@ -109,6 +114,7 @@ class Guard:
         self._judge = judge
         self._trace = trace
         self._rewriter = Rewriter(self._codec, request, usage=judge.settings.usage)
+        self._may_cut = not self._codec.whole and request.choices == 1 and not _is_stored(request)
         self._begin()
 
     def _begin(self) -> None:
@@ -123,6 +129,7 @@ class Guard:
         self._rewriter.begin(self._queue, self._kept)
         self._recorded = False
         self._unjudged = False
+        self._is_flooded = False
         self._mode = Mode.FOLLOWING
 
     @property
@@ -469,6 +476,10 @@ class Guard:
                 self._fail_before_verdict(raw, "error in the stream")
                 return
         queue.put(raw, choices, entries)
+        if self._may_cut and self._calls.is_flooded and not self._calls.over:
+            self._is_flooded = True
+            self._calls.end(complete=True)
+            return
         # an end before the first call may have passed unread, by its chunk, so it never counts
         if What.ENDED in [event.what for event in events] and (self._calls.any or self._continues):
             self._calls.end()
@@ -526,9 +537,13 @@ class Guard:
         calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
+        if self._is_flooded and withheld:
+            withheld |= set(queue.held) - calls.keys()  # what has not ended never will
         lost = sorted(queue.to_judge - self._calls.choices_beside(withheld))
         if lost:
             verdicts = self._loop.apply_hardest_rung(verdicts)
+            if self._is_flooded:  # a turn that was cut short cannot be answered
+                verdicts = self._as_blocks(verdicts)
             if not self._may_lose(verdicts):
                 verdicts = [replace(verdict, rung=None) for verdict in verdicts]
                 withheld = set()
@@ -536,6 +551,9 @@ class Guard:
         self._keep(calls.values(), verdicts)
         if withheld:
             withheld |= self._nameless(lost)
+        if withheld and self._is_flooded:
+            self._enter(Mode.SILENT)
+            return Step(self._thin(calls, verdicts, withheld, lost), ends=True)
         if withheld and lost and all_ask(verdicts):
             return self._ask(verdicts, withheld)
         if withheld:
@@ -563,7 +581,8 @@ class Guard:
         where = {whole: call.choice for call, whole in calls.items()}
         for verdict in verdicts:
             of_choice.setdefault(where[verdict.call], []).append(verdict)
-        return self._rewriter.thin(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost})
+        write = self._rewriter.cut_short if self._is_flooded else self._rewriter.thin
+        return write(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost})
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
         """Ask the model again; block if no rung can, e.g. because the model's turn cannot be rebuilt."""
@@ -584,12 +603,15 @@ class Guard:
 
     def _keep_blocked(self, verdicts: Sequence[Verdict]) -> None:
         """Record the round of verdicts that could not be carried out, so that the answer ends in a block."""
-        blocked = [self._judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]
+        blocked = self._as_blocks(verdicts)
         if self._recorded:
             self.record.replace_last(blocked)
         else:
             self._recorded = True
             self._keep(self._calls.complete_calls().values(), blocked)
+
+    def _as_blocks(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        return [self._judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]
 
     def _go_on(self) -> None:
         """Switch the writer and the steer loop to the next answer."""
@@ -620,6 +642,11 @@ class Guard:
             if out is not None:
                 return out
         return b""
+
+
+def _is_stored(request: Request) -> bool:
+    """Whether the vendor stores the answer, or one before it, and its items."""
+    return request.chain is not None and (request.chain.stored or request.chain.chained)
 
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:

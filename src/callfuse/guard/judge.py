@@ -131,6 +131,12 @@ class Judge:
         what else it has."""
         return self._engine.judge(call, self._refused, news=news, siblings=siblings)
 
+    def cuts(self, call: ToolCall, finding: Finding) -> bool:
+        """Whether the rest of an answer is not worth waiting for: so much of it is too much, and would be withheld."""
+        if not (finding.in_answer and finding.hard):
+            return False
+        return decide(self.timeline, call, finding, self.ladder(call.full_name, finding.kind)).withholds
+
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call does not occur in the timeline."""
         return self._engine.is_news(call)

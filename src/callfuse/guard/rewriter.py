@@ -54,6 +54,13 @@ class Rewriter:
         self._queue.clear()
         return out
 
+    def cut_short(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """As `thin`, and the end of the client's answer, which the model has not come to."""
+        writer = self._get_writer()
+        out = writer.thin(self._frames(), withheld, {})
+        self._queue.clear()
+        return out + writer.close(blocks, called=not blocks)
+
     def before_asking(self, withheld: set[OpenCall]) -> bytes:
         """The part of what waits that leaves before the next answer comes."""
         out = self._get_writer().before_asking(self._frames(), withheld)

@@ -27,6 +27,7 @@ from callfuse.guard.judge import Judge
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Ask
 from callfuse.model import ToolCall
+from callfuse.policy.explain import names_call
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 from callfuse.wire import Payload
@@ -77,11 +78,11 @@ class SteerLoop:
     def note(self, survivors: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Tell the model about withheld calls in the result of the first delivered one, if there is any."""
         if survivors:
-            self.record.note(survivors[0], [self._judge.guidance(one) for one in verdicts if one.withholds])
+            self.record.note(survivors[0], [self._judge.guidance(one) for one in _one_each(verdicts)])
 
     def block(self, verdicts: Iterable[Verdict]) -> Block:
         """The text and finish reason that the client gets instead of the withheld calls."""
-        said = dict.fromkeys(self._judge.block_text(verdict) for verdict in verdicts if verdict.withholds)
+        said = dict.fromkeys(self._judge.block_text(verdict) for verdict in _one_each(verdicts))
         finish = self._judge.settings.finish_reason
         return Block("\n\n".join(said), finish if finish != "stop" else None)
 
@@ -145,6 +146,16 @@ class SteerLoop:
     def _replace(self, verdicts: list[Verdict]) -> None:
         self.record.replace_last(verdicts)
         self.asked = verdicts
+
+
+def _one_each(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts that withhold, one for all calls that the same is to be said of: there may be hundreds."""
+    said: dict[object, Verdict] = {}
+    for verdict in verdicts:
+        if verdict.withholds:
+            finding = verdict.finding
+            said.setdefault((finding.kind, finding.signature if names_call(finding) else None), verdict)
+    return list(said.values())
 
 
 def _height(verdicts: Iterable[Verdict]) -> tuple[int, int]:

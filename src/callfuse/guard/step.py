@@ -13,7 +13,9 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`out`: bytes for the client, to be sent now. `ask`: the request to send next; None if there is none."""
+    """`out`: bytes for the client, to be sent now. `ask`: the request to send next; None if there is none. `ends`: the
+    client's answer is complete with `out`, and the model need not go on."""
 
     out: bytes
     ask: Ask | None = None
+    ends: bool = False

@@ -13,6 +13,11 @@ def seen(finding: Finding) -> str:
     )
 
 
+def names_call(finding: Finding) -> bool:
+    """Whether what was found is said of one call, and not of all calls of a round alike."""
+    return "{tool}" in KINDS[finding.kind].seen or bool(finding.lap)
+
+
 def suggestion(finding: Finding) -> str:
     """What could be tried."""
     return KINDS[finding.kind].suggestion

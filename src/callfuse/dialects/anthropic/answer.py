@@ -277,14 +277,15 @@ class MessagesWriter:
         number = self._numbers.get(index)
         return b"" if number is None else edit_event(frame, [Edit(("index",), dumps(number))])
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' texts, the stop reason with the usage of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
-        return b"".join((*pieces, self._delta(), typed_event({"type": "message_stop"})))
+        delta = self._delta("tool_use" if called else "end_turn")
+        return b"".join((*pieces, delta, typed_event({"type": "message_stop"})))
 
-    def _delta(self) -> bytes:
+    def _delta(self, reason: str = "end_turn") -> bytes:
         """A `message_delta` with the stop reason and the usage of all answers."""
-        delta = {"stop_reason": "end_turn", "stop_sequence": None}
+        delta = {"stop_reason": reason, "stop_sequence": None}
         return typed_event(
             {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()}
         )

@@ -277,10 +277,10 @@ class CohereWriter:
             self._next[kind] += not gone
         return self._numbers[kind, index]
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' texts, the finish with the counts of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
-        finish = next((finish_of(block) for block in blocks.values()), "COMPLETE")
+        finish = next((finish_of(block) for block in blocks.values()), "TOOL_CALL" if called else "COMPLETE")
         usage = self._usage.total()
         delta = {"finish_reason": finish} | ({"usage": usage} if usage else {})
         return b"".join((*pieces, typed_event({"type": "message-end", "delta": delta}), sse.event(sse.DONE)))

@@ -263,17 +263,21 @@ class GeminiWriter:
                 edits.append(Edit((*parts_path(place), at, "text"), break_before))
         return edits, hollow
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The blocks' texts, the finish with the usage of all answers, and the end."""
-        return b"".join(self._end(choice, block) for choice, block in blocks.items()) + self._channel.end()
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+        """The blocks' texts, the finish with the usage of all answers, and the end. Calls end with `STOP`, too."""
+        ends = [self._end(choice, block) for choice, block in blocks.items()]
+        if called:
+            ends.append(self._finish(0, "", "STOP"))
+        return b"".join(ends) + self._channel.end()
 
     def _end(self, choice: int, block: Block) -> bytes:
         """A chunk with a block's text that ends its choice."""
-        candidate = {
-            "content": {"parts": [{"text": self._own_text(choice, block.text)}], "role": "model"},
-            "finishReason": _ERROR_REASON if block.finish else "STOP",
-            "index": choice,
-        }
+        return self._finish(choice, self._own_text(choice, block.text), _ERROR_REASON if block.finish else "STOP")
+
+    def _finish(self, choice: int, text: str, reason: str) -> bytes:
+        """A chunk with a text and the finish of a choice."""
+        content = {"parts": [{"text": text}], "role": "model"}
+        candidate = {"content": content, "finishReason": reason, "index": choice}
         usage = self._usage.total()
         counts = {"usageMetadata": usage} if usage else {}
         return self._channel.chunk({"candidates": [candidate]} | counts | self._head)

@@ -239,8 +239,8 @@ class OllamaWriter:
                 self._break_due.discard(key)
                 yield Edit(("message", key), break_before)
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
-        """The blocks' texts and the last line with the counts of all answers."""
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+        """The blocks' texts and the last line with the counts of all answers. Calls end with `stop`, too."""
         pieces = [self._text(block.text) for block in blocks.values()]
         finish = next((block.finish for block in blocks.values() if block.finish), "stop")
         end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": finish}

@@ -175,9 +175,11 @@ class ChatWriter:
             return b""
         return edit_event(frame, edits)
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The text, the finish and the end, where no further answer comes."""
         pieces = [self._end(choice, block) for choice, block in blocks.items()]
+        if called:
+            pieces.append(self._finish(0, "tool_calls"))
         usage = self._usage.total()
         if usage and self._wants_usage:
             pieces.append(sse.event(dumps(self._head | {"choices": [], "usage": usage})))
@@ -211,8 +213,10 @@ class ChatWriter:
         return self._chunk({"index": choice, "delta": delta, "logprobs": None, "finish_reason": None})
 
     def _end(self, choice: int, block: Block) -> bytes:
-        finish = {"index": choice, "delta": {}, "logprobs": None, "finish_reason": block.finish or "stop"}
-        return self._text(choice, block.text) + self._chunk(finish)
+        return self._text(choice, block.text) + self._finish(choice, block.finish or "stop")
+
+    def _finish(self, choice: int, reason: str) -> bytes:
+        return self._chunk({"index": choice, "delta": {}, "logprobs": None, "finish_reason": reason})
 
     def _chunk(self, choice: Payload) -> bytes:
         return sse.event(dumps(self._head | {"choices": [choice]}))

@@ -458,7 +458,7 @@ class ResponsesWriter:
 
         return [*edits, Edit((*path, "output"), join)]
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' messages, and a terminal event with everything that was streamed."""
         pieces = []
         for block in blocks.values():

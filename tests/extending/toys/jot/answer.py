@@ -72,8 +72,10 @@ class JotWriter(Writer):
         """The line as it is."""
         return frame
 
-    def close(self, blocks: Mapping[int, Block]) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The text and the end."""
+        if called:
+            return dumps({"end": "calls"}) + b"\n"
         said = "\n\n".join(block.text for block in blocks.values())
         text = {"text": f"\n\n{said}" if self._has_text else said}
         return dumps(text) + b"\n" + dumps({"end": "stop"}) + b"\n"

@@ -1,0 +1,192 @@
+"""Laws 2 to 5, 7 and 12 for calls inside one answer: equal ones, more than a budget has left, and floods.
+
+The first calls go. From the first that may be one too many on the answer is held, what is too much is taken out, and an
+answer that is not worth waiting for is cut short: the app is left, and the client's stream ends as its dialect does.
+"""
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse.testing import violations
+from tests.support.config import ONLY_REPEATS
+from tests.support.kits import DialectKit
+from tests.support.meeting import (
+    MARK,
+    Meeting,
+    Session,
+    ask,
+    every_dialect,
+    framewise,
+    ids_of,
+    in_session,
+    meet,
+    reply,
+    streamed_and_whole,
+)
+from tests.support.model import Answer, Call, History, Round, User, seen
+from tests.support.plain import RESULT, new_call, saying, spin
+from tests.support.streams import KNOWN, answers, chunkings
+
+FRESH = History((User("Find the giraffe."),))
+CONVERSATIONS = pytest.mark.parametrize("history", [spin(beside=True)], ids=["suspect"])
+
+
+def equal(times: int, prefix: str = "call_e") -> list[Call]:
+    """The same new call so many times."""
+    return [new_call(f"{prefix}{at}Q") for at in range(times)]
+
+
+def different(times: int) -> list[Call]:
+    """As many calls of which no two are the same."""
+    return [Call(f"call_d{at}Q", "search", ('{"query": ', f'"number {at}"}}')) for at in range(times)]
+
+
+def check(kit: DialectKit, met: Meeting, answer: Answer, kept: list[Call], *, stream: bool) -> None:
+    """The client has exactly these calls, in an answer that is valid and ends as one with calls."""
+    assert met.client.status == 200
+    assert met.client.complete
+    assert met.client.raised is None
+    if stream:
+        assert kit.faults(met.body) == []
+    (view,) = kit.read(met.body, stream=stream)
+    assert kit.sdk(met.body, stream=stream) == (view,)
+    assert view.calls == tuple(map(seen, kept))
+    assert view.finish == kit.called
+    assert MARK not in view.text
+    gone = [call for call in answer.calls() if call not in kept]
+    assert not any(call_id in met.body for call_id in ids_of(gone))
+    assert len(met.app.heard) == 1
+
+
+@every_dialect
+@streamed_and_whole
+@CONVERSATIONS
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_the_third_equal_call_goes(kit: DialectKit, stream: bool, history: History, ladder: str) -> None:
+    """It and those after it are withheld; others stay, new ones too, which free no equal ones."""
+    *same, last = equal(5)
+    new = different(2)
+    answer = saying("Let me look.", *same, *new, last)
+    met = meet(ask(kit, history, stream=stream), [reply(kit, answer, stream=stream)], ladder)
+    check(kit, met, answer, [*same[:2], *new], stream=stream)
+    assert any("kind=repeat" in line for line in met.log_at(logging.WARNING))
+
+
+@every_dialect
+@streamed_and_whole
+@CONVERSATIONS
+def test_budgets_count_the_answer(kit: DialectKit, stream: bool, history: History) -> None:
+    """The first calls go until nothing is left."""
+    calls = different(9)
+    left = 6 - sum(1 for turn in history.turns if not isinstance(turn, User))
+    met = meet(ask(kit, history, stream=stream), [reply(kit, saying(*calls), stream=stream)], max_calls=6)
+    check(kit, met, saying(*calls), calls[:left], stream=stream)
+
+
+@every_dialect
+@streamed_and_whole
+@CONVERSATIONS
+def test_a_flood(kit: DialectKit, stream: bool, history: History) -> None:
+    """No more calls go than one answer may have."""
+    calls = different(9)
+    answer = saying("Let me look.", *calls)
+    met = meet(ask(kit, history, stream=stream), [reply(kit, answer, stream=stream)], max_calls_per_answer=5)
+    check(kit, met, answer, calls[:5], stream=stream)
+    assert any("kind=flood" in line for line in met.log_at(logging.WARNING))
+
+
+@every_dialect
+@CONVERSATIONS
+@pytest.mark.parametrize("calls", [equal(60), different(200)], ids=["equal", "different"])
+def test_an_answer_without_end_is_cut(kit: DialectKit, history: History, calls: list[Call]) -> None:
+    """The app is left in the middle of it: nothing is paid for that nobody gets."""
+    answer = saying("Let me look.", *calls)
+    script = framewise(kit, answer)
+    met = meet(ask(kit, history, stream=True), [script])
+    check(kit, met, answer, calls[:2] if calls == equal(60) else calls[:128], stream=True)
+    assert met.app.cancelled or met.app.turn < len(script.chunks) * 3 / 4
+
+
+@every_dialect
+@CONVERSATIONS
+@pytest.mark.parametrize("ladder", ["observe", "warn"])
+def test_what_only_watches_leaves_it_alone(kit: DialectKit, history: History, ladder: str) -> None:
+    """Nothing is withheld, and nothing cut; each finding is told."""
+    answer = saying("Let me look.", *equal(8))
+    script = framewise(kit, answer)
+    met = meet(ask(kit, history, stream=True), [script], ladder)
+    assert met.body == script.body
+    assert met.app.turn == len(script.chunks)
+    assert any("kind=repeat" in line for line in met.log_at(logging.WARNING))
+
+
+@every_dialect
+@CONVERSATIONS
+def test_pollers_may_ask_more_often(kit: DialectKit, history: History) -> None:
+    """Their limits are higher by a factor, here too."""
+    polls = [Call(f"call_p{at}Q", "wait_for_job", ('{"id": 1}',)) for at in range(14)]
+    script = framewise(kit, saying(*polls))
+    assert meet(ask(kit, history, stream=True), [script]).body == script.body
+
+
+SHAPES = [
+    [KNOWN[1]] * 3,
+    [KNOWN[1], KNOWN[2], KNOWN[1], KNOWN[3], KNOWN[1], KNOWN[1]],
+    [KNOWN[1]] * 9,
+    [KNOWN[2], *[KNOWN[3]] * 7, KNOWN[1]],
+    [*KNOWN, *KNOWN, *KNOWN],
+]
+
+
+@every_dialect
+@CONVERSATIONS
+@given(data=st.data())
+def test_any_two_ways_to_cut_are_one(kit: DialectKit, history: History, data: st.DataObject) -> None:
+    """However the bytes come: same bytes, same log, and no call that is one too many."""
+    answer = data.draw(answers(kit, data.draw(st.sampled_from(SHAPES)), many=False))
+    whole = reply(kit, answer, stream=True)
+    ladder = data.draw(st.sampled_from(["block", "chance_then_block", "graduated"]))
+    request = ask(kit, history, stream=True)
+    scripts = [whole, *(whole.cut(data.draw(chunkings(whole.body))) for _ in range(2))]
+    met = [meet(request, [script], ladder, **ONLY_REPEATS) for script in scripts]
+    assert len({(one.body, one.log, one.client.complete) for one in met}) == 1
+    (view,) = kit.read(met[0].body, stream=True)
+    most = 5 if ladder == "graduated" else 2
+    assert max((view.calls.count(call) for call in view.calls), default=0) <= most
+    assert kit.faults(met[0].body) == []
+
+
+@every_dialect
+@CONVERSATIONS
+def test_the_note_reaches_the_model(kit: DialectKit, history: History) -> None:
+    """With a survivor's result, in each later request alike. For the rounds after it the equal calls, delivered or
+    withheld, are one piece of evidence."""
+    kept = equal(2)
+    following = history.and_then(Round(tuple(kept), (RESULT, RESULT)))
+
+    async def talk(session: Session) -> None:
+        await session.exchange(ask(kit, history, stream=True), framewise(kit, saying("Let me look.", *equal(8))))
+        for _ in range(2):
+            await session.exchange(ask(kit, following, stream=True), framewise(kit, saying(new_call("call_laterQ"))))
+
+    _, *later = in_session(talk).meetings
+    told = [kit.results(met.app.heard[0].body) for met in later]
+    assert told[0] == told[1]
+    own = [text for _, text in told[0] if MARK in text]
+    assert len(own) == 1
+    assert own[0].count(MARK) == 1
+    assert "call 3 of search in one answer with the same arguments" in own[0]
+    assert all(b"call_laterQ" in met.body and MARK.encode() not in met.body for met in later)
+
+
+@every_dialect
+@CONVERSATIONS
+def test_the_sdks_replay_of_a_cut_answer_is_accepted(kit: DialectKit, history: History) -> None:
+    """The next turn that an agent builds from it is valid."""
+    met = meet(ask(kit, history, stream=True), [framewise(kit, saying("Let me look.", *equal(8)))])
+    following = kit.replay(history, met.body, stream=True, result=RESULT)
+    assert violations(kit.name, json.loads(following)) == []
