@@ -21,7 +21,7 @@ words: st.SearchStrategy[str] = st.builds(
     st.sampled_from([*"aaaabb", "wait", "x", ""]),
     st.sampled_from(["", "", "", "@"]),
     st.sampled_from(["", "", "", "1", "2"]),
-    st.sampled_from(["", "=x", "=x", "=x", "=y", "=!e", "=!e", "=!f", "=~x", "=^x"]),
+    st.sampled_from(["", "=x", "=x", "=x", "=y", "=!e", "=!e", "=!f", "=~x", "=^x", "=?", "=?"]),
 )
 rounds: st.SearchStrategy[str] = st.lists(words, min_size=1, max_size=3).map(" ".join)
 

@@ -2,7 +2,8 @@
 
 In: rounds, oldest first, each a text of calls: `a` is a call of tool `a`, `a1` the same tool with other arguments, `a@`
 with an argument that says that it waits. `a=x` brought the outcome `x` (without it the outcome is unknown), `a=!x` the
-error `x`, `a=~x` that something still runs, `a=^x` an error whose cause lies outside. `!a` was withheld, `!!a` blocked,
+error `x`, `a=~x` that something still runs, `a=^x` an error whose cause lies outside, `a=?x` that there is no tool of
+this name. `!a` was withheld, `!!a` blocked,
 `-a` stands in the ledger only: the client has dropped its round.
 """
 
@@ -16,12 +17,13 @@ from callfuse.detect.registry import DETECTORS
 from callfuse.model import Delivery, Finding, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
-_CALL = re.compile(r"(!{0,2}|-)([a-z_]*)(@?)(\d*)(?:=([!~^]?)([\w'./:]*))?")
+_CALL = re.compile(r"(!{0,2}|-)([a-z_]*)(@?)(\d*)(?:=([!~^?]?)([\w'./:]*))?")
 _SAYS = {
     "": "came back {}",
     "!": "Error: {}",
     "~": "The job is still running: {}",
     "^": "Error: 429 Too Many Requests, {}",
+    "?": "Unknown tool. {}",
 }
 
 

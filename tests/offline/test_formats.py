@@ -11,7 +11,9 @@ from callfuse.model import PastCall
 from callfuse.model.outcomes import OutcomeKind
 from callfuse.offline.files import Reading
 from callfuse.offline.formats import FORMATS, Format, format_of
-from callfuse.offline.runs import Run, estimate_tokens
+from callfuse.offline.judging import judge_run
+from callfuse.offline.runs import Fault, Run, estimate_tokens
+from callfuse.policy.settings import LoopSettings
 from tests.offline.reading import faults_in, runs_in, written
 from tests.offline.records import (
     EVERY_FORMAT,
@@ -77,6 +79,45 @@ def test_the_tools_of_a_body(name: str, tools: dict[str, Any], tmp_path: Path) -
     assert run.known == frozenset({"done", "read"})
     (silent,) = runs_in(written(tmp_path / "log.jsonl", record))
     assert silent.known is None
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        ["done", "read"],
+        ["done", {"type": "function", "function": {"name": "read"}}],
+        [{"name": "done", "input_schema": {}}, {"toolSpec": {"name": "read"}}],
+        [{"functionDeclarations": [{"name": "done"}, {"name": "read"}]}],
+    ],
+)
+def test_the_tools_of_a_run(tools: list[Any], tmp_path: Path) -> None:
+    """Names, or declarations of any vendor; calls of others are found as unknown."""
+    (run,) = runs_in(written(tmp_path / "log.jsonl", calls() | {"tools": tools}))
+    assert run.known == frozenset({"done", "read"})
+    settings = LoopSettings.model_validate({"max_repeats": 0, "detectors": {"no_news": False, "same_error": False}})
+    found = [one.finding.kind for one in judge_run(run, settings) if one.finding]
+    assert found == ["unknown_tool"]
+
+
+@pytest.mark.parametrize("tools", [None, [], ["done", {"type": "mcp"}], ["done", "tool_search"]])
+def test_a_list_of_tools_that_is_not_complete(tools: object, tmp_path: Path) -> None:
+    """As in a request: others may exist."""
+    (run,) = runs_in(written(tmp_path / "log.jsonl", calls() | {"tools": tools}))
+    assert run.known is None
+
+
+@pytest.mark.parametrize(
+    ("tools", "what"),
+    [
+        ("done", "tools is a text; use a list of names or of declarations"),
+        (["done", 7], "tools[1] is the number 7; use a name or a declaration"),
+    ],
+)
+def test_tools_that_are_none(tools: object, what: str, tmp_path: Path) -> None:
+    """The record is a fault that says what is wrong."""
+    (fault,) = Reading([written(tmp_path / "log.jsonl", calls() | {"tools": tools})])
+    assert isinstance(fault, Fault)
+    assert fault.what == what
 
 
 def test_the_tools_of_logs(tmp_path: Path) -> None:

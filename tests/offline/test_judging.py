@@ -67,6 +67,17 @@ def test_tools_that_are_not_there() -> None:
     assert found(replace(run, known=frozenset({"look"}))) == []
 
 
+def test_tools_that_results_told_of() -> None:
+    """Found where the record does not list the tools: with the third result, and in a pending call from then on."""
+    rounds = [
+        Round((PastCall(ToolCall(name, name, f"{at}"), Result(f"Unknown tool: {name}")),), at)
+        for at, name in enumerate(["x", "y", "z", "y"])
+    ]
+    run = Run("r", "s", "m", None, [rounds])
+    assert found(run) == [(0, 2, 3, Rung.WARN), (0, 3, 4, Rung.STEER)]
+    assert found(replace(run, known=frozenset("xyz"))) == []
+
+
 def test_a_user_message_starts_afresh() -> None:
     """Calls before it are no evidence."""
     assert found(run_of([["a"]] * 2, [["a"]] * 2)) == []

@@ -56,6 +56,7 @@ SHORT = {
     "callfuse.model.outcomes.reading._ERROR": 400,
     "callfuse.model.outcomes.reading._EXIT_CODE": 701,
     "callfuse.model.outcomes.reading._NO_DATA": 600,
+    "callfuse.model.outcomes.unknown._COMPLAINT": 400,
 }
 """Only tried on so many characters at most."""
 

@@ -101,7 +101,12 @@ def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:
 def _timeline(conversation: Conversation, rounds: Sequence[Round]) -> Timeline:
     """Rounds as a timeline, without the times, which only the ledger knows; for a chain, with them."""
     timed = rounds if conversation.chained else [Round(one.calls, one.position) for one in rounds]
-    return Timeline(timed, declares=conversation.request.declares)
+    return _timeline_of(timed, conversation)
+
+
+def _timeline_of(rounds: Sequence[Round], conversation: Conversation) -> Timeline:
+    request = conversation.request
+    return Timeline(rounds, declares=request.declares if request.lists_tools else None)
 
 
 def _warnings(conversation: Conversation) -> Iterator[Note]:
@@ -112,7 +117,7 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
         for at, round_ in enumerate(whole.rounds):
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
                 continue
-            before = Timeline(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], declares=request.declares)
+            before = _timeline_of(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], conversation)
             calls = [one.call for one in round_.calls if not one.withheld]
             for call, finding in Engine(before, settings).judge_round(calls):
                 if would_have_warned(finding, cap(settings.for_tool(call.full_name).settings.ladder, finding.kind)):

@@ -156,11 +156,12 @@ def read_conversation(
     has_blocks = True in [round_.blocked for round_ in match.kept]
     blocks = _remembered_blocks(view, match, state, request) if state.blocks.count else NO_BLOCKS
     earlier = earlier_blocks(blocks)
+    declares = request.declares if request.lists_tools else None
     return Conversation(
         request,
         settings,
         timelines,
-        Timeline(merged, now, has_blocks=has_blocks, declares=request.declares, earlier_blocks=earlier),
+        Timeline(merged, now, has_blocks=has_blocks, declares=declares, earlier_blocks=earlier),
         LaneEvidence(
             state,
             tuple(kept),

@@ -13,7 +13,7 @@ from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
-from callfuse.detect.unknown_tool import UnknownTool
+from callfuse.detect.unknown_tool import UnknownTool, UnknownToolResults
 
 REGISTERED: Final[tuple[Rule, ...]] = (
     BlockedRepeat(),
@@ -22,6 +22,7 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     RepeatChanging(),
     NoNews(),
     Cycle(),
+    UnknownToolResults(),
     SameError(),
     UnknownTool(),
     Similar(),

@@ -1,13 +1,18 @@
-"""`unknown_tool`: calls in a row of tools that the request does not declare, whatever their arguments.
+"""`unknown_tool`: calls in a row of tools that do not exist, whatever their arguments.
 
-Only where the request's list of tools is complete. Equal calls of one round are one piece of evidence.
+Where the request lists all its tools, those are the calls of others. Where it does not, results tell: "Unknown tool: x"
+from a tool none of whose calls has succeeded. A call of such a tool counts when it is pending; that another tool does
+not exist is known with its result only, and reported with it. Equal calls of one round are one piece of evidence.
 """
 
-from callfuse.detect.detector import Detector, Evidence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, any_call
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import recent
-from callfuse.model import PastCall, Timeline, ToolCall
+from callfuse.detect.streak import COUNTED, changes_of, is_pause, recent
+from callfuse.model import PastCall, Round, Timeline, ToolCall
 
 
 class UnknownTool(Detector):
@@ -17,13 +22,23 @@ class UnknownTool(Detector):
         "unknown_tool",
         seen="call {count} in a row of a tool that does not exist, here {tool}",
         suggestion="Call one of the tools that are declared, or answer in plain text.",
-        limit=SoftLimit("calls", 3, "Calls in a row of tools that the request does not declare.", in_records=False),
+        limit=SoftLimit(
+            "calls",
+            3,
+            "Calls in a row of tools that the request does not declare, or where it does not list its tools, of which "
+            "the results say that they do not exist.",
+            in_records=False,
+        ),
     )
     of_any_tool = True
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """A second unknown tool in a row means that the newest round has one."""
-        return True in [timeline.lacks(one.name) for one in timeline.rounds[at].calls]
+        return True in [timeline.may_lack(one) for one in timeline.rounds[at].calls]
+
+    def recurring(self, timeline: Timeline, settings: Settings) -> list[ToolCall] | None:
+        """Calls of the tools that results have told of, which need not be in the newest round."""
+        return None if timeline.lists_tools else [any_call(name) for name in timeline.missing]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The unknown tools of the rounds before, if this is another."""
@@ -34,8 +49,108 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
     """The calls of unknown tools in the newest rounds, each of which has one; the same for every pending call."""
     streak: list[PastCall] = []
     for round_ in recent(timeline, settings):
-        unknown = [one for one in round_.distinct if timeline.lacks(one.name)]
+        unknown = [one for one in round_.distinct if timeline.lacked(one)]
         if not unknown:
             break
         streak += reversed(unknown)
     return Evidence(1 + len(streak), tuple(streak))
+
+
+class UnknownToolResults(Hindsight):
+    """Results in a row that tell of tools that are not there, where the request does not list its tools."""
+
+    kind = UnknownTool.kind
+
+    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
+        """Whether rounds in a row with as many calls as the limit may have failed.
+
+        Only as many rounds are looked at that no such streak fits between two of them.
+        """
+        limit = _limit(settings.for_tool(ANY_TOOL).settings)
+        between = 0
+        for at, round_ in enumerate(rounds if limit else ()):
+            between += len(round_.calls)
+            if between < limit:
+                continue
+            between = 0
+            if _may_tell(round_) and _calls_around(rounds, at, limit) >= limit:
+                return True
+        return False
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """The calls up to each round whose results tell of an unknown tool, if they are enough."""
+        if timeline.lists_tools:
+            return iter([None] * len(timeline.rounds))
+        telling = _Telling(settings)
+        return reversed([telling.take(round_) for round_ in reversed(timeline.rounds)])
+
+
+def _limit(settings: Settings) -> int:
+    return settings.limit_of(UnknownTool.kind.name) if settings.enabled else 0
+
+
+def _may_tell(round_: Round) -> bool:
+    """Whether a call of the round may have been of an unknown tool; a call without a name is no evidence."""
+    return any(one.withheld or not one.call.name or one.failed is not False for one in round_.calls)
+
+
+def _calls_around(rounds: Sequence[Round], at: int, enough: int) -> int:
+    """The calls of the rounds in a row around this one that may tell; counted no further than to `enough`."""
+    calls = len(rounds[at].calls)
+    for step in (-1, 1):
+        beside = at + step
+        while calls < enough and 0 <= beside < len(rounds) and _may_tell(rounds[beside]):
+            calls += len(rounds[beside].calls)
+            beside += step
+    return calls
+
+
+def _tells(call: PastCall) -> bool:
+    """Whether the result of a call is known, and says that there is no such tool."""
+    return call.failed is True and call.outcome is not None and call.outcome.unknown_tool
+
+
+@dataclass(slots=True)
+class _Telling:
+    """The streak of rounds with unknown tools as of the last round taken, oldest first; one walk for all rounds."""
+
+    settings: Settings
+    streak: list[list[PastCall]] = field(default_factory=list)
+    existing: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+    time: float | None = None
+
+    def take(self, round_: Round) -> Evidence | None:
+        """The evidence that the results of the next round complete."""
+        if is_pause(self.time, round_.time, self.settings.ttl_seconds):
+            self.streak.clear()
+        self.time = round_.time
+        self._learn({one.name for one in round_.calls if not one.withheld and one.failed is False})
+        calls = [one for one in round_.distinct if one.name not in self.existing]
+        telling = [*filter(_tells, calls)]
+        self.told.update([one.name for one in telling])
+        unknown = [one for one in calls if one.withheld and one.name in self.told] + telling
+        changes = self.settings.has_state_changing and changes_of(round_, self.settings)
+        if changes or not unknown:
+            self.streak.clear()
+            return None
+        self.streak.append(unknown)
+        del self.streak[: -max(COUNTED, self.settings.highest_limit)]
+        return self._evidence() if telling else None
+
+    def _learn(self, succeeded: set[str]) -> None:
+        """Take out of the streak what has succeeded: a round without any other ends it."""
+        if succeeded <= self.existing:
+            return
+        self.existing |= succeeded
+        for at in reversed(range(len(self.streak))):
+            self.streak[at] = [one for one in self.streak[at] if one.name not in succeeded]
+            if not self.streak[at]:
+                del self.streak[: at + 1]
+                return
+
+    def _evidence(self) -> Evidence | None:
+        count = sum(map(len, self.streak))
+        calls = [one for unknown in reversed(self.streak[-NAMED:]) for one in reversed(unknown)]
+        limit = _limit(self.settings.for_tool(calls[0].full_name).settings)
+        return Evidence(count, tuple(calls[:NAMED])) if 0 < limit <= count else None

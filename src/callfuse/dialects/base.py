@@ -301,6 +301,11 @@ class Request(Protocol):
         """Whether there may be a tool of this name: False only if the request lists all its tools, and not this one."""
         ...
 
+    @property
+    def lists_tools(self) -> bool:
+        """Whether the request lists all its tools, so that `declares` can be False."""
+        ...
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to results; every other byte stays."""
         ...

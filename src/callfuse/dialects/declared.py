@@ -30,21 +30,35 @@ class RequestWithTools(ABC):
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name. The tools are read once, however often this is asked: each note on
         a history asks."""
+        return self._test(name)
+
+    @property
+    def lists_tools(self) -> bool:
+        """Whether the request lists all its tools, so that `declares` can be False."""
+        return self._test is not _may_exist
+
+    @property
+    def _test(self) -> Callable[[str], bool]:
         if self._is_declared is None:
             self._is_declared = _test_for(self._tool_names())
-        return self._is_declared(name)
+        return self._is_declared
 
 
-def _test_for(listed: Iterable[Any]) -> Callable[[str], bool]:
-    """Whether a tool is listed, or may exist all the same: the list is empty or incomplete, or a tool loads others."""
+def all_names(listed: Iterable[Any]) -> frozenset[str] | None:
+    """The names of all tools there are; None if others may exist: the list is empty or incomplete, or a tool loads
+    others."""
     names: set[str] = set()
     for one in listed:
         if not isinstance(one, str):
-            return _may_exist
+            return None
         names.add(one)
-    return (
-        names.__contains__ if names and not any(_SEARCH.search(name, 0, LONGEST_ID) for name in names) else _may_exist
-    )
+    return frozenset(names) if names and not any(_SEARCH.search(name, 0, LONGEST_ID) for name in names) else None
+
+
+def _test_for(listed: Iterable[Any]) -> Callable[[str], bool]:
+    """Whether a tool is listed, or may exist all the same."""
+    names = all_names(listed)
+    return _may_exist if names is None else names.__contains__
 
 
 def _may_exist(_name: str) -> bool:

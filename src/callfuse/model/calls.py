@@ -216,7 +216,7 @@ class PastCall:
         known = self._outcome
         if known is None and (self.result is not None or self._recalled is not None):
             if self.result is not None:
-                known = outcome_of(*self.result)
+                known = outcome_of(*self.result, self.call.name)
                 self.result = None
             known = self._outcome = known or self._recalled
         return known

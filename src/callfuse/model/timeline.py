@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
-from callfuse.model.calls import PastCall
+from callfuse.model.calls import ANY_TOOL, PastCall
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.signature import Signature
 
@@ -11,6 +11,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+RESULTS_ON_TOOLS: Final = 250
+"""The newest rounds whose results tell which tools do not exist, where the request does not list its tools."""
 MIN_WINDOW_CALLS: Final = 10
 """A window holds at least this many calls, however few its rounds."""
 
@@ -29,7 +31,7 @@ class Timeline:
     """The rounds since the last real user message, newest first. Its rounds are not changed any more.
 
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
-    of it was blocked; `declares` whether the request has a tool of this name, where its list of tools is complete;
+    of it was blocked; `declares` whether the request has a tool of this name, None where its list is not complete;
     `earlier_blocks` what was blocked before that message.
     """
 
@@ -37,6 +39,7 @@ class Timeline:
         "_declares",
         "_lacks",
         "_memo",
+        "_missing",
         "_news",
         "_returns",
         "_size",
@@ -62,6 +65,7 @@ class Timeline:
         self.earlier_blocks = earlier_blocks
         self._declares = declares
         self._lacks: dict[str, bool] = {}
+        self._missing: frozenset[str] | None = None
         self._news: dict[tuple[int, int], frozenset[Signature]] = {}
         self._returns: tuple[int, int, bool] | None = None
         self._size: int | None = None
@@ -105,14 +109,44 @@ class Timeline:
             earlier_blocks=self.earlier_blocks,
         )
 
+    @property
+    def lists_tools(self) -> bool:
+        """Whether the request lists all its tools. If not, results tell which do not exist."""
+        return self._declares is not None
+
     def lacks(self, name: str) -> bool:
-        """Whether it is certain that there is no such tool."""
-        if not name or self._declares is None:
+        """Whether it is certain that there is no such tool; for `ANY_TOOL`, whether that is so of any."""
+        if not name:
             return False
+        if self._declares is None:
+            missing = self.missing
+            return bool(missing) if name == ANY_TOOL else name in missing
         known = self._lacks.get(name)
         if known is None:
             known = self._lacks[name] = not self._declares(name)
         return known
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """The tools of which a result says that they do not exist, and of which no call has succeeded."""
+        if self._missing is None:
+            calls = [one for round_ in self.rounds[:RESULTS_ON_TOOLS] for one in round_.calls if not one.withheld]
+            failed = [one for one in calls if one.failed]
+            said = {one.name for one in failed if one.outcome and one.outcome.unknown_tool}
+            self._missing = frozenset(said.difference([one.name for one in calls if one.failed is False]))
+        return self._missing
+
+    def may_lack(self, call: PastCall) -> bool:
+        """Cheap pre-check of `lacked`: False is certain, also before later rounds."""
+        if self._declares is not None:
+            return self.lacks(call.name)
+        if call.withheld:
+            return True
+        return call.failed is not False and (call.outcome is None or call.outcome.unknown_tool)
+
+    def lacked(self, call: PastCall) -> bool:
+        """Whether a call was of a tool that does not exist, as far as its own result does not say otherwise."""
+        return self.may_lack(call) and self.lacks(call.name)
 
     def memoized(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
         """`work_out(self, settings, *about)`, computed once per (function, settings, arguments)."""

@@ -82,9 +82,8 @@ def run_of(conversation: RecordedConversation) -> Run:
             turns[-1].append(round_)
     turns = [rounds[::-1] for rounds in reversed(turns) if rounds]
     names = {call.name for rounds in turns for round_ in rounds for call in round_.calls}
-    known = frozenset(filter(request.declares, names))
-    is_all = len(known) == len(names)
-    return Run(label.id, label.source, label.model or request.model, label.success, turns, None if is_all else known)
+    known = frozenset(filter(request.declares, names)) if request.lists_tools else None
+    return Run(label.id, label.source, label.model or request.model, label.success, turns, known)
 
 
 def beginnings(run: Run, request: Request, session: str) -> list[bytes]:

@@ -20,8 +20,8 @@ class Run:
     """One run of an agent, or the part of it in one history.
 
     `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
-    its task; None if the record does not say. `known`: the declared ones of the tools that it calls; None if all were
-    declared, or the record does not say.
+    its task; None if the record does not say. `known`: tools that were declared, at least those that it calls; None if
+    the record does not list all that were.
     """
 
     id: str

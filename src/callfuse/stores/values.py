@@ -25,14 +25,14 @@ VERSION: Final = 5
 
 _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
 """Stored by index. DROPPED is not stored: each request shows which calls its client has dropped."""
-_PENDING, _TRANSIENT = 1, 2
+_PENDING, _TRANSIENT, _UNKNOWN_TOOL = 1, 2, 4
 
 Text = InstanceOf[str]
 """Any string, also with lone surrogates, which pydantic's `str` refuses."""
 Base64 = str
 Version = Literal[5]
 OldVersion = Literal[4]
-Flags = Annotated[int, Field(ge=0, le=3)]
+Flags = Annotated[int, Field(ge=0, le=7)]
 OutcomeShape = tuple[Base64, OutcomeKind, Text, Flags, Base64]
 """Digest, kind, text, flags, error."""
 CallShape = tuple[Text, Text, Text, Base64, Annotated[int, Field(ge=0, le=2)], int, OutcomeShape | None]
@@ -171,7 +171,7 @@ def _decode_call(
 
 
 def _encode_outcome(outcome: Outcome) -> tuple[Any, ...]:
-    flags = _PENDING * outcome.pending | _TRANSIENT * outcome.transient
+    flags = _PENDING * outcome.pending | _TRANSIENT * outcome.transient | _UNKNOWN_TOOL * outcome.unknown_tool
     return _encode_bytes(outcome.digest), outcome.kind, outcome.text, flags, _encode_bytes(outcome.error)
 
 
@@ -183,6 +183,7 @@ def _decode_outcome(digest: Base64, kind: OutcomeKind, text: str, flags: int, er
         pending=bool(flags & _PENDING),
         transient=bool(flags & _TRANSIENT),
         error=_decode_bytes(error),
+        unknown_tool=bool(flags & _UNKNOWN_TOOL),
     )
 
 

@@ -202,9 +202,12 @@ class ResponsesRequest(RequestWithTools):
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: a stored prompt or conversation may have others. Built-in tools are
         named by their item type."""
-        if name in CALLS or self.chained or self._payload.get("prompt"):
-            return True
-        return super().declares(name)
+        return name in CALLS or not self.lists_tools or super().declares(name)
+
+    @property
+    def lists_tools(self) -> bool:
+        """Whether all tools are in the request itself, and it lists them."""
+        return not (self.chained or self._payload.get("prompt")) and super().lists_tools
 
     def _tool_names(self) -> Iterator[Any]:
         for tools in (self._payload.get("tools"), *_tool_lists(self._items)):

@@ -60,7 +60,7 @@ def is_transient(text: str) -> bool:
 
 def error_digest(texts: Iterable[str]) -> bytes:
     """Digest an error message (8 bytes) without the parts that depend on arguments; empty if no words are left."""
-    message = "\n".join(line for text in texts for line in _messages(text, 0)).strip()
+    message = "\n".join(line for text in texts for line in messages(text)).strip()
     if exit_code(edges(message).lower()) is not None:
         message = strip_frame(message)
     if _TRACE in message:
@@ -75,18 +75,18 @@ def _is_name(word: bytes) -> bool:
     return b"/" in word or b"\\" in word or b"." in word.strip(_PUNCTUATION)
 
 
-def _messages(value: Any, depth: int) -> Iterator[str]:
+def messages(value: Any, depth: int = 0) -> Iterator[str]:
     """Yield the message texts of an error, from JSON objects and lists too."""
     if isinstance(value, str):
         inner = parse_container(value.strip()) if depth < MAX_DEPTH else None
         if inner is None:
             yield value
         else:
-            yield from _messages(inner, depth + 1)
+            yield from messages(inner, depth + 1)
     elif isinstance(value, dict) and depth < MAX_DEPTH:
         found = [value[key] for key in _MESSAGE_KEYS if value.get(key)]
         for item in found or value.values():
-            yield from _messages(item, depth + 1)
+            yield from messages(item, depth + 1)
     elif isinstance(value, list) and depth < MAX_DEPTH:
         for item in value:
-            yield from _messages(item, depth + 1)
+            yield from messages(item, depth + 1)

@@ -12,6 +12,7 @@ from callfuse.model.outcomes.errors import error_digest, is_transient
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import Media, Part, parts_of
 from callfuse.model.outcomes.reading import ResultStatus, combine, read_text, read_value, reports_error
+from callfuse.model.outcomes.unknown import names_unknown_tool
 from callfuse.model.signature import signature_of
 from callfuse.wire.jsontext import dumps
 
@@ -37,7 +38,8 @@ class Outcome:
     `text`: the first `SHORT_TEXT` characters of the result, for messages, without what a harness wraps around it.
     `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
     to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
-    without arguments, of the whole result if it has no message; empty if there is no error.
+    without arguments, of the whole result if it has no message; empty if there is no error. `unknown_tool`: the error
+    says that the called tool does not exist.
     """
 
     digest: bytes
@@ -46,6 +48,7 @@ class Outcome:
     pending: bool = False
     transient: bool = False
     error: bytes = b""
+    unknown_tool: bool = False
 
 
 def same_outcome(one: Outcome | None, other: Outcome | None) -> bool:
@@ -53,16 +56,17 @@ def same_outcome(one: Outcome | None, other: Outcome | None) -> bool:
     return one is None or other is None or one.digest == other.digest
 
 
-def outcome_of(content: Any, is_error: bool | None = None) -> Outcome | None:
+def outcome_of(content: Any, is_error: bool | None = None, tool: str = "") -> Outcome | None:
     """Read the outcome of a result: a text, a list of parts, or an object. None if it is unknown (a placeholder).
 
-    `is_error` is the error flag of the client; if None, the words of the result decide.
+    `is_error` is the error flag of the client; if None, the words of the result decide. `tool` is the name of the tool
+    that was called.
     """
     is_short = isinstance(content, str) and len(content) <= _MAX_CACHED_LENGTH
-    return (_cached_outcome_of if is_short else _outcome_of)(content, is_error)
+    return (_cached_outcome_of if is_short else _outcome_of)(content, is_error, tool)
 
 
-def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
+def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | None:
     parts = list(parts_of(content))
     if _is_removed(parts):
         return None
@@ -90,6 +94,7 @@ def _outcome_of(content: Any, is_error: bool | None) -> Outcome | None:
         pending=said.pending,
         transient=is_error_outcome and is_transient(shown),
         error=(error_digest(texts) or digest.digest()) if is_error_outcome else b"",
+        unknown_tool=is_error_outcome and names_unknown_tool(texts[:_MAX_PARTS_READ], tool),
     )
 
 

@@ -1,17 +1,20 @@
 """Reads callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
 
-A record is one run. A call has `name` and `arguments` (JSON text, or the value), and may have `turn` (calls with the
-same number are one round), `user_turn` (the number of the user message before it), `result`, `is_error` and `id`.
-Where a result was cut, `result_norm_sha1`, a digest of the whole result without times and digits, says which ones are
-equal. It counts only there: `result_sha1`, the SHA-1 of the whole result or its beginning, tells whether the text is
-whole; without it, it is taken to be cut.
+A record is one run. It may have `tools`: the names, or the declarations, of all tools that there were. A call has
+`name` and `arguments` (JSON text, or the value), and may have `turn` (calls with the same number are one round),
+`user_turn` (the number of the user message before it), `result`, `is_error` and `id`. Where a result was cut,
+`result_norm_sha1`, a digest of the whole result without times and digits, says which ones are equal. It counts only
+there: `result_sha1`, the SHA-1 of the whole result or its beginning, tells whether the text is whole; without it, it is
+taken to be cut.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha1
 from typing import Any, Final
 
 from callfuse.config.wording import format_value
+from callfuse.dialects.declared import all_names, name_of
 from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.offline.runs import BadRecord, Run, kind_of, label_of
@@ -35,7 +38,7 @@ class RecordedCall(PastCall):
         """The outcome: classified by the cut text, compared by the digest of the whole result."""
         if self._outcome is None and (seen := super().outcome) is not None:
             digest = self._digest + (b"error" if seen.kind is OutcomeKind.ERROR else b"")
-            self._outcome = Outcome(digest, seen.kind, seen.text, seen.pending, seen.transient, seen.error)
+            self._outcome = replace(seen, digest=digest)
         return self._outcome
 
 
@@ -59,7 +62,27 @@ def read(record: Any, text: bytes) -> Iterator[Run]:
         turns[-1][-1].append(_call(call, number))
         before = user_turn, turn
     rounds = [[Round(tuple(calls), position) for position, calls in enumerate(of_turn)] for of_turn in turns]
-    yield Run(label.id, label.source, label.model, label.success, rounds)
+    yield Run(label.id, label.source, label.model, label.success, rounds, _tools(record.get("tools")))
+
+
+def _tools(listed: Any) -> frozenset[str] | None:
+    """The names of all tools; None if the record does not list them all. BadRecord for a value of another shape."""
+    if not isinstance(listed, list | None):
+        raise BadRecord(f"tools is {kind_of(listed)}; use a list of names or of declarations")
+    for at, one in enumerate(listed or ()):
+        if not isinstance(one, str | dict):
+            raise BadRecord(f"tools[{at}] is {kind_of(one)}; use a name or a declaration")
+    return all_names(name for one in listed or () for name in _names_of(one))
+
+
+def _names_of(tool: str | dict[str, Any]) -> Iterator[Any]:
+    """The names in an entry of a list of tools, declared in the way of any vendor; None if it names none."""
+    if isinstance(tool, str):
+        yield tool
+    elif isinstance(declarations := tool.get("functionDeclarations"), list):
+        yield from map(name_of, declarations)
+    else:
+        yield name_of(tool) or name_of(tool.get("function")) or name_of(tool.get("toolSpec"))
 
 
 def _check(at: int, call: Any) -> None:
