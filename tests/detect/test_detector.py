@@ -10,5 +10,5 @@ from callfuse.detect.registry import REGISTERED
 def test_without_evidence_there_is_no_detector(base: type[Rule]) -> None:
     """Told when it is made, not when it is first asked."""
     half = type("Half", (base,), {"kind": REGISTERED[0].kind})
-    with pytest.raises(TypeError, match="abstract method '?evidence"):
+    with pytest.raises(TypeError, match=r"abstract method '?evidence"):
         half()
