@@ -9,6 +9,7 @@ import pytest
 from callfuse.config import Config, load_config
 from callfuse.config.environment import variables
 from callfuse.config.model import KeyPath, leaves
+from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import MODES
 from callfuse.proxy.settings import ServeSettings
 
@@ -48,6 +49,8 @@ def drawn(path: KeyPath) -> tuple[Any, Any, Any]:
     """What the file, the environment and the keyword say: of a choice the last word, the first, and the last again."""
     if path in SWITCHES:
         return (False, "true", False)
+    if path[-1].endswith(("_most", "_most_hard")):
+        return ("observe", "Warn", "none")
     if get_origin(TYPES[path]) is Literal:
         words = get_args(TYPES[path])
         return (words[-1], words[0], words[-1])
@@ -72,6 +75,8 @@ def held(config: Config, path: KeyPath) -> Any:
 
 def meant(path: KeyPath, value: Any) -> Any:
     """What a raw value of a source stands for."""
+    if path[-1].endswith(("_most", "_most_hard")):
+        return Rung.BLOCK if value == "none" else Rung(value.lower())
     if path[-1] == "mode":
         return MODES[value]
     if path in SWITCHES:

@@ -39,6 +39,8 @@ WORDS = [
     "Force-text",
     "last",
     "jaccard",
+    "none",
+    "Block",
     "INFO",
     "!/",
 ]
@@ -46,7 +48,9 @@ SCALARS = st.none() | st.booleans() | st.integers(-2, 12) | st.floats(-1, 12) | 
 VALUES = (
     SCALARS
     | st.lists(SCALARS, max_size=2)
-    | st.dictionaries(st.sampled_from(["laps", "rounds", "calls", "x"]), SCALARS, max_size=2)
+    | st.dictionaries(
+        st.sampled_from(["laps", "rounds", "calls", "limit", "most", "most_hard", "x"]), SCALARS, max_size=2
+    )
 )
 LEAVES = [key.path for key in reference() if not key.section]
 SECTIONS = [key.path for key in reference() if key.section]

@@ -8,10 +8,12 @@ from callfuse.asgi.overrides import KEYS
 from callfuse.cli.reload import FIXED
 from callfuse.commands.run import KEYS as COMMANDS
 from callfuse.config import load_config
+from callfuse.config.environment import variables
 from callfuse.config.reference import descriptions, reference
+from callfuse.detect.registry import KINDS
 from callfuse.policy.fields import MODES, PLACEHOLDERS
 from callfuse.policy.rungs import Rung
-from callfuse.policy.sections import ModelSettings, ToolSettings, command_key
+from callfuse.policy.sections import CAPS, ModelSettings, ToolSettings, cap_key, command_key
 from callfuse.proxy.settings import Route
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -40,7 +42,10 @@ def named(*names: str) -> str:
 def test_every_key_has_its_row() -> None:
     """In the order of the classes, and no other row is there."""
     expected: dict[str, list[str]] = {}
+    caps = [cap_key(kind, which) for kind in KINDS for which in CAPS]
     for key in reference():
+        if key.path[-1] in caps:  # the same two for every kind, which the page tells of once
+            continue
         if len(key.path) > 1 or not key.section:
             heading = f"## `{key.path[0]}`" if len(key.path) > 1 else "## At the top"
             name = ".".join(key.path[1:] or key.path)
@@ -51,6 +56,16 @@ def test_every_key_has_its_row() -> None:
     assert len(expected) == 4
     for heading, of_block in expected.items():
         assert rows(heading)[: len(of_block)] == of_block
+
+
+def test_every_default_cap_is_named() -> None:
+    """Where there is one; and how all of them are spelt."""
+    for kind in KINDS.values():
+        for which, cap in zip(CAPS, (kind.most, kind.most_hard), strict=True):
+            assert not cap or f"`{cap_key(kind.name, which)}: {cap}`" in FLAT
+    assert "`CALLFUSE_DETECTORS_SAME_ERROR_MOST`" in FLAT
+    for name in KINDS:
+        assert {f"CALLFUSE_DETECTORS_{cap_key(name, which)}".upper() for which in CAPS} <= variables().keys()
 
 
 def test_every_key_of_a_tier_is_named() -> None:

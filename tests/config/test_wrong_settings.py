@@ -459,11 +459,36 @@ def test_every_field_can_say_what_it_takes() -> None:
     [
         (
             {"detectors": {"cycle": {"lap": 3}}},
-            "tool_call_loop.detectors.cycle = a mapping (keyword): unknown key 'lap'; use {laps: number}",
+            "tool_call_loop.detectors.cycle.lap (keyword): unknown key; the keys here are laps, limit, most, most_hard",
         ),
         (
             {"detectors": {"no_news": 1}},
-            "tool_call_loop.detectors.no_news = 1 (keyword): use false, true, or {rounds: a whole number from 2}",
+            "tool_call_loop.detectors.no_news = 1 (keyword): use false, true, a whole number from 2, "
+            "or a mapping (rounds, most, most_hard)",
+        ),
+        (
+            {"detectors": {"repeat": {"limit": 3}}},
+            "tool_call_loop.detectors.repeat.limit (keyword): unknown key; the keys here are most, most_hard; "
+            "the limit of repeat is max_repeats",
+        ),
+        (
+            {"detectors": {"repeat": 3}},
+            "tool_call_loop.detectors.repeat = 3 (keyword): use false, true, or a mapping (most, most_hard); "
+            "the limit is max_repeats",
+        ),
+        (
+            {"detectors": {"same_error": {"most": "wern"}}},
+            "tool_call_loop.detectors.same_error_most = 'wern' (keyword): use observe, warn, steer, force_text, "
+            "escalate, block, or none",
+        ),
+        (
+            {"detectors": {"cycle_most_hard": 3}},
+            "tool_call_loop.detectors.cycle_most_hard = 3 (keyword): use observe, warn, steer, force_text, "
+            "escalate, block, or none",
+        ),
+        (
+            {"detectors": {"cycle": {"laps": 3, "limit": 4}}},
+            "tool_call_loop.detectors.cycle: given twice (keyword; keyword); keep one",
         ),
         (
             {"per_tool": {"search": {"max_repeat": 3}}},

@@ -33,7 +33,7 @@ def test_its_limit_is_a_setting(tmp_path: Path) -> None:
     loop = load_config(file, {"CALLFUSE_DETECTORS_MONOTONE": "7"}).tool_call_loop
     assert loop.detectors.monotone == 7
     assert loop.for_tool("ls").settings.detectors.monotone == 5
-    with pytest.raises(ConfigError, match=r"use false, true, or {rounds: a whole number from 2}"):
+    with pytest.raises(ConfigError, match=r"use false, true, a whole number from 2, or a mapping"):
         load_config({"tool_call_loop": {"detectors": {"monotone": 1}}}, {})
     with pytest.raises(ConfigError, match=r"did you mean tool_call_loop\.detectors\.monotone"):
         load_config({"tool_call_loop": {"detectors": {"monotne": 4}}}, {})

@@ -4,6 +4,7 @@ import pytest
 
 from callfuse.dialects.base import AskOptions
 from callfuse.guard.judge import Judge
+from callfuse.model import Finding
 from callfuse.policy.settings import LoopSettings, Rung
 from tests.detect.timelines import call, calls, timeline
 
@@ -93,10 +94,13 @@ def test_the_rung_after_a_failed_one(mode: list[str], rungs: list[Rung]) -> None
         assert verdict.rung is rung
 
 
+FOUND = Finding("repeat", "a", b"a", 3, 3, 300, hard=False)
+
+
 def test_signed_and_alone() -> None:
     """A request that must not be changed is not asked again; nor is one with several choices."""
-    assert set(judge(*LOOP, mode="chance", may_change=False).ladder("a", "repeat")) == {Rung.BLOCK}
-    assert set(judge(*LOOP, mode="chance", may_ask=False).ladder("a", "repeat")) == {Rung.BLOCK}
+    assert set(judge(*LOOP, mode="chance", may_change=False).ladder("a", FOUND).now) == {Rung.BLOCK}
+    assert set(judge(*LOOP, mode="chance", may_ask=False).ladder("a", FOUND).now) == {Rung.BLOCK}
 
 
 LONG = ["steer", "force_text", "escalate", "block"]
@@ -108,7 +112,7 @@ LONG = ["steer", "force_text", "escalate", "block"]
 )
 def test_another_model_is_another(other: str, rungs: list[str]) -> None:
     """To escalate to the model that is being asked would be no other answer."""
-    assert list(judge(*LOOP, mode=LONG, other=other).ladder("a", "repeat")) == rungs
+    assert list(judge(*LOOP, mode=LONG, other=other).ladder("a", FOUND).now) == rungs
 
 
 def test_how_rungs_ask() -> None:

@@ -1,6 +1,7 @@
 """The ladder, rule by rule: from findings and the steps of the past to rungs."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,9 @@ from callfuse.detect.detector import Evidence, Hit
 from callfuse.detect.registry import KINDS
 from callfuse.detect.repeat import Repeat
 from callfuse.model import Finding, Timeline
-from callfuse.policy.ladder import Verdict, decide, restrict_ladder, would_withhold
-from callfuse.policy.rungs import CAPS, cap
+from callfuse.model.finding import Stretch
+from callfuse.policy.ladder import CappedLadder, Verdict, capped, decide, restrict_ladder, would_withhold
+from callfuse.policy.sections import Detectors
 from callfuse.policy.settings import MODES, Ladder, LoopSettings, Rung
 from tests.detect.timelines import call, calls, rounds
 from tests.support.examples import more_examples
@@ -30,6 +32,11 @@ def placed(texts: Sequence[str], steps: Sequence[int]) -> Timeline:
     return Timeline(made[::-1])
 
 
+def free(ladder: Ladder) -> CappedLadder:
+    """A ladder that no cap lowers."""
+    return CappedLadder(ladder, ladder, ladder)
+
+
 def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
     """A finding of a call of this name."""
     return Finding("repeat", word[0], call(word).signature, count, 3, 300, hard)
@@ -37,7 +44,7 @@ def finding(word: str = "a", *, count: int = 3, hard: bool = False) -> Finding:
 
 def step_of(past: Timeline, found: Finding, ladder: Ladder = LONG) -> int:
     """The step of the verdict, which takes the rung at that step."""
-    verdict = decide(past, call(found.tool), found, ladder)
+    verdict = decide(past, call(found.tool), found, free(ladder))
     assert verdict.rung is ladder[verdict.step - 1]
     return verdict.step
 
@@ -83,7 +90,7 @@ def test_the_step_falls_back_when_the_outcome_changes() -> None:
 def test_each_round_moves_at_most_one_rung_up() -> None:
     """Several findings of one round take the same step."""
     past = placed(["a=x b=y", "a=x b=y"], [0, 1])
-    verdicts = [decide(past, call(tool), finding(tool), LONG) for tool in "ab"]
+    verdicts = [decide(past, call(tool), finding(tool), free(LONG)) for tool in "ab"]
     assert [verdict.step for verdict in verdicts] == [2, 2]
 
 
@@ -100,17 +107,18 @@ def test_each_round_moves_at_most_one_rung_up() -> None:
 )
 def test_a_restarted_guard_knows_what_the_history_shows(ladder: Ladder, count: int, rung: Rung) -> None:
     """Rungs that let the call through have been taken; the chance is still to come."""
-    verdict = decide(placed(["a=x"] * (count - 1), [0] * (count - 1)), call("a"), finding(count=count), ladder)
+    past = placed(["a=x"] * (count - 1), [0] * (count - 1))
+    verdict = decide(past, call("a"), finding(count=count), free(ladder))
     assert verdict.rung is rung
 
 
 def test_a_rung_is_first_once_a_streak() -> None:
     """Repeating the last rung is no news; coming back after other calls is."""
     found = (call("a"), finding())
-    assert decide(placed(["a=x"] * 2, [0, 0]), *found, (BLOCK,)).first
-    assert not decide(placed(["a=x"] * 3, [0, 0, 1]), *found, (BLOCK,)).first
-    assert decide(placed(["a=x"] * 3, [0, 0, 1]), *found, (STEER, BLOCK)).first
-    assert decide(placed(["a=x", "a=x", "b=y"], [0, 1, 0]), *found, (BLOCK,)).first
+    assert decide(placed(["a=x"] * 2, [0, 0]), *found, free((BLOCK,))).first
+    assert not decide(placed(["a=x"] * 3, [0, 0, 1]), *found, free((BLOCK,))).first
+    assert decide(placed(["a=x"] * 3, [0, 0, 1]), *found, free((STEER, BLOCK))).first
+    assert decide(placed(["a=x", "a=x", "b=y"], [0, 1, 0]), *found, free((BLOCK,))).first
 
 
 @pytest.mark.parametrize(
@@ -169,43 +177,117 @@ def test_which_rungs_withhold(rung: Rung | None) -> None:
     assert rung is None or rung.asks is (rung in WITHHOLDING[:-1])
 
 
-words = st.sampled_from(["a=x", "a=x", "a=y", "a", "!a", "b=y", "a=x b=y"])
+words = st.sampled_from(["a=x", "a=x", "a=y", "a=~x", "a", "!a", "b=y", "a=x b=y"])
 
 
 @more_examples(5)
 @given(
-    past=st.lists(st.tuples(words, st.integers(0, 4)), max_size=9),
+    past=st.lists(st.tuples(words, st.integers(-3, 4)), max_size=9),
     ladder=st.lists(st.sampled_from(list(Rung)), min_size=1, max_size=4).map(tuple),
     pending=st.sampled_from(["a", "b", "a b"]),
-)
-def test_what_is_withheld_was_foreseen(past: list[tuple[str, int]], ladder: Ladder, pending: str) -> None:
-    """Any verdict that withholds a call was among those for which its tool's calls are held."""
+    caps=st.dictionaries(st.sampled_from(["repeat", "repeat_changing", "no_news"]), st.builds(
+        lambda most, hard: {"most": most, "most_hard": hard}, st.sampled_from(Rung), st.sampled_from([None, *Rung]),
+    )),
+)  # fmt: skip
+def test_what_is_withheld_was_foreseen(
+    past: list[tuple[str, int]], ladder: Ladder, pending: str, caps: dict[str, Any]
+) -> None:
+    """Any verdict that withholds a call was among those for which its tool's calls are held, whatever the caps."""
     timeline = placed([text for text, _ in past], [step for _, step in past])
-    engine = Engine(timeline, LoopSettings(max_repeats=2, max_repeats_changing=3))
+    chosen = {"max_repeats": 2, "max_repeats_changing": 3, "poll_factor": 2, "detectors": caps}
+    settings = LoopSettings.model_validate(chosen)
+    engine = Engine(timeline, settings)
     for one, finding_ in engine.judge_round(calls(pending)):
-        if decide(timeline, one, finding_, ladder).withholds:
-            assert any(would_withhold(timeline, hit, ladder) for hit in engine.possible(one.name))
+        if decide(timeline, one, finding_, capped(ladder, finding_, settings.detectors)).withholds:
+            possible = [(hit, capped(ladder, hit, settings.detectors)) for hit in engine.possible(one.name)]
+            assert any(would_withhold(timeline, hit, own) for hit, own in possible)
 
 
 def test_what_may_be_found_at_any_count_is_withheld_on_every_ladder_that_withholds() -> None:
     """A hard finding would take the last rung, but it may come as the first one."""
     found = Hit(Repeat(), call("a"), Evidence(1, certain=True), 1, hard=True, any_count=True)
-    assert would_withhold(placed([], []), found, (STEER, WARN))
-    assert not would_withhold(placed([], []), found, (OBSERVE, WARN))
+    assert would_withhold(placed([], []), found, free((STEER, WARN)))
+    assert not would_withhold(placed([], []), found, free((OBSERVE, WARN)))
 
 
 def test_a_signature_on_a_lower_step_may_stand_on_a_harder_rung() -> None:
     """What is foreseen is the finding of the strongest call; another call has not been told yet."""
     past = placed(["a=x", "a=x", "b=y"], [0, 1, 0])
     assert step_of(past, finding("a"), (STEER, WARN)) == 2
-    assert would_withhold(past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), (STEER, WARN))
-    assert not would_withhold(past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), (WARN, WARN))
+    assert would_withhold(past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), free((STEER, WARN)))
+    assert not would_withhold(
+        past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), free((WARN, WARN))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cap_holds_at_every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a ladder for findings of this kind; milder rungs stay."""
-    monkeypatch.setitem(CAPS, kind, STEER)
-    assert cap((OBSERVE, WARN, STEER, FORCE_TEXT, BLOCK), kind) == (OBSERVE, WARN, STEER, STEER, STEER)
-    monkeypatch.delitem(CAPS, kind)
-    assert cap((WARN, BLOCK), kind) == (WARN, BLOCK)
+def test_a_cap_holds_at_every_step(kind: str) -> None:
+    """Of a ladder for findings of this kind; milder rungs stay, and from the hard limit on it may be another."""
+    caps = Detectors.model_validate({kind: {"most": "steer", "most_hard": "none"}})
+    rungs = (OBSERVE, WARN, STEER, FORCE_TEXT, BLOCK)
+    soft, hard = Finding(kind, "a", b"a", 3, 3, 300, hard=False), Finding(kind, "a", b"a", 9, 3, 300, hard=True)
+    assert capped(rungs, soft, caps).now == (OBSERVE, WARN, STEER, STEER, STEER)
+    assert capped(rungs, hard, caps).now == rungs
+    assert capped(rungs, hard, caps).below == (OBSERVE, WARN, STEER, STEER, STEER)
+
+
+CAPPED = CappedLadder((STEER, BLOCK), (WARN, WARN), (WARN, WARN))
+CHANGING = Finding("repeat_changing", "a", call("a").signature, 10, 6, 300, hard=True, stretch=Stretch(hard_from=10))
+
+
+def test_what_a_cap_has_lowered_uses_up_no_rung() -> None:
+    """The streak stays where it stood, and so does the signature: the rungs are still to come."""
+    lowered = decide(placed(["a=x"] * 2, [0, 0]), call("a"), finding(), CAPPED)
+    assert (lowered.rung, lowered.step, lowered.lowered, lowered.first) == (WARN, 0, True, True)
+    past = placed(["a=x"] * 3, [0, 0, lowered.kept_step])
+    again = decide(past, call("a"), finding(count=4), CAPPED)
+    assert (again.rung, again.step, again.first) == (WARN, 0, False)
+    assert decide(past, call("a"), finding(count=4), free((STEER, BLOCK))).rung is STEER
+
+
+def test_a_lowered_finding_does_not_end_a_streak() -> None:
+    """Another call of the streak goes on where that stood; the lowered signature itself has taken no rung."""
+    past = placed(["b=x", "a=x", "a=x"], [1, 0, 0])
+    assert decide(past, call("a"), finding(), CAPPED).step == 0
+    past = placed(["b=x", "a=x"], [1, decide(placed(["b=x"], [1]), call("a"), finding(), CAPPED).kept_step])
+    assert step_of(past, finding("c"), (STEER, STEER, BLOCK)) == 2
+    past = placed(["b=x", "a=x", "c=x"], [1, past.rounds[0].calls[0].step, 0])
+    assert step_of(past, finding("a"), (STEER, STEER, BLOCK)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ladder", "count", "rungs"),
+    [
+        ((STEER, BLOCK), 10, [STEER, BLOCK, BLOCK]),
+        ((WARN, WARN, BLOCK), 10, [BLOCK, BLOCK]),
+        ((OBSERVE, STEER, FORCE_TEXT, BLOCK), 10, [STEER, FORCE_TEXT, BLOCK, BLOCK]),
+    ],
+)
+def test_a_kind_that_climbs_begins_where_its_cap_ends(ladder: Ladder, count: int, rungs: list[Rung]) -> None:
+    """From its hard limit on it goes up the ladder: the rungs that its cap had lowered have not been taken, those that
+    it had let stand have."""
+    caps = Detectors()
+    step = 0
+    for at, rung in enumerate(rungs):
+        found = Finding(
+            "repeat_changing", "a", CHANGING.signature, count + at, 6, 300, hard=True, stretch=Stretch(hard_from=10)
+        )
+        past = placed(["a=x"] * (count + at - 1), [0] * (count + at - 2) + [step])
+        verdict = decide(past, call("a"), found, capped(ladder, found, caps))
+        assert verdict.rung is rung
+        step = verdict.kept_step
+
+
+def test_what_an_exchange_does_not_permit_is_no_cap_either() -> None:
+    """Where the model cannot be asked, a kind that may be steered at most is warned of."""
+    caps = Detectors.model_validate({"repeat": {"most": "steer"}})
+    usable = restrict_ladder((STEER, BLOCK), may_change=True, may_ask=False)
+    assert capped(usable, finding(), caps, lambda rung: not rung.asks).now == (WARN, WARN)
+
+
+def test_a_milder_cap_for_hard_findings_is_none() -> None:
+    """What may be blocked before its hard limit may be blocked from there on."""
+    caps = Detectors.model_validate({"repeat": {"most": "block", "most_hard": "warn"}})
+    assert caps.cap("repeat", hard=True, waits=False) is BLOCK
+    assert caps.cap("repeat", hard=False, waits=True) is WARN
+    assert caps.cap("repeat", hard=True, waits=True) is BLOCK

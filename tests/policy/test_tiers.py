@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
 
-from callfuse.policy.sections import ErrorMessages, ModelSettings, SomeDetectors, TierSettings, ToolSettings
+from callfuse.detect.registry import KINDS
+from callfuse.policy.rungs import Rung
+from callfuse.policy.sections import (
+    CAPS,
+    LIMITS,
+    ErrorMessages,
+    ModelSettings,
+    SomeDetectors,
+    TierSettings,
+    ToolSettings,
+    cap_key,
+)
 from callfuse.policy.settings import MODES, LoopSettings
 from callfuse.policy.tiers import Overrides, explicit_values, origin
 from tests.support.examples import more_examples
@@ -15,6 +26,7 @@ from tests.support.examples import more_examples
 MODEL, TOOL = "openai:gpt-4o-mini", "search_web"
 
 SERVER, MODEL_TIER, PER_TOOL, SESSION, TOOL_SESSION = range(5)
+CAPPED_TO = [Rung.OBSERVE, Rung.WARN, Rung.STEER, Rung.FORCE_TEXT, Rung.ESCALATE]
 # For each key a value of its own for each tier that may set it, the lowest tier first.
 VALUES: dict[str, dict[int, Any]] = {
     "enabled": dict(enumerate([False, True, False, True, False])),
@@ -23,7 +35,9 @@ VALUES: dict[str, dict[int, Any]] = {
     "max_repeats_changing": dict(enumerate([11, 12, 13, 14, 15])),
     "ttl_seconds": dict(enumerate([60, 61, 62, 63, 64])),
     "similarity_threshold": dict(enumerate([0.5, 0.6, 0.7, 0.8, 0.9])),
-    **{f"detectors.{kind}": dict(enumerate([21, 22, 23, 24, 25])) for kind in SomeDetectors.model_fields},
+    **{f"detectors.{kind}": dict(enumerate([21, 22, 23, 24, 25])) for kind in LIMITS},
+    **{f"detectors.{kind}": dict(enumerate([False, True] * 2 + [False])) for kind in KINDS.keys() - LIMITS.keys()},
+    **{f"detectors.{cap_key(kind, which)}": dict(enumerate(CAPPED_TO)) for kind in KINDS for which in CAPS},
     **{f"error_messages.{name}": dict(enumerate("abcde")) for name in ErrorMessages.model_fields},
     "escalate_model": {SERVER: "a", MODEL_TIER: "b", SESSION: "c"},
     "poll_factor": {SERVER: 2, MODEL_TIER: 3, SESSION: 4},
@@ -80,6 +94,8 @@ def said_of(key: str, tier: int) -> Any:
 
 def test_every_key_of_a_tier_is_here() -> None:
     """Those of models and tools, and those within their sections."""
+    kinds = {key.partition(".")[2] for key in VALUES if key.startswith("detectors.")}
+    assert kinds == set(SomeDetectors.model_fields)
     keys = {*ModelSettings.model_fields, *ToolSettings.model_fields} - {"detectors", "error_messages"}
     assert {key for key in VALUES if "." not in key} == keys
     assert all(

@@ -192,7 +192,7 @@ class Review:
 
     def _note_change(self, verdict: Verdict) -> None:
         """Later requests add warnings by the ladder, so a callback's different decision is kept as a note."""
-        ladder = self._judge.ladder(verdict.call.full_name, verdict.finding.kind)
+        ladder = self._judge.ladder(verdict.call.full_name, verdict.finding)
         if not verdict.withholds and verdict.warns != would_have_warned(verdict.finding, ladder):
             self.notes.append((verdict.call, self._judge.warning(verdict) if verdict.warns else ""))
 

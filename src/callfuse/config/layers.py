@@ -12,9 +12,10 @@ from pydantic import BaseModel
 
 from callfuse.config.model import Config, KeyPath, dotted_name, entry_of, item_name, item_of, keys, section_of
 from callfuse.config.wording import format_value
+from callfuse.detect.registry import KINDS
 from callfuse.policy.fields import SWITCHES
 from callfuse.policy.nearest import nearest
-from callfuse.policy.sections import ModelSettings
+from callfuse.policy.sections import LONG_FORMS, Detectors, ModelSettings, SomeDetectors
 
 KEY_ALIASES: dict[KeyPath, KeyPath] = {
     ("tool_call_loop", "similarity", "threshold"): ("tool_call_loop", "similarity_threshold"),
@@ -83,6 +84,8 @@ def _read(
         elif not isinstance(key, str) or key not in model.model_fields:
             # The value is left out: that of an unknown key may be a token.
             layer.problems.append(f"{dotted_name(path)} ({source(path)}): unknown key; {_suggest_key(model, path)}")
+        elif isinstance(value, Mapping) and key in LONG_FORMS and model in (Detectors, SomeDetectors):
+            _read_long_form(key, value, path, source, layer)
         else:
             _read_value(model.model_fields[key].annotation, value, path, source, layer)
 
@@ -106,6 +109,22 @@ def _read_value(
         switch = ", or true or false" if "enabled" in section.model_fields else ""
         place = f"{dotted_name(path)} = {format_value(value)} ({source(path)})"
         layer.problems.append(f"{place}: use a mapping with keys of its own ({below}){switch}")
+
+
+def _read_long_form(
+    kind: str, value: Mapping[object, object], path: KeyPath, source: Callable[[KeyPath], str], layer: Layer
+) -> None:
+    """Read what is set for a kind of loops, each of its keys for itself: `same_error: {limit: 4, most: warn}`."""
+    names = LONG_FORMS[kind]
+    limited_by = KINDS[kind].limited_by
+    hint = f"; the limit of {kind} is {limited_by}" if limited_by else ""
+    for name, own in value.items():
+        at = (*path, str(name))
+        if name in names:
+            layer.put((*path[:-1], names[str(name)]), own, source, at=at)
+            continue
+        here = f"the keys here are {', '.join(names)}{hint}"
+        layer.problems.append(f"{dotted_name(at)} ({source(at)}): unknown key; {here}")
 
 
 def _is_switch(value: object) -> bool:

@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 
 from callfuse.config.environment import variables
 from callfuse.config.model import Config, KeyPath, keys, section_of
-from callfuse.policy.sections import LIMITS, Detectors
+from callfuse.detect.registry import KINDS
+from callfuse.policy.sections import Detectors, cap_key
 from callfuse.policy.settings import MODES, LoopSettings
 
 
@@ -66,7 +67,10 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
         if issubclass(one, BaseModel) and one is not BaseModel:
             words |= dict(_below_fields(one))
     if model is Detectors:
-        words |= {kind: limit.about for kind, limit in LIMITS.items()}
+        for name, kind in KINDS.items():
+            words[name] = kind.limit.about if kind.limit else kind.about
+            words[cap_key(name)] = f"The hardest rung that `{name}` may take; `none` is `block`."
+            words[cap_key(name, "most_hard")] = "The same from its hard limit on; as below it where not given."
     return {key: words[key] for key in model.model_fields if key in words}
 
 

@@ -3,7 +3,7 @@
 YAML 1.2 editors read `on` and `off` as strings, but callfuse as booleans, so the schema accepts such strings.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +14,8 @@ from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.model import Config, entry_of, item_of, section_of
 from callfuse.config.reference import descriptions
 from callfuse.policy import fields
-from callfuse.policy.rungs import Rung
+from callfuse.policy.rungs import NO_CAP, Rung
+from callfuse.policy.sections import CAPS
 from callfuse.proxy import settings as serve
 
 JSONSchema = dict[str, Any]
@@ -35,6 +36,18 @@ def _spellings(names: Iterable[str]) -> list[str]:
 SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *_spellings(WORDS)]}]}
 RUNG: JSONSchema = {"enum": _spellings(Rung)}
 MODE: JSONSchema = {"anyOf": [{"enum": _spellings(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
+
+
+CAP: JSONSchema = {"enum": _spellings([*Rung, NO_CAP])}
+ON_OR_OFF: list[JSONSchema] = [{"type": "boolean"}, {"enum": _spellings(fields.SWITCHES)}]
+LIMIT: list[JSONSchema] = [*ON_OR_OFF, NUMBER, {"enum": [0]}, {"type": "integer", "minimum": 2}]
+
+
+def _long_form(limits: Mapping[str, list[JSONSchema]]) -> JSONSchema:
+    """What is set for a kind of loops as a mapping: its limit under either name, and its caps."""
+    keys: JSONSchema = {name: {"anyOf": limit} for name, limit in limits.items()}
+    caps: JSONSchema = {name: {"anyOf": [CAP, NULL]} if name == "most_hard" else CAP for name in CAPS}
+    return {"type": "object", "properties": keys | caps, "additionalProperties": False}
 
 
 def json_schema() -> JSONSchema:
@@ -80,10 +93,12 @@ class _Generator(GenerateJsonSchema):
             routes = self.generate_inner(schema["schema"])
             text = {"type": "string", "pattern": "^/[^=]*=.*://"}
             return {"anyOf": [{**routes, "items": {"anyOf": [routes["items"], text]}}, text]}
+        if read is fields.cap:
+            return CAP
         if isinstance(read, fields.Limit):
-            number = {"anyOf": [{"enum": [0]}, {"type": "integer", "minimum": 2}]}
-            named = {"type": "object", "properties": {read.unit: number}, "additionalProperties": False}
-            return {"anyOf": [{"type": "boolean"}, {"enum": _spellings(fields.SWITCHES)}, NUMBER, number, named]}
+            return {"anyOf": [*LIMIT, _long_form({read.unit: LIMIT, "limit": LIMIT})]}
+        if isinstance(read, fields.Switch):
+            return {"anyOf": [*ON_OR_OFF, _long_form({})]}
         return super().function_before_schema(schema)
 
     def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JSONSchema:

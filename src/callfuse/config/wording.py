@@ -1,7 +1,8 @@
 """Write the texts about wrong settings: the value without credentials, and what is allowed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -67,8 +68,8 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
         return _describe_type(bare, metadata + inner)
     if origin in (Union, UnionType):
         return " or ".join(_describe_type(arm, metadata) for arm in get_args(annotation) if arm is not type(None))
-    if origin is Literal:
-        return f"one of {', '.join(str(choice) for choice in get_args(annotation))}"
+    if choices := _choices(annotation):
+        return f"one of {', '.join(map(str, choices))}"
     if section_of(annotation):
         return "a mapping of keys"
     if item := item_of(annotation):
@@ -77,6 +78,13 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
         return "a list of texts"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text that is not empty"}
     return names.get(annotation, "another value") + _describe_range(metadata)
+
+
+def _choices(annotation: Any) -> Sequence[object]:
+    """The values of a field that takes only a few; empty for any other."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [*annotation]
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def _describe_range(metadata: list[Any]) -> str:

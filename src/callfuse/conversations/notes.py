@@ -16,8 +16,8 @@ from callfuse.model import NOWHERE, Round, Timeline, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
-from callfuse.policy.ladder import would_have_warned
-from callfuse.policy.rungs import cap
+from callfuse.policy.ladder import capped, would_have_warned
+from callfuse.policy.rungs import Rung
 
 MAX_ROUNDS_BEFORE: Final = 1000
 """At most this many rounds before a call count for its warning, so that a long history costs linear time. The longest
@@ -120,7 +120,8 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
             before = _timeline_of(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], conversation)
             calls = [one.call for one in round_.calls if not one.withheld]
             for call, finding in Engine(before, settings).judge_round(calls):
-                if would_have_warned(finding, cap(settings.for_tool(call.full_name).settings.ladder, finding.kind)):
+                own = settings.for_tool(call.full_name).settings
+                if would_have_warned(finding, capped(own.ladder, finding, own.detectors)):
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
 
 
@@ -135,5 +136,7 @@ def _hindsight_notes(conversation: Conversation) -> Iterator[Note]:
             if finding is None or round_.position == NOWHERE:
                 continue
             past = next(one for one in reversed(round_.calls) if not one.withheld and one.outcome is not None)
-            if not settings.for_tool(past.full_name).settings.observes:
+            own = settings.for_tool(past.full_name).settings
+            cap = own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)
+            if not own.observes and cap is not Rung.OBSERVE:
                 yield Note(round_.position, past.call, texts.warning(past.call, finding, settings, request.model))

@@ -134,6 +134,10 @@ class Hit:
     hard: bool
     any_count: bool = False
     """The count is unknown: the call could have a finding at any count, or none."""
+    hard_from: int = 0
+    """The count from which on it is hard; 0 is never."""
+    waits: bool = False
+    """A call of the stretch waits for something outside."""
 
     @property
     def kind(self) -> str:

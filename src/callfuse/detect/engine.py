@@ -14,6 +14,7 @@ from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Counted, Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
+from callfuse.model.finding import Stretch
 from callfuse.model.signature import Signature
 
 
@@ -209,11 +210,13 @@ class Engine:
                 evidence = detector.beside(self.past, call, counted, settings)
             if evidence is None or (evidence.count < soft and not evidence.certain):
                 continue
-            if detector.spares_pollers and self._waits(call, evidence.calls):
+            waits = detector.spares_pollers and self._waits(call, evidence.calls)
+            if waits:
                 soft, hard = soft * settings.poll_factor, hard * settings.poll_factor
                 if evidence.count < soft:
                     continue
-            yield Hit(detector, call, evidence, soft, evidence.certain or 0 < hard <= evidence.count)
+            is_hard = evidence.certain or 0 < hard <= evidence.count
+            yield Hit(detector, call, evidence, soft, is_hard, hard_from=hard, waits=waits)
 
     def _limits(self, name: str) -> Mapping[Detector, Limits]:
         """The limits of the detectors that could find something in a call of this tool."""
@@ -251,10 +254,15 @@ class Engine:
         """The hardest of one call's hits as a finding, which names the kinds of all hits."""
         if not found:
             return None
-        free = [one for one in found if not one.detector.kind.most] or found  # capped kinds take no harder rung
-        hit = ([one for one in free if one.hard] or free)[0]
+        hit = max(found, key=self._may_act) if len(found) > 1 else found[0]
         kinds = tuple(dict.fromkeys([one.kind for one in found]))
         return self._finding(hit, kinds if len(kinds) > 1 else ())
+
+    def _may_act(self, hit: Hit) -> tuple[int, bool]:
+        """How hard it may act by its cap, and whether it takes the last rung at once."""
+        detectors = self.settings.for_tool(hit.call.full_name).settings.detectors
+        hardest = detectors.hardest(hit.kind, hard=hit.hard, waits=hit.waits)
+        return hardest, hit.hard and not hit.detector.kind.climbs
 
     def _finding(self, hit: Hit, kinds: tuple[str, ...] = ()) -> Finding:
         call, evidence = hit.call, hit.evidence
@@ -272,7 +280,7 @@ class Engine:
             previous=self._previous(call, newest),
             ends_on_news=hit.detector.ends_on_news,
             whole_round=evidence.whole_round,
-            lap=evidence.lap,
+            stretch=Stretch(evidence.lap, hit.hard_from, hit.waits),
             kinds=kinds,
             in_answer=evidence.in_answer,
         )
@@ -333,7 +341,8 @@ def _enabled(settings: Settings, name: str) -> Mapping[Detector, Limits]:
 
 def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
     soft, hard = detector.limits(tool)
-    return Limits(soft, hard, tool.settings) if soft and tool.settings.enabled else None
+    is_on = soft and tool.settings.enabled and tool.settings.detectors.finds(detector.kind.name)
+    return Limits(soft, hard, tool.settings) if is_on else None
 
 
 def _in_force(timeline: Timeline, settings: Settings) -> Settings:

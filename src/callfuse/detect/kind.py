@@ -1,4 +1,4 @@
-"""What a detector declares of its kind of loop: its name, its setting, its sentences and its cap.
+"""What a detector declares of its kind of loop: its name, its setting, its sentences and its caps.
 
 Settings, their schema and documentation, the texts of findings, `replay` and `tune` are derived from these records.
 """
@@ -38,8 +38,12 @@ class Kind:
 
     `seen` ends a sentence that begins with 'this is'; it may have the placeholders `{count}`, `{tool}`, `{lap}` and
     `{confidence}`. `seen_in_answer` is that of calls that all stand in one answer; empty: the same. `suggestion` is a
-    sentence on what to try. `limit`: its key in the section `detectors`; None for a kind whose limits are settings of
-    their own. `most`: the hardest rung that it may take, by its name; empty: any.
+    sentence on what to try. `limit`: its soft limit in the section `detectors`; None for a kind whose limits are
+    settings of their own: `limited_by` names these, and `about` is the text of its switch there.
+
+    `most`: the hardest rung that it may take by default, by its name; empty: any. `most_hard`: the same from its hard
+    limit on; empty: as `most`. `climbs`: a hard finding goes on up the ladder; otherwise it takes the last rung at
+    once.
     """
 
     name: str
@@ -48,6 +52,10 @@ class Kind:
     limit: SoftLimit | None = None
     most: str = ""
     seen_in_answer: str = ""
+    most_hard: str = ""
+    climbs: bool = False
+    limited_by: str = ""
+    about: str = ""
 
     def __str__(self) -> str:
         return self.name

@@ -23,6 +23,11 @@ class RepeatChanging(Detector):
         "repeat_changing",
         seen="call {count} of {tool} in a row with the same arguments, whatever came back",
         suggestion="Decide on what it has returned, or wait for longer before asking again.",
+        most="warn",
+        most_hard="none",
+        climbs=True,
+        limited_by="max_repeats_changing",
+        about="Equal calls in a row whatever comes back; the limit is `max_repeats_changing`. `false` is off.",
     )
     names_calls = True
     ends_on_news = True
@@ -60,6 +65,9 @@ class Repeat(RepeatChanging):
         seen="call {count} of {tool} in a row with the same arguments, and nothing new came of it",
         seen_in_answer="call {count} of {tool} in one answer with the same arguments",
         suggestion="Try other arguments or another tool, or go on with what is already known.",
+        limited_by="max_repeats",
+        about="Equal calls in a row with equal outcomes, and blocked calls that come back; the limit is `max_repeats`. "
+        "`false` is off, and leaves `repeat_changing` on.",
     )
 
     def limits(self, tool: ForTool) -> tuple[int, int]:

@@ -29,7 +29,7 @@ class SameError(Hindsight):
             "rounds",
             4,
             "Rounds of one tool that end in the same error, whatever the arguments, no success in between. Warns at "
-            "most.",
+            "most, unless `same_error_most` says otherwise.",
         ),
         most="warn",
     )

@@ -29,6 +29,17 @@ class Similarity(Protocol):
         """What is worked out by it is kept."""
 
 
+class Detectors(Protocol):
+    """What is set for single kinds of loops."""
+
+    def finds(self, kind: str) -> bool:
+        """Whether findings of a kind are reported at all."""
+
+    def hardest(self, kind: str, *, hard: bool, waits: bool) -> int:
+        """How hard a finding of this kind may be acted on; the higher, the harder. `hard`: it is beyond its hard limit;
+        `waits`: it is of a stretch that waits for something."""
+
+
 class Settings(Protocol):
     """The settings in force for an exchange or for a tool. Times are seconds; a limit of 0 is off."""
 
@@ -99,6 +110,10 @@ class Settings(Protocol):
     @property
     def has_state_changing(self) -> bool:
         """Whether a call of any tool may be progress whatever it returns."""
+
+    @property
+    def detectors(self) -> Detectors:
+        """What is set for single kinds."""
 
     def limit_of(self, kind: str) -> int:
         """The soft limit of a kind that has one in the section `detectors`."""

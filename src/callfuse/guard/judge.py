@@ -17,14 +17,18 @@ from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import (
+    CappedLadder,
+    Found,
     OnLoopError,
     Verdict,
+    capped,
     decide,
+    lower,
     restrict_ladder,
     would_withhold,
     would_withhold_beside,
 )
-from callfuse.policy.rungs import Ladder, Rung, cap
+from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
 
@@ -107,9 +111,7 @@ class Judge:
         return at < len(self._held_names) and self._held_names[at].startswith(beginning)
 
     def _would_withhold(self, name: str) -> bool:
-        return any(
-            would_withhold(self.timeline, hit, self.ladder(name, hit.kind)) for hit in self._engine.possible(name)
-        )
+        return any(would_withhold(self.timeline, hit, self.ladder(name, hit)) for hit in self._engine.possible(name))
 
     def must_hold_beside(self, name: str, namespace: str, siblings: Siblings) -> bool:
         """As `must_hold`, because of the calls of its round that are there already. An empty name may be any tool."""
@@ -122,7 +124,7 @@ class Judge:
 
     def _must_hold_beside(self, name: str, siblings: Siblings) -> bool:
         return any(
-            self._hold_all or would_withhold_beside(self.timeline, hit, self.ladder(name, hit.kind))
+            self._hold_all or would_withhold_beside(self.timeline, hit, self.ladder(name, hit))
             for hit in self._engine.possible_beside(name, siblings)
         )
 
@@ -135,7 +137,7 @@ class Judge:
         """Whether the rest of an answer is not worth waiting for: so much of it is too much, and would be withheld."""
         if not (finding.in_answer and finding.hard):
             return False
-        return decide(self.timeline, call, finding, self.ladder(call.full_name, finding.kind)).withholds
+        return decide(self.timeline, call, finding, self.ladder(call.full_name, finding)).withholds
 
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call does not occur in the timeline."""
@@ -144,9 +146,7 @@ class Judge:
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
         """The verdicts for a complete round, in order of its calls; calls without a finding have none."""
         found = self._engine.judge_round(calls, self._refused)
-        return [
-            decide(self.timeline, call, finding, self.ladder(call.full_name, finding.kind)) for call, finding in found
-        ]
+        return [decide(self.timeline, call, finding, self.ladder(call.full_name, finding)) for call, finding in found]
 
     def hindsight(self) -> Verdict | None:
         """The verdict on the newest round if its results show a loop; at most a warning, for its calls have run."""
@@ -159,8 +159,9 @@ class Judge:
 
     def _warning(self, round_: Round, finding: Finding) -> Verdict:
         call = next(one.call for one in round_.calls if one.signature == finding.signature)
-        rung = Rung.OBSERVE if self.settings.for_tool(call.full_name).settings.observes else Rung.WARN
-        (rung,) = self._usable(cap((rung,), finding.kind))
+        own = self.settings.for_tool(call.full_name).settings
+        rung = Rung.OBSERVE if own.observes else Rung.WARN
+        (rung,) = self._usable(lower((rung,), own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)))
         return Verdict(call, finding, rung, 0, first=finding.count == finding.threshold)
 
     def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
@@ -182,9 +183,10 @@ class Judge:
             raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
-    def ladder(self, tool: str, kind: str) -> Ladder:
-        """The rungs that this exchange allows for a tool, and for findings of a kind."""
-        return self._usable(cap(self.settings.for_tool(tool).settings.ladder, kind))
+    def ladder(self, tool: str, found: Found) -> CappedLadder:
+        """The rungs that this exchange allows for a tool, as far as a finding may take them."""
+        own = self.settings.for_tool(tool).settings
+        return capped(self._usable(own.ladder), found, own.detectors, lambda rung: self._usable((rung,)) == (rung,))
 
     def _usable(self, ladder: Ladder) -> Ladder:
         return restrict_ladder(
@@ -201,16 +203,16 @@ class Judge:
 
     def next_rung(self, verdict: Verdict) -> Verdict:
         """The verdict with the next rung that withholds, after its own has failed; the last one is the block."""
-        ladder = self.ladder(verdict.call.full_name, verdict.finding.kind)
-        for step in range(verdict.step + 1, len(ladder) + 1):
+        ladder = self.ladder(verdict.call.full_name, verdict.finding).now
+        for step in () if verdict.lowered else range(verdict.step + 1, len(ladder) + 1):
             if ladder[step - 1].withholds:
                 return Verdict(verdict.call, verdict.finding, ladder[step - 1], step)
         return self.to_block(verdict)
 
     def to_block(self, verdict: Verdict) -> Verdict:
         """The verdict with the rung `block`."""
-        last = len(self.ladder(verdict.call.full_name, verdict.finding.kind))
-        return replace(verdict, rung=Rung.BLOCK, step=last)
+        last = len(self.ladder(verdict.call.full_name, verdict.finding).now)
+        return replace(verdict, rung=Rung.BLOCK, step=last, lowered=False)
 
     def block_text(self, verdict: Verdict) -> str:
         """The text that the client reads instead of the call."""

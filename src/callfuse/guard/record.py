@@ -75,4 +75,4 @@ def _past_call(call: ToolCall, verdicts: Mapping[ToolCall, Verdict]) -> PastCall
     delivery = Delivery.WITHHELD if verdict.withholds else Delivery.DELIVERED
     if verdict.blocks and not verdict.finding.in_answer:  # one too many of its answer may well come in the next
         delivery = Delivery.BLOCKED
-    return PastCall(call, delivery=delivery, step=verdict.step)
+    return PastCall(call, delivery=delivery, step=verdict.kept_step)

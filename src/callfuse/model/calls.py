@@ -149,6 +149,12 @@ class Delivery(Enum):
         return self in _REACHED
 
 
+def lowered_step(streak: int) -> int:
+    """The step of a call about which less was done than its ladder says. `streak`: the step on which its streak stood
+    before, and goes on standing."""
+    return -1 - streak
+
+
 _DELIVERED: Final = Delivery.DELIVERED
 _REACHED: Final = frozenset({Delivery.DELIVERED, Delivery.DROPPED})
 
@@ -157,7 +163,8 @@ class PastCall:
     """A call of an earlier round, with what happened to it since.
 
     `delivery`: what became of it on its way to the client; `withheld`: it never got there. `step`: how far up the
-    ladder it went, from 1; 0 where nothing was found in it. Its `outcome` is known from the ledger, or read from the
+    ladder it went, from 1; 0 where nothing was found in it; below 0 where a cap has lowered what was done about it
+    (`lowered_step`), so that its signature has taken no rung. Its `outcome` is known from the ledger, or read from the
     `result` when first asked for.
 
     Changed only while a conversation is put together; nothing changes it afterwards.
@@ -204,6 +211,11 @@ class PastCall:
     def signature(self) -> Signature:
         """Tool name, with its namespace, and canonical arguments."""
         return self.call._signature or self.call.signature
+
+    @property
+    def stands(self) -> int:
+        """The step on which the streak stands with it."""
+        return self.step if self.step >= 0 else -1 - self.step
 
     @property
     def blocked(self) -> bool:

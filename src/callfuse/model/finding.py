@@ -1,8 +1,24 @@
 """What a detector reports."""
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from callfuse.model.signature import Signature
+
+
+class Stretch(NamedTuple):
+    """What is known of the stretch of rounds that a finding is about.
+
+    `lap` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
+    `waits`: a call of it waits for something outside.
+    """
+
+    lap: tuple[str, ...] = ()
+    hard_from: int = 0
+    waits: bool = False
+
+
+ORDINARY: Final = Stretch()
 
 
 @dataclass(slots=True)
@@ -13,8 +29,8 @@ class Finding:
     one. `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is
     the longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came
     back last, shortened; None if no result is known. `ends_on_news`: a new call in the same round shows progress and
-    voids the finding; `whole_round`: only a round of exactly these signatures is meant. `lap` are the tools of a
-    cycle's rounds, in order. `in_answer`: it rests on calls of the pending round alone.
+    voids the finding; `whole_round`: only a round of exactly these signatures is meant. `in_answer`: it rests on calls
+    of the pending round alone.
     """
 
     kind: str
@@ -29,6 +45,21 @@ class Finding:
     previous: str | None = None
     ends_on_news: bool = True
     whole_round: frozenset[Signature] | None = None
-    lap: tuple[str, ...] = ()
+    stretch: Stretch = ORDINARY
     kinds: tuple[str, ...] = ()
     in_answer: bool = False
+
+    @property
+    def lap(self) -> tuple[str, ...]:
+        """The tools of a cycle's rounds, in order."""
+        return self.stretch.lap
+
+    @property
+    def hard_from(self) -> int:
+        """The count from which on it is hard; 0 is never."""
+        return self.stretch.hard_from
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call of the stretch waits for something outside."""
+        return self.stretch.waits

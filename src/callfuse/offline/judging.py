@@ -62,7 +62,7 @@ def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
     of_round = []
     for past in round_.calls:
         verdict = verdicts.get(past.call)
-        past.step = verdict.step if verdict else 0
+        past.step = verdict.kept_step if verdict else 0
         finding = verdict.finding if verdict else None
         held = judge.must_hold(past.name)
         of_round.append(Judged(turn, at, past, finding, verdict, judge.could_fire(past.name), held))

@@ -97,7 +97,7 @@ class Scale:
 
     def __init__(self, base: LoopSettings) -> None:
         unrecorded = {name: 0 for name, limit in LIMITS.items() if not limit.in_records}
-        detectors = base.detectors.model_copy(update=unrecorded)
+        detectors = base.detectors.with_limits(unrecorded)
         self._base = base.model_copy(update={"enabled": True, "detectors": detectors})
         self._at: dict[int, LoopSettings] = {}
 
@@ -110,7 +110,7 @@ class Scale:
             update=update
             | {"max_weighted_calls": 0 if points else line.weighted_calls}
             | {"no_repeats_after": line.weighted_calls if points == TWICE else 0}
-            | {"detectors": base.detectors.model_copy(update=detectors)}
+            | {"detectors": base.detectors.with_limits(detectors)}
         )
 
     def steps(self, run: Run, *, warned: bool) -> list[Step]:

@@ -15,7 +15,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from callfuse.policy.rungs import Ladder, Rung
+from callfuse.policy.rungs import HARDEST, NO_CAP, Ladder, Rung
 
 MODES: dict[str, Ladder] = {
     "observe": (Rung.OBSERVE,),
@@ -96,7 +96,7 @@ def _template(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Reads a detector's soft limit: off, on (`default`), a number, or the number under the name of its unit."""
+    """Reads a detector's soft limit: off, on (`default`), or a number. `unit`: its name in the long form."""
 
     unit: str
     default: int
@@ -108,18 +108,39 @@ class Limit:
             value = SWITCHES.get(word, int(word) if word.isdecimal() else value)
         if isinstance(value, bool):
             return self.default if value else 0
-        if isinstance(value, dict):
-            if unknown := [key for key in value if key != self.unit]:
-                raise ValueError(f"unknown key {unknown[0]!r}; use {{{self.unit}: number}}")
-            value = value.get(self.unit, self.default)
         if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or value >= 2):
             return value
-        raise ValueError(f"use false, true, or {{{self.unit}: a whole number from 2}}")
+        raise ValueError(f"use false, true, a whole number from 2, or a mapping ({self.unit}, most, most_hard)")
 
 
 def limit(unit: str, default: int) -> BeforeValidator:
     """A detector's soft limit."""
     return BeforeValidator(Limit(unit, default))
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Reads whether a kind is on whose limit is set elsewhere: under the keys `limited_by`."""
+
+    limited_by: str
+
+    def __call__(self, value: Any) -> Any:
+        """On or off."""
+        known = SWITCHES.get(value.strip().lower()) if isinstance(value, str) else value
+        if isinstance(known, bool):
+            return known
+        raise ValueError(f"use false, true, or a mapping (most, most_hard); the limit is {self.limited_by}")
+
+
+def cap(value: Any) -> Any:
+    """The name of a rung becomes the rung, and `none` the hardest."""
+    if isinstance(value, str):
+        name = _name(value)
+        if name == NO_CAP:
+            return HARDEST
+        if name in list(Rung):
+            return Rung(name)
+    raise ValueError(f"use {', '.join(Rung)}, or {NO_CAP}")
 
 
 def _header_names(values: tuple[str, ...]) -> tuple[str, ...]:

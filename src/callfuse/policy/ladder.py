@@ -1,15 +1,20 @@
 """From findings to rungs: the n-th finding of a streak takes rung n, the last repeats, a hard one takes the last.
 
+A cap lowers the rung that a finding would take. What it has lowered uses up no rung: neither the streak nor the
+signature moves.
+
 A streak is the run of consecutive rounds with a finding of any kind. A signature keeps its step for the timeline, and
 falls back when its outcome changes. Steps come from the ledger; where it has lost them, findings that must have come
 before count for the rungs that let a call through, so that a restarted guard still gives the model its chance.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Final, Protocol
 
+from callfuse.detect.registry import KINDS
 from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.model.calls import lowered_step
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
 from callfuse.policy import explain
@@ -29,6 +34,11 @@ class OnLoopError(ValueError):
 
 class Found(Protocol):
     """What the ladder asks of a finding, or of one that is only foreseen."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the detector's kind."""
+        ...
 
     @property
     def tool(self) -> str:
@@ -52,7 +62,17 @@ class Found(Protocol):
 
     @property
     def hard(self) -> bool:
-        """Whether it takes the last rung at once."""
+        """Whether it is beyond its hard limit: then it takes the last rung at once, unless its kind climbs."""
+        ...
+
+    @property
+    def hard_from(self) -> int:
+        """The count from which on it is hard; 0 is never."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call of the stretch waits for something outside."""
         ...
 
     @property
@@ -73,7 +93,8 @@ class Foreseen(Found, Protocol):
 class Verdict:
     """What is to be done about a pending call: its finding, the rung (None lets it go), its step on the ladder, from 1.
 
-    `first` says whether the streak takes this rung for the first time.
+    `first` says whether the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and
+    `step` is the one on which the streak stood before and goes on standing, 0 if none.
     """
 
     call: ToolCall
@@ -81,6 +102,12 @@ class Verdict:
     rung: Rung | None
     step: int
     first: bool = True
+    lowered: bool = False
+
+    @property
+    def kept_step(self) -> int:
+        """The step as it is kept with the call (`PastCall.step`)."""
+        return lowered_step(self.step) if self.lowered else self.step
 
     @property
     def withholds(self) -> bool:
@@ -138,61 +165,107 @@ def restrict_ladder(
     return tuple(reversed(rungs))
 
 
-def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: Ladder) -> Verdict:
+class DetectorCaps(Protocol):
+    """What the ladder asks of the settings of single kinds."""
+
+    def cap(self, kind: str, *, hard: bool, waits: bool) -> Rung:
+        """The hardest rung that a finding of this kind may take."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CappedLadder:
+    """A ladder for a finding: its rungs, and the same as its kind may take them below the hard limit, and now."""
+
+    rungs: Ladder
+    below: Ladder
+    now: Ladder
+
+
+def capped(
+    ladder: Ladder, found: Found, caps: DetectorCaps, permits: Callable[[Rung], bool] = lambda _: True
+) -> CappedLadder:
+    """The ladder for a finding under the caps of its kind. `permits`: whether the exchange permits a rung."""
+    below = lower(ladder, caps.cap(found.kind, hard=False, waits=found.waits), permits)
+    now = lower(ladder, caps.cap(found.kind, hard=True, waits=found.waits), permits) if found.hard else below
+    return CappedLadder(ladder, below, now)
+
+
+def lower(ladder: Ladder, cap: Rung, permits: Callable[[Rung], bool] = lambda _: True) -> Ladder:
+    """The ladder with no rung harder than the cap: in place of such, the hardest below it that is permitted."""
+    if all(rung.hardness <= cap.hardness for rung in ladder):
+        return ladder
+    milder_ones = [rung for rung in Rung if rung.hardness <= cap.hardness and permits(rung)]
+    least = milder_ones[-1] if milder_ones else Rung.OBSERVE
+    return tuple([rung if rung.hardness <= cap.hardness else least for rung in ladder])
+
+
+def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: CappedLadder) -> Verdict:
     """The verdict for the finding of a call of the pending round."""
-    streak = timeline.memoized(_streak_step, None)
+    streak, was_lowered = timeline.memoized(_streak, None)
     step = next_step(timeline, finding, ladder, streak)
-    return Verdict(call, finding, ladder[step - 1], step, first=step > streak)
+    rung = ladder.now[step - 1]
+    if rung is not ladder.rungs[step - 1]:
+        return Verdict(call, finding, rung, streak, first=not was_lowered, lowered=True)
+    return Verdict(call, finding, rung, step, first=step > streak)
 
 
-def would_withhold(timeline: Timeline, finding: Foreseen, ladder: Ladder) -> bool:
+def would_withhold(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) -> bool:
     """Whether the finding, were it made now, would keep a call from the client. It is that of the strongest call; the
     signature of another one may stand on a lower step, whose rung may be harder."""
     if finding.any_count:
-        return any(rung.withholds for rung in ladder)
-    streak = timeline.memoized(_streak_step, None)
-    lowest = min(max(streak, _implied_step(finding, ladder)), len(ladder) - 1)
-    return any(rung.withholds for rung in ladder[lowest : next_step(timeline, finding, ladder, streak)])
+        return any(rung.withholds for rung in ladder.now)
+    streak, _ = timeline.memoized(_streak, None)
+    lowest = min(max(streak, _implied_step(finding, ladder)), len(ladder.now) - 1)
+    return any(rung.withholds for rung in ladder.now[lowest : next_step(timeline, finding, ladder, streak)])
 
 
-def would_withhold_beside(timeline: Timeline, finding: Foreseen, ladder: Ladder) -> bool:
+def would_withhold_beside(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) -> bool:
     """As `would_withhold`, for a finding that is as high as that of any call of its tool may be in this round: the
     signature may be one that stands on any step."""
-    lowest = min(timeline.memoized(_streak_step, None), len(ladder) - 1)
-    highest = (
-        len(ladder) if finding.hard else max(timeline.memoized(_highest_step, None), _implied_step(finding, ladder))
+    rungs = ladder.now
+    streak, _ = timeline.memoized(_streak, None)
+    highest = max(timeline.memoized(_highest_step, None), _implied_step(finding, ladder))
+    return any(
+        rung.withholds for rung in rungs[min(streak, len(rungs) - 1) : None if _takes_last(finding) else highest + 1]
     )
-    return any(rung.withholds for rung in ladder[lowest : highest + 1])
 
 
-def next_step(timeline: Timeline, finding: Found, ladder: Ladder, streak: int) -> int:
+def next_step(timeline: Timeline, finding: Found, ladder: CappedLadder, streak: int) -> int:
     """The step on the ladder, from 1, of a finding whose streak has reached the step `streak`."""
-    if finding.hard:
-        return len(ladder)
+    last = len(ladder.rungs)
+    if _takes_last(finding):
+        return last
     before = max(streak, _signature_step(timeline, finding), _implied_step(finding, ladder))
-    return min(before + 1, len(ladder))
+    return min(before + 1, last)
 
 
-def would_have_warned(finding: Finding, ladder: Ladder) -> bool:
+def would_have_warned(finding: Finding, ladder: CappedLadder) -> bool:
     """Whether the history alone shows that this executed call got a warning.
 
-    True if the ladder has a rung that warns, and the finding's step does not only observe. `ladder` is the one for
-    findings of this kind (`cap`).
+    True if the ladder, as its kind may take it, has a rung that warns, and the finding's step does not only observe.
     """
-    step = len(ladder) if finding.hard else min(_implied_step(finding, ladder) + 1, len(ladder))
-    rung = ladder[step - 1]
-    return (rung.warns or rung.withholds) and any(one.warns for one in ladder)
+    last = len(ladder.now)
+    step = last if _takes_last(finding) else min(_implied_step(finding, ladder) + 1, last)
+    rung = ladder.now[step - 1]
+    return (rung.warns or rung.withholds) and any(one.warns for one in ladder.now)
 
 
-def _streak_step(timeline: Timeline, _: None) -> int:
-    """The highest step in the consecutive rounds with a finding up to now."""
-    step = 0
+def _takes_last(finding: Found) -> bool:
+    """Whether a finding takes the last rung at once."""
+    return finding.hard and not KINDS[finding.kind].climbs
+
+
+def _streak(timeline: Timeline, _: None) -> tuple[int, bool]:
+    """The highest step in the consecutive rounds with a finding up to now, and whether a cap has lowered one."""
+    step, was_lowered = 0, False
     for round_ in timeline:
-        here = max([call.step for call in round_.calls])
-        if not here:
+        steps = [call.step for call in round_.calls]
+        if not any(steps):
             break
-        step = max(step, here)
-    return step
+        step = max([step, *[call.stands for call in round_.calls]])
+        was_lowered |= min(steps) < 0
+    return step, was_lowered
 
 
 def _highest_step(timeline: Timeline, _: None) -> int:
@@ -216,10 +289,21 @@ def _signature_step(timeline: Timeline, finding: Found) -> int:
     return step
 
 
-def _implied_step(finding: Found, ladder: Ladder) -> int:
+def _implied_step(finding: Found, ladder: CappedLadder) -> int:
     """Findings that must have come before, judging by the count: at most one for each leading rung that lets the call
-    through."""
+    through, and none for what a cap has lowered."""
     if finding.in_answer:
         return 0
-    open_rungs = len(list(takewhile(lambda rung: not rung.withholds, ladder)))
-    return min(finding.count - finding.threshold, open_rungs)
+    since = max(0, finding.count - finding.hard_from) if finding.hard and finding.hard_from else 0
+    before = min(finding.count - since - finding.threshold, _open_rungs(ladder.rungs, ladder.below))
+    return min(before + since, _open_rungs(ladder.rungs, ladder.now)) if since else before
+
+
+def _open_rungs(rungs: Ladder, capped_rungs: Ladder) -> int:
+    """How many leading rungs let a call through and are not lowered by a cap."""
+    count = 0
+    for rung, taken in zip(rungs, capped_rungs, strict=True):
+        if rung.withholds or taken is not rung:
+            break
+        count += 1
+    return count

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from callfuse.detect.registry import DETECTORS, KINDS
-
 RETURNED: Final = "It last returned: {previous_result}\n"
 """A sentence of the texts below, which is left out where no result is known."""
 BLOCK: Final = (
@@ -94,15 +92,12 @@ class Rung(StrEnum):
 
 Ladder = tuple[Rung, ...]
 
-CAPS: Final[dict[str, Rung]] = {name: Rung(kind.most) for name, kind in KINDS.items() if kind.most}
-"""The hardest rung that a kind may take, where not any."""
-CAPPED_TO_WARN: Final = frozenset(
-    one.kind.name for one in DETECTORS if one.kind.name in CAPS and CAPS[one.kind.name].warns
-)
-"""The kinds of pending calls that warn at most."""
+HARDEST: Final = max(Rung, key=lambda rung: rung.hardness)
+"""What is a cap of nothing."""
+NO_CAP: Final = "none"
+"""What settings call that."""
 
 
-def cap(ladder: Ladder, kind: str) -> Ladder:
-    """The ladder for findings of a kind."""
-    most = CAPS.get(kind)
-    return ladder if most is None else tuple([min(rung, most, key=lambda one: one.hardness) for rung in ladder])
+def milder(one: Rung, other: Rung) -> Rung:
+    """The milder of two rungs."""
+    return one if one.hardness <= other.hardness else other

@@ -1,16 +1,20 @@
 """The sections of the `tool_call_loop` block: texts, likeness, detectors, commands, what differs by tool or model."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
+from callfuse.detect.kind import Kind
 from callfuse.detect.registry import KINDS
-from callfuse.policy.fields import Repeats, Seconds, Strict, Template, Threshold, Whole, limit
+from callfuse.policy.fields import Repeats, Seconds, Strict, Switch, Template, Threshold, Whole, limit
+from callfuse.policy.fields import cap as to_cap
 from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.nearest import suggest
-from callfuse.policy.rungs import Ladder
+from callfuse.policy.rungs import NO_CAP, Ladder, Rung, milder
 
 Calls = Annotated[Whole, Field(ge=0)]
+Cap = Annotated[Rung, BeforeValidator(to_cap)]
 Name = Annotated[str, Field(min_length=1)]
 
 COMMAND_KEYS = ("tool-loop-detection", "tool-loop-max-repeats", "tool-loop-ttl", "tool-loop-mode")
@@ -73,34 +77,120 @@ class Similarity(Strict):
         return hash(self.algorithm)
 
 
+LIMITS: Final = {name: kind.limit for name, kind in KINDS.items() if kind.limit is not None}
+"""The kinds that have a limit in the section `detectors`, and what they say of it."""
+CAPS: Final = ("most", "most_hard")
+"""What every kind has beside its limit: the hardest rung that it may take, and the same from its hard limit on."""
+
+
+def cap_key(kind: str, which: str = "most") -> str:
+    """The key of a kind's cap in the section `detectors`."""
+    return f"{kind}_{which}"
+
+
+def _long_form(kind: Kind) -> dict[str, str]:
+    limit = {kind.limit.unit: kind.name, "limit": kind.name} if kind.limit else {}
+    return limit | {which: cap_key(kind.name, which) for which in CAPS}
+
+
+LONG_FORMS: Final = {name: _long_form(kind) for name, kind in KINDS.items()}
+"""The keys of a kind in its long form, `same_error: {limit: 4, most: warn}`, each with the key of the section
+`detectors` that it stands for."""
+
+
+def _spelt_out(section: Any) -> Any:
+    """The section `detectors` with its long forms resolved. Raises ValueError for a key that a long form has not."""
+    if not isinstance(section, Mapping):
+        return section
+    values: dict[str, Any] = {}
+    for kind, value in section.items():
+        if not (isinstance(value, Mapping) and kind in LONG_FORMS):
+            values[kind] = value
+            continue
+        for key, own in value.items():
+            if key not in LONG_FORMS[kind]:
+                raise ValueError(f"unknown key {key!r} of {kind}; use {', '.join(LONG_FORMS[kind])}")
+            values[LONG_FORMS[kind][key]] = own
+    return values
+
+
 class Detectors(Strict):
-    """Soft limits by kind; a finding is hard at twice that. `false` is off."""
+    """Soft limits by kind, `false` is off; a finding is hard at twice that. And caps: the hardest rungs of a kind."""
 
     if TYPE_CHECKING:
 
         def __getattr__(self, kind: str) -> int: ...
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_long_forms(cls, section: Any) -> Any:
+        return _spelt_out(section)
+
+    def finds(self, kind: str) -> bool:
+        """Whether findings of a kind are reported at all."""
+        return bool(getattr(self, kind))
+
+    def cap(self, kind: str, *, hard: bool, waits: bool) -> Rung:
+        """The hardest rung that a finding of this kind may take: one that `waits` warns at most below the hard limit.
+        It is never milder from there on."""
+        most: Rung = getattr(self, cap_key(kind))
+        if hard:
+            most_hard: Rung = getattr(self, cap_key(kind, "most_hard")) or most
+            return most_hard if most_hard.hardness >= most.hardness else most
+        return milder(most, Rung.WARN) if waits else most
+
+    def hardest(self, kind: str, *, hard: bool, waits: bool) -> int:
+        """The hardness of that rung."""
+        return self.cap(kind, hard=hard, waits=waits).hardness
+
+    def with_limits(self, limits: Mapping[str, int]) -> Self:
+        """A copy with these soft limits, by kind."""
+        return self.model_copy(update=dict(limits))
+
+    def loosest(self, others: Sequence[Self]) -> Self:
+        """What finds and does whatever one of the others would."""
+        values: dict[str, Any] = {}
+        for kind in KINDS:
+            limits = [limit for one in others if (limit := getattr(one, kind))]
+            values[kind] = min(limits, default=0 if kind in LIMITS else False)
+            for which, is_hard in zip(CAPS, (False, True), strict=True):
+                caps = [one.cap(kind, hard=is_hard, waits=False) for one in others]
+                values[cap_key(kind, which)] = max(caps, key=lambda rung: rung.hardness)
+        return self.model_copy(update=values)
+
 
 class SomeDetectors(Strict):
     """As `Detectors`; None leaves the value of the tier below."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_long_forms(cls, section: Any) -> Any:
+        return _spelt_out(section)
 
-LIMITS: Final = {name: kind.limit for name, kind in KINDS.items() if kind.limit is not None}
-"""The kinds that have a key in the section `detectors`, and what they say of it."""
 
-
-def _with_limits(section: type[Strict], *, optional: bool) -> type[Strict]:
-    """The class of the section with a field for each limit; None is the default of those that are optional."""
+def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
+    """The class of the section with the fields of every kind; None is the default of those that are optional."""
     keys: dict[str, Any] = {}
-    for kind, own in LIMITS.items():
-        value = Annotated[int, limit(own.unit, own.default)]
-        keys[kind] = (value | None, None) if optional else (value, own.default if own.on else 0)
-    return create_model(section.__name__, __base__=section, __module__=__name__, __doc__=section.__doc__, **keys)
+    caps: dict[str, Any] = {}
+    for name, kind in KINDS.items():
+        own = kind.limit
+        value: Any = Annotated[int, limit(own.unit, own.default)] if own else _switch(kind)
+        keys[name] = (value | None, None) if optional else (value, own.default * own.on if own else True)
+        most = None if optional else to_cap(kind.most or NO_CAP)
+        most_hard = to_cap(kind.most_hard) if kind.most_hard and not optional else None
+        caps[cap_key(name)] = (Cap | None, most) if optional else (Cap, most)
+        caps[cap_key(name, "most_hard")] = (Cap | None, most_hard)
+    fields = keys | caps
+    return create_model(section.__name__, __base__=section, __module__=__name__, __doc__=section.__doc__, **fields)
+
+
+def _switch(kind: Kind) -> Any:
+    return Annotated[bool, BeforeValidator(Switch(kind.limited_by))]
 
 
 if not TYPE_CHECKING:  # a type checker knows no class that is made of a table
-    Detectors = _with_limits(Detectors, optional=False)
-    SomeDetectors = _with_limits(SomeDetectors, optional=True)
+    Detectors = _with_kinds(Detectors, optional=False)
+    SomeDetectors = _with_kinds(SomeDetectors, optional=True)
 
 
 class Commands(Strict):

@@ -16,7 +16,7 @@ from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
 from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, HeaderNames, Repeats, Seconds, Strict, Threshold, Whole
 from callfuse.policy.fields import ladder as to_ladder
-from callfuse.policy.rungs import CAPPED_TO_WARN, Ladder, Rung
+from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.sections import (
     LIMITS,
     Calls,
@@ -298,7 +298,6 @@ class LoopSettings(Strict):
         if len(every) == 1:
             return self
         thresholds = [one.similarity_threshold for one in every if one.similarity_threshold]
-        detectors = {kind: _least(one.limit_of(kind) for one in every) for kind in LIMITS}
         values = {
             "enabled": any(one.enabled for one in every),
             "mode": MODES["block"] if any(rung.withholds for one in every for rung in one.mode) else self.mode,
@@ -307,7 +306,7 @@ class LoopSettings(Strict):
             "ttl_seconds": max(one.ttl_seconds for one in every),
             "similarity_threshold": min(thresholds, default=None),
             "max_calls_of_tool": _least(one.max_calls_of_tool for one in every),
-            "detectors": self.detectors.model_copy(update=detectors),
+            "detectors": self.detectors.loosest([one.detectors for one in every]),
         }
         return self.model_copy(update=values)
 
@@ -364,9 +363,8 @@ class LoopSettings(Strict):
 
     @cached_property
     def warns(self) -> bool:
-        """Whether any tool may be warned of: by its ladder, or by a kind that warns at most."""
-        ladders = [self.ladder, *self._of_tools("mode")]
-        return bool(CAPPED_TO_WARN) or any(rung.warns for ladder in ladders for rung in ladder)
+        """Whether any tool may be warned of: by its ladder, or where a cap lowers that to a warning."""
+        return any(rung.warns or rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
 
     @cached_property
     def ignores(self) -> bool:
