@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.detect import Engine, can_fire
+from callfuse.detect import Engine, can_fire, rounds_again
 from callfuse.detect.detector import ANY_TOOL
 from callfuse.detect.registry import DETECTORS
 from callfuse.detect.siblings import Siblings
-from callfuse.model import Finding, Timeline, ToolCall
+from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 from tests.detect.drawn import clocks, made, rounds, settings, timelines, words, written
@@ -68,6 +68,17 @@ def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, 
                     for found in foreseen
                 )
                 assert engine.can_fire
+
+
+@more_examples(5)
+@given(past=timelines(), chosen=settings())
+def test_what_goes_round_has_come_before(past: Timeline, chosen: LoopSettings) -> None:
+    """Such a finding is never in fewer rounds in a row, each with a call that has come before, than its count says."""
+    for one in of_past(past):
+        again = rounds_again([Round((PastCall(one),), 0), *past.rounds])[0]
+        for detector in (one_ for one_ in DETECTORS if one_.goes_round and one.name):
+            finding = found(detector, past, chosen, one)
+            assert finding is None or again >= finding.count - 1
 
 
 @more_examples(5)

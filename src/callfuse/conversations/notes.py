@@ -5,12 +5,12 @@ has every round whose results show a loop, in earlier timelines too, so that the
 prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from callfuse.conversations.ledger import CallKey
 from callfuse.conversations.timeline import Conversation
-from callfuse.detect import Engine, can_fire, hindsight_can_fire
+from callfuse.detect import Engine, can_fire, hindsight_can_fire, rounds_again
 from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE, Round, Timeline, ToolCall
 from callfuse.model.ids import bounded_id
@@ -18,6 +18,7 @@ from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ladder import capped, would_have_warned
 from callfuse.policy.rungs import Rung
+from callfuse.policy.settings import LoopSettings
 
 MAX_ROUNDS_BEFORE: Final = 1000
 """At most this many rounds before a call count for its warning, so that a long history costs linear time. The longest
@@ -114,7 +115,8 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
     settings, request = conversation.settings, conversation.request
     for rounds in _histories(conversation):
         whole = _timeline(conversation, rounds)
-        for at, round_ in enumerate(whole.rounds):
+        for at in _places_to_look(whole.rounds, settings):
+            round_ = whole.rounds[at]
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
                 continue
             before = _timeline_of(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], conversation)
@@ -123,6 +125,15 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
                 own = settings.for_tool(call.full_name).settings
                 if would_have_warned(finding, capped(own.ladder, finding, own.detectors)):
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
+
+
+def _places_to_look(rounds: Sequence[Round], settings: LoopSettings) -> Iterable[int]:
+    """The rounds, the newest one first, whose calls may have been warned of: few, where only a cap makes a warning."""
+    least = settings.rounds_before_warning
+    if not least:
+        return range(len(rounds))
+    again = rounds_again(rounds)
+    return [at for at, round_ in enumerate(rounds) if again[at] >= least or len(round_.calls) > 1]
 
 
 def _hindsight_notes(conversation: Conversation) -> Iterator[Note]:

@@ -33,6 +33,7 @@ class Cycle(Detector):
     names_calls = True
     ends_on_news = True
     spares_pollers = True
+    goes_round = True
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """The second lap ends with the pending round, so its other rounds have come before."""

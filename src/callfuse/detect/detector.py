@@ -64,6 +64,9 @@ class Detector(Rule):
     """It finds nothing in the first round of a timeline."""
     counts_siblings: ClassVar[bool] = False
     """The calls before it in its own round count, too: where there are any, `beside` gives the evidence."""
+    goes_round: ClassVar[bool] = False
+    """A finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending one, brought a call that
+    had come before."""
     names_calls: ClassVar[bool] = False
     """Its text is more specific: if several detectors hit equally hard, this one's finding is shown."""
 

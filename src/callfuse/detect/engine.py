@@ -304,6 +304,36 @@ def hindsight_can_fire(rounds: Sequence[Round], settings: Settings) -> bool:
     return any(one.may_fire(rounds, settings) for one in registry.HINDSIGHTS)
 
 
+def rounds_again(rounds: Sequence[Round]) -> list[int]:
+    """For each of these rounds (newest first, one timeline): 0 if none of its calls has come in an earlier one; else
+    the number of rounds of which that is true, it and those right before it."""
+    seen = set[Signature]()
+    found: list[int] = []
+    run = 0
+    for round_ in reversed(rounds):
+        signatures = [one.signature for one in round_.calls if one.name]
+        if not signatures:  # no evidence: a stretch goes on beyond it
+            found.append(0)
+            continue
+        run = 0 if seen.isdisjoint(signatures) else run + 1
+        seen.update(signatures)
+        found.append(run)
+    return found[::-1]
+
+
+def least_lowered(settings: Settings, to: int) -> int:
+    """How many rounds in a row, as `rounds_again` counts them, there are at least before a cap can lower what is done
+    about a finding to this hardness; 0 where that cannot be said."""
+    least: list[int] = []
+    for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
+        name = detector.kind.name
+        if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
+            least.append(soft - 1 if detector.goes_round else 0)
+        elif detector.spares_pollers:
+            least.append(soft * settings.poll_factor - 1 if detector.goes_round else 0)
+    return max(0, min(least, default=0))
+
+
 def can_fire(timeline: Timeline, settings: Settings, at: int = 0, calls: int = 1) -> bool:
     """Cheap pre-check, like `Engine.can_fire`: whether any call at all could be a loop right after round `at` (0 is the
     newest), in a round of so many calls. False is certain."""

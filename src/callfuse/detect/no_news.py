@@ -32,6 +32,7 @@ class NoNews(Detector):
     )
     ends_on_news = True
     spares_pollers = True
+    goes_round = True
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """A second round without news means that the newest one had come before."""

@@ -32,6 +32,7 @@ class RepeatChanging(Detector):
     names_calls = True
     ends_on_news = True
     spares_pollers = True
+    goes_round = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Never below those of `repeat`; hard at five thirds."""

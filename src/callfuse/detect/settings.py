@@ -4,6 +4,7 @@
 protocol only.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 LONGEST_LAP: Final = 5
@@ -114,6 +115,10 @@ class Settings(Protocol):
     @property
     def detectors(self) -> Detectors:
         """What is set for single kinds."""
+
+    @property
+    def caps(self) -> Sequence[Detectors]:
+        """The same, and what is set for single tools."""
 
     def limit_of(self, kind: str) -> int:
         """The soft limit of a kind that has one in the section `detectors`."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from callfuse.detect.engine import least_lowered
 from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
 from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, HeaderNames, Repeats, Seconds, Strict, Threshold, Whole
@@ -365,6 +366,18 @@ class LoopSettings(Strict):
     def warns(self) -> bool:
         """Whether any tool may be warned of: by its ladder, or where a cap lowers that to a warning."""
         return any(rung.warns or rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
+
+    @cached_property
+    def rounds_before_warning(self) -> int:
+        """How many rounds in a row bring a call that has come before, up to the first that is warned of, at least."""
+        if any(rung.warns for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder):
+            return 0
+        return least_lowered(self, Rung.WARN.hardness)  # then a warning means that a cap has lowered a harder rung
+
+    @cached_property
+    def caps(self) -> list[Detectors]:
+        """What is set for kinds, for all tools and for single ones."""
+        return [self.detectors, *[self._only_for(tool).detectors for tool in self._single_tools if "detectors" in tool]]
 
     @cached_property
     def ignores(self) -> bool:
