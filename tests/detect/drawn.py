@@ -63,8 +63,9 @@ _limits: Final[dict[str, list[Any]]] = {
     "similarity_threshold": [None, 0.5, 0.9],
 }
 _detectors: Final[dict[str, list[Any]]] = {
-    kind: [False, *{2: True, 3: True, limit.default: True}] for kind, limit in LIMITS.items()
-}
+    kind: [False, *{2: True, 3: True, limit.default: True}, {"limit": 2, "most": "none"}, {"most_hard": "block"}]
+    for kind, limit in LIMITS.items()
+} | {"repeat": [False, {"most": "warn"}], "repeat_changing": [False, {"most": "none"}]}
 _tools: Final[dict[str, list[Any]]] = {
     "enabled": [True, False],
     "poller": [True, False],

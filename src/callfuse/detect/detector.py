@@ -26,7 +26,7 @@ class Evidence:
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
     `lap` names the tools of a sequence. `certain`: a hard finding whatever the count. `in_answer`: it rests on calls of
-    the pending round alone.
+    the pending round alone. `factor`: the limits for it are this many times as high.
     """
 
     count: int
@@ -36,6 +36,7 @@ class Evidence:
     lap: tuple[str, ...] = ()
     certain: bool = False
     in_answer: bool = False
+    factor: int = 1
 
 
 class Rule(ABC):
@@ -112,7 +113,11 @@ class Hindsight(Rule):
     """Finds one kind of loop in results, once they are known; the finding is reported with the last of them.
 
     A subclass must define `kind`, with its limit, and `evidence`. The calls have been executed, so it warns at most.
+    Where settings lift the cap of its kind, `detect/onward.py` finds the calls that go on in the same way.
     """
+
+    any_arguments: ClassVar[bool] = False
+    """Any call of the newest round's tools goes on in the same way; otherwise only one that its evidence has."""
 
     def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
         """Cheap pre-check: whether these rounds (newest first, one timeline) could have a finding.

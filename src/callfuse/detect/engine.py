@@ -208,6 +208,8 @@ class Engine:
                 evidence = detector.evidence(self.past, call, settings)
             else:
                 evidence = detector.beside(self.past, call, counted, settings)
+            if evidence is not None and evidence.factor > 1:
+                soft, hard = soft * evidence.factor, hard * evidence.factor
             if evidence is None or (evidence.count < soft and not evidence.certain):
                 continue
             waits = detector.spares_pollers and self._waits(call, evidence.calls)

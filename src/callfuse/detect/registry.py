@@ -9,6 +9,7 @@ from callfuse.detect.detector import Detector, Hindsight, Rule
 from callfuse.detect.in_answer import EqualCalls, Flood
 from callfuse.detect.kind import Kind
 from callfuse.detect.no_news import NoNews
+from callfuse.detect.onward import onward
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
@@ -36,10 +37,14 @@ REGISTERED: Final[tuple[Rule, ...]] = (
 
 KINDS: Final[dict[str, Kind]] = {one.kind.name: one.kind for one in REGISTERED}
 
-DETECTORS: tuple[Detector, ...] = tuple(
-    sorted([one for one in REGISTERED if isinstance(one, Detector)], key=lambda one: not one.names_calls)
-)
-"""Those that judge pending calls, in the order in which they explain themselves best."""
-
 HINDSIGHTS: tuple[Hindsight, ...] = tuple([one for one in REGISTERED if isinstance(one, Hindsight)])
 """Those that judge results."""
+
+DETECTORS: tuple[Detector, ...] = tuple(
+    sorted(
+        [*[one for one in REGISTERED if isinstance(one, Detector)], *map(onward, HINDSIGHTS)],
+        key=lambda one: not one.names_calls,
+    )
+)
+"""Those that judge pending calls, in the order in which they explain themselves best; the last ones judge calls that go
+on with what results have shown."""

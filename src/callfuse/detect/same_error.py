@@ -33,6 +33,7 @@ class SameError(Hindsight):
         ),
         most="warn",
     )
+    any_arguments = True
 
     def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
         """Whether one tool has failed for long enough.
@@ -83,7 +84,7 @@ class _Same:
         is_guessing = len(self.named) > 1 and 2 * len(self.named) > len(self.calls)
         if count < (2 * limit if is_guessing else limit):
             return None
-        return Evidence(count, tuple(self.calls[: -NAMED - 1 : -1]))
+        return Evidence(count, tuple(self.calls[: -NAMED - 1 : -1]), factor=2 if is_guessing else 1)
 
 
 def _streaks(timeline: Timeline, at: int, settings: Settings) -> list[Evidence | None]:

@@ -36,6 +36,9 @@ class Detectors(Protocol):
     def finds(self, kind: str) -> bool:
         """Whether findings of a kind are reported at all."""
 
+    def may_withhold(self, kind: str) -> bool:
+        """Whether the caps of a kind let its findings keep a call from the client."""
+
     def hardest(self, kind: str, *, hard: bool, waits: bool) -> int:
         """How hard a finding of this kind may be acted on; the higher, the harder. `hard`: it is beyond its hard limit;
         `waits`: it is of a stretch that waits for something."""

@@ -139,6 +139,10 @@ class Detectors(Strict):
             return most_hard if most_hard.hardness >= most.hardness else most
         return milder(most, Rung.WARN) if waits else most
 
+    def may_withhold(self, kind: str) -> bool:
+        """Whether the caps of a kind let its findings keep a call from the client."""
+        return self.cap(kind, hard=True, waits=False).withholds  # never milder than below the hard limit
+
     def hardest(self, kind: str, *, hard: bool, waits: bool) -> int:
         """The hardness of that rung."""
         return self.cap(kind, hard=hard, waits=waits).hardness

@@ -1,0 +1,88 @@
+"""A call that goes on with what results have shown to be a loop: where the cap of the kind is lifted, it is withheld.
+
+A `Hindsight` judges the results of calls that have run. The detector that `onward` makes of it judges the call that
+comes right after them: one that equals a call of the evidence, or, where the arguments do not matter
+(`Hindsight.any_arguments`), any of the newest round's tools. Once such a call has been withheld, only the same one is
+found again: one with other arguments has its chance.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+from typing import ClassVar, NamedTuple
+
+from callfuse.detect.detector import Detector, Evidence, Hindsight, any_call, twice
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.model import Timeline, ToolCall
+from callfuse.model.signature import Signature
+
+
+def onward(hindsight: Hindsight) -> Detector:
+    """The detector of pending calls for a kind that judges results."""
+
+    class Own(_Onward):
+        kind = hindsight.kind
+        judged = hindsight
+
+    return Own()
+
+
+class _Onward(Detector):
+    """Asleep, unless findings of the kind may be acted on."""
+
+    judged: ClassVar[Hindsight]
+
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """Those of the kind, hard at twice the soft one; off where its caps let it warn at most."""
+        name = self.kind.name
+        return twice(tool.settings.limit_of(name)) if tool.settings.detectors.may_withhold(name) else (0, 0)
+
+    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
+        """Only if results may have shown such a loop somewhere in the timeline."""
+        return timeline.memoized(_may_fire, settings, self.judged)
+
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
+        """The calls that go on; where the arguments do not matter, one for each tool."""
+        found = timeline.memoized(_shown, settings, self.judged)
+        return found.calls.values() if found else ()
+
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
+        """That of the newest results, with the rounds withheld since, and the pending one."""
+        found = timeline.memoized(_shown, settings, self.judged)
+        goes_on = found is not None and (call.signature in found.calls or call.full_name in found.tools)
+        return found.evidence if found is not None and goes_on else None
+
+
+class _Shown(NamedTuple):
+    """What the newest results have shown: the evidence against a call that goes on, and which calls do: these, and all
+    of these tools."""
+
+    evidence: Evidence
+    calls: dict[Signature, ToolCall]
+    tools: frozenset[str]
+
+
+def _may_fire(timeline: Timeline, settings: Settings, judged: Hindsight) -> bool:
+    return bool(timeline.rounds) and judged.may_fire(timeline.rounds, settings)
+
+
+def _shown(timeline: Timeline, settings: Settings, judged: Hindsight) -> _Shown | None:
+    rounds = timeline.rounds
+    withheld = next((at for at, round_ in enumerate(rounds) if round_.executed), len(rounds))
+    found = next(islice(judged.evidence(timeline, settings), withheld, None), None)
+    if found is None:
+        return None
+    evidence = replace(found, count=found.count + withheld + 1)
+    tools = {one.full_name: one.call for one in rounds[withheld].calls if judged.any_arguments}
+    if withheld:
+        known = {one.signature for one in found.calls}
+        tried = [one.call for round_ in rounds[:withheld] for one in round_.calls]
+        calls = [one for one in tried if one.full_name in tools or one.signature in known]
+        return _Shown(evidence, {one.signature: one for one in calls}, frozenset())
+    calls = [_any_call_like(one) for one in tools.values()] or [one.call for one in found.calls]
+    return _Shown(evidence, {one.signature: one for one in calls}, frozenset(tools))
+
+
+def _any_call_like(call: ToolCall) -> ToolCall:
+    """A call of the same tool with arguments that no other call has."""
+    return ToolCall("", call.name, "", call.namespace, signature=any_call(call.full_name).signature)
