@@ -1,4 +1,4 @@
-"""What a result says decides on the wire: numbers that move are progress, times that move are none."""
+"""What a result says decides on the wire: what is progress, what is waited for, what is the same error."""
 
 import pytest
 
@@ -135,14 +135,41 @@ def test_a_file_is_read_again_after_a_silent_write(kit: DialectKit, stream: bool
         ["<returncode>1</returncode>\n<output>\n</output>"] * 4,
         ["Exit code: 1"] * 4,
         ['{"exit_code": 2, "stdout": "", "stderr": ""}'] * 4,
+        ["Command timed out after 30 s", "Command timed out after 31 s"] * 2,
     ],
 )
 def test_an_error_without_words_is_the_same_error(kit: DialectKit, errors: list[str]) -> None:
-    """Whatever the arguments: the fourth is told."""
+    """Whatever the arguments: the fourth is told. A command that takes too long is one, too."""
+    assert told(kit, errors) == [False] * 3 + [True]
+
+
+@two_dialects
+@pytest.mark.parametrize(
+    "error",
+    [
+        "user{}@host{}: Permission denied (publickey).",
+        "Error: 401 Unauthorized: user{}",
+        "HTTP 403: not for {}, host{}",
+    ],
+)
+def test_to_be_refused_again_and_again_is_the_same_error(kit: DialectKit, error: str) -> None:
+    """With other arguments each time; as long as each names something new, it takes twice as many."""
+    names = ["anna", "bob", "carl", "dora", "emil", "fritz", "gina", "hans", "ida"]
+    assert told(kit, [error.format(name, name) for name in names]) == [False] * 7 + [True] * 2
+    assert told(kit, [error.format("anna", "anna")] * 4) == [False] * 3 + [True]
+
+
+@two_dialects
+def test_what_waiting_mends_is_no_error_that_comes_again(kit: DialectKit) -> None:
+    """However often."""
+    assert not any(told(kit, ["Error: 429 Too Many Requests", "Error: request timeout"] * 5))
+
+
+def told(kit: DialectKit, errors: list[str]) -> list[bool]:
+    """Which results carry a warning, of different calls of one tool that ended in these."""
     made = [
         Round((Call(f"call_{at}", "bash", (f'{{"command": "run {at}"}}',)),), (text,)) for at, text in enumerate(errors)
     ]
     request = ask(kit, History((User("Find the zebra crossing."), *made), tools=("bash",)), stream=True)
     met = meet(request, [reply(kit, saying("Done."), stream=True)])
-    results = [text for _, text in kit.results(met.app.heard[0].body)]
-    assert [MARK in text for text in results] == [False] * 3 + [True]
+    return [MARK in text for _, text in kit.results(met.app.heard[0].body)]

@@ -638,6 +638,60 @@ def test_an_error_without_words_is_the_same_as_an_equal_one(content: Any, flag: 
     assert known(content, flag).error != known("Exit code: 1\nsomething else", is_error=True).error
 
 
+SSH = "Permission denied (publickey)."
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"bob@a: {SSH}", f"git@example.com: {SSH}\nfatal: Could not read from remote repository."),
+        (f"Warning: Permanently added 'a' to the list of known hosts.\nbob@a: {SSH}", f"bob@b: {SSH}"),
+        ("Error: 401 Unauthorized", '{"status": 401, "message": "no such user: bob"}'),
+        ("Request failed with status code 401", "Error: Incorrect API key provided: sk-ab***yz"),
+        ("HTTP 403: repository x is not accessible", '{"error": {"code": 403, "message": "Forbidden for bob"}}'),
+    ],
+)
+def test_to_be_refused_is_the_same_error(one: str, other: str) -> None:
+    """By a key, as somebody unknown, as somebody who may not: whatever was asked for. Waiting mends none."""
+    assert known(one).kind is known(other).kind is OutcomeKind.ERROR
+    assert known(one).error == known(other).error != b""
+    assert not known(one).transient
+    assert not known(other).transient
+    assert known(one).error != known("Error: not found").error
+
+
+def test_refusals_of_different_kinds_are_different_errors() -> None:
+    """And words about them in longer results are none."""
+    errors = [f"bob@a: {SSH}", "Error: 401 Unauthorized", "Error: 403 Forbidden", "cat: /etc/shadow: Permission denied"]
+    assert len({known(text).error for text in errors}) == len(errors)
+    assert known("12 requests, of which 401 failed", is_error=True).error != known(errors[1]).error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Command timed out after 30 s",
+        "EXECUTION TIMED OUT",
+        "Error: subprocess.TimeoutExpired: Command 'make' did not end",
+        "The last command <command>make</command> timed out and has been killed.\nThe output was:\n<output>\n</output>",
+    ],
+)
+def test_a_command_that_takes_too_long_fails_alike(text: str) -> None:
+    """It may be waited for, yet it is an error that comes again."""
+    assert known(text).kind is OutcomeKind.ERROR
+    assert known(text).transient
+    assert known(text).error == known(text.replace("30", "60")).error != b""
+
+
+@pytest.mark.parametrize(
+    "text", ["Error: 429 Too Many Requests", "Request timeout", "503 Service Unavailable", "timeout"]
+)
+def test_what_another_call_may_not_meet_is_no_evidence(text: str) -> None:
+    """A limit, a network, a server that is down."""
+    assert known(text).transient
+    assert known(text).error == b""
+
+
 def test_the_text_is_short() -> None:
     """The beginning of the result is kept to be shown, own texts left out."""
     outcome = known([{"type": "image", "d": 1}, {"type": "text", "text": "x" * 1000}])

@@ -144,7 +144,7 @@ def _failures(timeline: Timeline, at: int, tool: str, settings: Settings) -> lis
     if is_pause(round_.time, later, settings.ttl_seconds):
         return None
     known = [(one, outcome) for one in round_.calls if not one.withheld and (outcome := one.outcome)]
-    if True in [outcome.transient or not outcome.error for _, outcome in known]:
+    if True in [not outcome.error for _, outcome in known]:
         return None
     if settings.has_state_changing and changes_of(round_, settings):
         return None

@@ -38,6 +38,34 @@ _TIMED_OUT = re.compile(
 _STATUS = re.compile(
     r"(?:code|error|http|status)\w*\W{1,8}(?:408|429|50[2-4]|529)\b|(?:\A|: )(?:408|429|50[2-4]|529) [a-z]"
 )
+_OWN_TIME_OUT = re.compile(
+    r"\b(?:cell|code|command|execution|process|program|script)\b[^\n]{0,200}? timed[ -]?out\b|\btimeoutexpired\b"
+    r"|\btimed out and (?:has been|was) killed\b"
+)
+"""What was called takes too long by itself."""
+_REFUSED: Final = (
+    re.compile(r"\b(?:permission|access) denied \([a-z,\-]{0,80}(?:publickey|password|interactive)"),
+    re.compile(
+        r"(?:code|error|http|status)\w*\W{1,8}401\b|(?:\A|: )401 [a-z]|\bunauthori[sz]ed\b|\bbad credentials\b"
+        r"|\b(?:expired|incorrect|invalid|wrong) (?:api[ _-]?key|credentials|password|(?:access |auth )?token)\b"
+        r"|\bauthentication (?:failed|required)\b"
+    ),
+    re.compile(r"(?:code|error|http|status)\w*\W{1,8}403\b|(?:\A|: )403 [a-z]|\bforbidden\b"),
+)
+"""Who calls is refused, whatever for: by a key, unknown (401), not allowed (403)."""
+_REFUSING: Final = (
+    "denied",
+    "401",
+    "403",
+    "unauthori",
+    "credentials",
+    "forbidden",
+    "key",
+    "password",
+    "token",
+    "authen",
+)
+"""A refusal holds one of these; checked first, because the patterns cost more."""
 _MAX_MESSAGE: Final = 2000
 """Characters of a message that are digested."""
 _MESSAGE_KEYS: Final = (
@@ -58,8 +86,27 @@ def is_transient(text: str) -> bool:
     return any(words in seen for words in _MENDED_BY_WAITING) or bool(_TIMED_OUT.search(seen) or _STATUS.search(seen))
 
 
+def is_own_time_out(text: str) -> bool:
+    """Whether a command or a program ran for too long: calling it again takes as long."""
+    return _OWN_TIME_OUT.search(edges(text).lower()) is not None
+
+
+def _refusal(text: str) -> int | None:
+    """The index in `_REFUSED` of what refuses the caller; None for other errors."""
+    seen = edges(text).lower()
+    if True not in [words in seen for words in _REFUSING]:
+        return None
+    return next((at for at, pattern in enumerate(_REFUSED) if pattern.search(seen)), None)
+
+
 def error_digest(texts: Iterable[str]) -> bytes:
-    """Digest an error message (8 bytes) without the parts that depend on arguments; empty if no words are left."""
+    """Digest an error message (8 bytes) without the parts that depend on arguments; empty if no words are left.
+
+    A refusal of the caller (401, 403, `Permission denied (publickey)`) is the same whatever else the message says.
+    """
+    texts = list(texts)
+    if (refusal := next((at for text in texts if (at := _refusal(text)) is not None), None)) is not None:
+        return blake2b(b"refused %d" % refusal, digest_size=8).digest()
     message = "\n".join(line for text in texts for line in messages(text)).strip()
     if exit_code(edges(message).lower()) is not None:
         message = strip_frame(message)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from callfuse.harness import is_placeholder, strip_additions, strip_wrapping
-from callfuse.model.outcomes.errors import error_digest, is_transient
+from callfuse.model.outcomes.errors import error_digest, is_own_time_out, is_transient
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import Media, Part, parts_of
 from callfuse.model.outcomes.reading import ResultStatus, combine, read_text, read_value, reports_error
@@ -38,7 +38,8 @@ class Outcome:
     `text`: the first `SHORT_TEXT` characters of the result, for messages, without what a harness wraps around it.
     `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
     to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
-    without arguments, of the whole result if it has no message; empty if there is no error. `unknown_tool`: the error
+    without arguments, of the whole result if it has no message; empty if there is no error, or one that another call
+    may not meet (a transient one, but for a command that has run for too long by itself). `unknown_tool`: the error
     says that the called tool does not exist.
     """
 
@@ -87,13 +88,17 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
             texts.append(text)
     digest.update(kind.encode())
     shown = texts[0] if texts else ""
+    transient = is_error_outcome and is_transient(shown)
+    error = b""
+    if is_error_outcome and not (transient and not is_own_time_out(shown)):
+        error = error_digest(texts) or digest.digest()
     return Outcome(
         digest.digest(),
         kind,
         strip_wrapping(shown)[:SHORT_TEXT],
         pending=said.pending,
-        transient=is_error_outcome and is_transient(shown),
-        error=(error_digest(texts) or digest.digest()) if is_error_outcome else b"",
+        transient=transient,
+        error=error,
         unknown_tool=is_error_outcome and names_unknown_tool(texts[:_MAX_PARTS_READ], tool),
     )
 

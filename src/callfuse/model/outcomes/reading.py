@@ -78,6 +78,9 @@ _COMPLAINTS: Final = (
     ": not a directory",
 )
 """Complaints of commands, behind the command's name: `cat: nowhere: No such file or directory`."""
+_KILLED: Final = ("The last command <command>", "</command> timed out and has been killed")
+"""mini-SWE-agent ends what runs for too long."""
+_MAX_COMMAND: Final = 4000
 _EXIT_PHRASES: Final = ("exit code", "exit_code", "exit status", "exitcode", "exited with", "return code", "returncode")
 """A text with an exit code holds one of these; checked first, because the pattern costs more."""
 _EXITED = r"(?:\w+ ){0,5}?(?:exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode|return ?code)\W{1,4}(-?\d{1,10})"
@@ -267,12 +270,17 @@ def _is_failure_text(text: str, code: int | None) -> bool:
     """Whether a text reports a failure: by its exit code if it has one, else by its beginning."""
     if code is not None:
         return code != 0
+    if text.startswith(_KILLED[0]) and _KILLED[1] in text[:_MAX_COMMAND]:
+        return True
     body = strip_frame(text) if text[0] == "<" and len(text) <= _MAX_EMPTY_LENGTH else text
     return _ERROR.match(body, 0, HEAD) is not None or _is_complaint(body[:HEAD])
 
 
 def _is_complaint(text: str) -> bool:
-    """Whether a text begins with the complaint of a command: its name, a colon, one of `_COMPLAINTS`."""
+    """Whether a text begins with the complaint of a command: its name, a colon, one of `_COMPLAINTS`; or ssh has no key
+    that is taken, of which other lines may come first."""
+    if "ermission denied (publickey" in text:
+        return True
     if (named := _COMPLAINER.match(text)) is None:
         return False
     line = text[named.end() :].partition("\n")[0].lower()
