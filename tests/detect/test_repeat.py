@@ -180,3 +180,20 @@ def test_changing_is_never_stricter_than_repeat(limit: int, own: int, soft: int)
     rounds = [f"a={letter}" for letter in "uvwxyzuvwxyz"]
     assert changing(*rounds[: soft - 2], max_repeats=limit, max_repeats_changing=own) is None
     assert count(changing(*rounds[: soft - 1], max_repeats=limit, max_repeats_changing=own)) == soft
+
+
+@pytest.mark.parametrize(
+    ("results", "count"),
+    [
+        (("You_are_at_4.2", "You_are_at_4.3"), 0),
+        (("Row_3_selected", "Row_4_selected"), 0),
+        (("progress_40", "progress_55"), 0),
+        (("took_3_ms", "took_4_ms"), 3),
+        (("at_10:00:05", "at_10:00:07"), 3),
+        (("pid:_17", "pid:_18"), 3),
+        (("!row_3_is_locked", "!row_4_is_locked"), 3),
+    ],
+)
+def test_a_number_that_moves_is_another_outcome(results: tuple[str, ...], count: int) -> None:
+    """In results that are no errors; times and ids of processes are none."""
+    assert Rule(Repeat()).count(*[f"a={text}" for text in results]) == count

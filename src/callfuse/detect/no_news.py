@@ -61,10 +61,9 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
     past = recent(timeline, settings)
     size = settings.window
     brought: list[object] = []
+    telling = set[object]()  # what rounds without a silent write have brought
     count = 0
     for round_ in past:
-        if True in map(_has_silently_written, round_.distinct):
-            break
         if count > 1:  # most streaks end before, and need no further outcomes
             if len(brought) <= count + size:
                 brought += [one.brought for one in timeline.rounds[len(brought) : count + size + _AT_ONCE]]
@@ -73,8 +72,14 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
             except ValueError:
                 pass
             else:
+                if brought[count] not in telling:
+                    if True in map(_has_silently_written, round_.distinct):
+                        break
+                    telling.add(brought[count])
                 count += 1
                 continue
+        if True in map(_has_silently_written, round_.distinct):
+            break
         if False in [_is_known(timeline, count, call, size) for call in round_.distinct]:
             break
         count += 1

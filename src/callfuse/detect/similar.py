@@ -75,10 +75,8 @@ def _streak(timeline: Timeline, settings: Settings, newest: PastCall) -> tuple[t
             break
         likeness, one = found
         came = None if one.withheld else one.outcome
-        if came is not outcome and outcome and came and not _both_failed(outcome, came):
-            if not same_outcome(outcome, came) and pages_on(streak[-1].call, one.call):
-                break
-            likeness = min(likeness, outcomes_alike(outcome, came, settings))
+        if came is not outcome and outcome and came:
+            likeness = min(likeness, _results_alike(streak[-1].call, outcome, one.call, came, settings))
         if likeness < threshold:
             break
         streak.append(one)
@@ -143,5 +141,10 @@ def _kept(_: Timeline, settings: Settings, one: ToolCall, other: ToolCall) -> fl
     return alike(one, other, settings)
 
 
-def _both_failed(one: Outcome, other: Outcome) -> bool:
-    return one.kind is other.kind is OutcomeKind.ERROR
+def _results_alike(later: ToolCall, outcome: Outcome, one: ToolCall, came: Outcome, settings: Settings) -> float:
+    """How alike the outcomes of two calls are: wholly if both failed, not at all if another page brought another."""
+    if outcome.kind is came.kind is OutcomeKind.ERROR:
+        return 1.0
+    if not same_outcome(outcome, came) and pages_on(later, one):
+        return 0.0
+    return outcomes_alike(outcome, came, settings)

@@ -46,11 +46,11 @@ _OWN_TIME_OUT = re.compile(
 _REFUSED: Final = (
     re.compile(r"\b(?:permission|access) denied \([a-z,\-]{0,80}(?:publickey|password|interactive)"),
     re.compile(
-        r"(?:code|error|http|status)\w*\W{1,8}401\b|(?:\A|: )401 [a-z]|\bunauthori[sz]ed\b|\bbad credentials\b"
+        r"(?:code|error|http|status)\w{0,12}\W{1,8}401\b|(?:\A|: )401 [a-z]|\bunauthori[sz]ed\b|\bbad credentials\b"
         r"|\b(?:expired|incorrect|invalid|wrong) (?:api[ _-]?key|credentials|password|(?:access |auth )?token)\b"
         r"|\bauthentication (?:failed|required)\b"
     ),
-    re.compile(r"(?:code|error|http|status)\w*\W{1,8}403\b|(?:\A|: )403 [a-z]|\bforbidden\b"),
+    re.compile(r"(?:code|error|http|status)\w{0,12}\W{1,8}403\b|(?:\A|: )403 [a-z]|\bforbidden\b"),
 )
 """Who calls is refused, whatever for: by a key, unknown (401), not allowed (403)."""
 _REFUSING: Final = (
