@@ -196,4 +196,4 @@ def test_changing_is_never_stricter_than_repeat(limit: int, own: int, soft: int)
 )
 def test_a_number_that_moves_is_another_outcome(results: tuple[str, ...], count: int) -> None:
     """In results that are no errors; times and ids of processes are none."""
-    assert Rule(Repeat()).count(*[f"a={text}" for text in results]) == count
+    assert timelines.Rule(Repeat()).count(*[f"a={text}" for text in results]) == count
