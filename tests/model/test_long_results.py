@@ -51,6 +51,14 @@ REPEATED = [
     "Error: '",
     "word: ",
     "Traceback (most recent call last)\n",
+    '"pid": 1, ',
+    "elapsed=1 ",
+    "Nov 1 10:00:05 ",
+    "1:",
+    "=",
+    "status: pending ",
+    "0/3 ",
+    "sleep 1; ",
 ]
 TIMES = 300
 
