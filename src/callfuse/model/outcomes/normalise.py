@@ -95,14 +95,14 @@ _MOVING = re.compile(
     rb"|(?<=[pP][iI][dD] [0-9])[0-9]*+"
     rb")"
 )  # fmt: skip
-_PIECE: Final = 128 * 1024
+_PIECE: Final = 64 * 1024
 """Bytes that are read in one go, which takes up to 8 ms."""
 
 
 def normalise(text: str, *, keep_numbers: bool = False) -> bytes:
     """Return the text as UTF-8 with each time, duration, date and id as `0`, without ANSI codes. Linear time and space.
 
-    Without `keep_numbers` every other number is `0`, too. A line of more than 128 KB is cut at quotes, at spaces if it
+    Without `keep_numbers` every other number is `0`, too. A line of more than 64 KB is cut at quotes, at spaces if it
     has none, else anywhere: what such a cut goes through counts as two.
     """
     raw = text.encode("utf-8", "surrogatepass")
