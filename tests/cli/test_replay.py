@@ -65,7 +65,9 @@ def test_reports_are_written_beside_the_table(log: str, tmp_path: Path) -> None:
     ended = callfuse("replay", log, *(part for kind, name in names.items() for part in (f"--{kind}", name)))
     assert ended.returncode == 0
     assert ended.stdout.startswith("source")
-    assert json.loads(Path(names["json"]).read_text())["rows"][0]["saved_calls"] == 2
+    told = json.loads(Path(names["json"]).read_text())
+    assert told["rows"][0]["saved_calls"] == 2
+    assert [run["acts_from"] for run in told["runs"]] == [3]
     assert next(csv.DictReader(io.StringIO(Path(names["csv"]).read_text())))["saved_calls"] == "2"
     assert Path(names["html"]).read_text().count("title=") == 4
 

@@ -44,7 +44,12 @@ def test_the_report_in_a_pipe(log: str) -> None:
     assert row.split() == ["lab", "40", "1", "4.8%", "80.0%", "4.8%", "0.0%"]
     promise = "at most 5% are acted on (2 of 41), on average over sets of 40 runs as this one."
     assert any(promise in line for line in rest)
-    assert rest[-1].strip().startswith("max_repeats: 2, ")
+    assert [line.strip() for line in rest[-3:]] == [
+        "The scale: max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 39, no_news: 2, cycle: 2, "
+        "same_error: 4",
+        "By length: max_calls: 39",
+        "Recommended: the scale, which saves more than a line on the number of calls.",
+    ]
 
 
 def test_the_file_is_ready(log: str, tmp_path: Path) -> None:
@@ -64,19 +69,79 @@ def test_the_settings_may_go_to_stdout(log: str, tmp_path: Path) -> None:
 
 
 def test_each_source_by_itself(tmp_path: Path) -> None:
-    """A line and a file for each, but where there are too few; one name for all makes them one."""
+    """A line for each, but where there are too few; the one to be written is named; one name for all makes them one."""
     log = written(tmp_path / "log.jsonl", *good("x/y"), *good("x y", 20), *good("few", 5), LOOP)
-    ended = callfuse("tune", log, "--write", str(tmp_path / "tuned.yaml"))
-    assert ended.returncode == 0
-    assert "Not tuned: 19 successful runs are needed for 5%, there are 5." in ended.stdout
-    files = {path.name: load_config(path, env={}).tool_call_loop for path in tmp_path.glob("*.yaml")}
-    limits = {name: settings.max_weighted_calls for name, settings in files.items()}
-    assert limits == {"tuned-x-y.yaml": 39, "tuned-x-y-2.yaml": 20}
-    refused = callfuse("tune", log, "--write", "-")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "only one source can go to standard output, and there are x/y, x y" in refused.stderr
+    report = callfuse("tune", log)
+    assert report.returncode == 0
+    assert "Not tuned: 19 successful runs are needed for 5%, there are 5." in report.stdout
+    file = tmp_path / "tuned.yaml"
+    for where in ("-", str(file)):
+        refused = callfuse("tune", log, "--write", where)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "--write takes the limits of one source: name one with --only; there are x/y, x y" in refused.stderr
+    assert not file.exists()
+    assert callfuse("tune", log, "--write", str(file), "--only", "few").returncode == 2
+    for name, limit in (("x/y", 39), ("x y", 20)):
+        written_ = callfuse("tune", log, "--write", str(tmp_path / f"{limit}.yaml"), "--only", name)
+        assert written_.returncode == 0
+        assert load_config(tmp_path / f"{limit}.yaml", env={}).tool_call_loop.max_weighted_calls == limit
     pooled = callfuse("tune", log, "--source", "all")
     assert pooled.stdout.splitlines()[1].split()[:3] == ["all", "65", "1"]
+
+
+@pytest.mark.parametrize("name", ["callfuse.yaml", "callfuse.toml"])
+def test_limits_go_into_a_file_that_is_there(name: str, log: str, tmp_path: Path) -> None:
+    """Whose settings are tuned; comments and all else stay, what it held is kept beside it."""
+    file = tmp_path / name
+    if name.endswith("toml"):
+        before = "# ours\n[tool_call_loop]\nmode = 'observe'  # for now\n[tool_call_loop.detectors]\ncycle = 5\n"
+    else:
+        before = "# ours\ntool_call_loop:\n  mode: observe  # for now\n  detectors: {cycle: {laps: 5}}\n"
+    file.write_text(before)
+    ended = callfuse("tune", log, "--write", str(file))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith(f"written: {file} (before: {file}.bak)\n")
+    assert Path(f"{file}.bak").read_text() == before
+    text = file.read_text()
+    assert text.startswith("# ours\n")
+    assert "  # for now\n" in text
+    settings = load_config(file, env={}).tool_call_loop
+    assert (settings.mode, settings.max_repeats, settings.max_weighted_calls) == (("observe",), 2, 39)
+    assert (settings.limit_of("cycle"), settings.limit_of("unknown_tool")) == (2, 0)
+    assert callfuse("config", "check", str(file)).returncode == 0
+    again = callfuse("tune", log, "--write", str(file))
+    assert again.returncode == 0
+    assert file.read_text() == text
+
+
+def test_a_new_toml_file(log: str, tmp_path: Path) -> None:
+    """By its suffix, with the settings that were tuned."""
+    base, file = tmp_path / "base.yaml", tmp_path / "tuned.toml"
+    base.write_text("tool_call_loop: {mode: [warn, block], per_tool: {'a_*': {max_repeats: 9}}}\n")
+    assert callfuse("tune", log, "--config", str(base), "--write", str(file)).returncode == 0
+    settings = load_config(file, env={}).tool_call_loop
+    assert (settings.mode, settings.max_repeats, settings.for_tool("a_b").settings.max_repeats) == (
+        ("warn", "block"),
+        2,
+        9,
+    )
+
+
+def test_a_file_that_cannot_take_them_stays(log: str, tmp_path: Path) -> None:
+    """As it was, where it cannot be edited, or other settings were tuned; the message says what to do."""
+    file, other = tmp_path / "callfuse.yaml", tmp_path / "other.yaml"
+    file.write_text("base: &b {max_repeats: 2}\n")
+    other.write_text("tool_call_loop: {mode: warn}\n")
+    refused = callfuse("tune", log, "--write", str(other), "--config", str(tmp_path / "callfuse.yaml"))
+    assert refused.returncode == 2
+    assert "is there already, and --config names other settings" in refused.stderr
+    toml = tmp_path / "callfuse.toml"
+    toml.write_text("tool_call_loop = {mode = 'warn', max_repeats = 4}\n")
+    refused = callfuse("tune", log, "--write", str(toml))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "cannot be edited safely" in refused.stderr
+    assert toml.read_text() == "tool_call_loop = {mode = 'warn', max_repeats = 4}\n"
+    assert {one.name for one in tmp_path.iterdir()} == {"callfuse.yaml", "other.yaml", "callfuse.toml", "log.jsonl"}
 
 
 def test_standard_input() -> None:

@@ -100,11 +100,13 @@ def test_many_scores() -> None:
 
 def test_what_a_failed_run_would_have_saved() -> None:
     """The calls from the round on that is the first beyond the line."""
-    run = FailedRun([Step(Score(0, 1), 0), Step(Score(0, 12), 3), Step(Score(8, 20), 5)], 9)
+    run = FailedRun([Step(Score(0, 1), 0), Step(Score(0, 12), 3), Step(Score(8, 20), 5)], 9, [9])
     assert [run.saved(line) for line in (Score(0, 0), Score(0, 1), Score(0, 12), Score(8, 19), Score(8, 20))] == [
         9, 6, 4, 4, 0]  # fmt: skip
-    source = Source(failed=[run, FailedRun([Step(Score(0, 1), 0)], 2)])
+    source = Source(failed=[run, FailedRun([Step(Score(0, 1), 0)], 2, [2])])
     assert (source.saved(Score(0, 1)), source.saved_by_length(4)) == (6, 5)
+    turns = FailedRun([], 12, [2, 6, 4])
+    assert [turns.saved_by_length(line) for line in (1, 2, 5, 6)] == [11, 8, 5, 0]
 
 
 def test_runs_by_source() -> None:

@@ -14,9 +14,15 @@ FIVE = [["b"], *([["a"]] * 4)]
 QUIET = [["a"], ["a"], ["b"]]
 
 
-def replayed(runs: Iterable[Run | Fault], settings: LoopSettings | None = None, rules: Iterable[str] = RULES) -> Replay:
+def replayed(
+    runs: Iterable[Run | Fault],
+    settings: LoopSettings | None = None,
+    rules: Iterable[str] = RULES,
+    *,
+    keep_runs: bool = False,
+) -> Replay:
     """A replay of these runs."""
-    replay = Replay(settings or LoopSettings(), list(rules), show=10, draw=10)
+    replay = Replay(settings or LoopSettings(), list(rules), show=10, draw=10, keep_runs=keep_runs)
     for run in runs:
         replay.take(run)
     return replay

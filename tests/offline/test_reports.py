@@ -17,6 +17,7 @@ from callfuse.offline.report_data import ALL, as_csv, as_json, table
 from callfuse.offline.report_page import as_html
 from callfuse.offline.report_text import report_replay
 from callfuse.offline.runs import Fault, Run
+from callfuse.policy.settings import MODES, LoopSettings
 from tests.offline.test_judging import run_of
 from tests.offline.test_replay import THREE, replayed
 
@@ -122,6 +123,34 @@ def test_json_and_csv_have_the_same_figures() -> None:
     }  # fmt: skip
     assert whole["faults"] == {"count": 1, "first": [{"file": "f", "line": 1, "what": "bad"}]}
     assert whole["held"][0]["suspect"] == 1
+
+
+def test_json_tells_run_by_run() -> None:
+    """What was found in each run that has something, what acts, and from which call on; nothing of arguments."""
+    runs = [run_of(THREE, success=False), run_of([["a"], ["b"]], success=True), run_of(THREE, THREE * 2, success=None)]
+    first, second = json.loads(as_json(replayed(runs, keep_runs=True)))["runs"]
+    assert {key: first[key] for key in ("run", "source", "success", "acts_from")} == {
+        "run": "r", "source": "s", "success": False, "acts_from": 3,
+    }  # fmt: skip
+    assert first["findings"] == [
+        {
+            "call": 3,
+            "turn": 0,
+            "round": 2,
+            "id": "2a",
+            "tool": "look",
+            "kinds": ["repeat"],
+            "count": 3,
+            "threshold": 3,
+            "hard": False,
+            "rung": "steer",
+            "acts": True,
+        }
+    ]
+    assert (second["calls"], len(second["findings"]), second["acts_from"]) == (9, 5, 3)
+    watching = replayed(runs, LoopSettings(mode=MODES["observe"]), keep_runs=True)
+    assert [run["acts_from"] for run in json.loads(as_json(watching))["runs"]] == [None, None]
+    assert not json.loads(as_json(replayed(runs)))["runs"]
 
 
 def test_the_page_draws_each_call() -> None:

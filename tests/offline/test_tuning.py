@@ -16,7 +16,18 @@ from callfuse.offline.files import Reading
 from callfuse.offline.judging import judge_run
 from callfuse.offline.report_text import report_tuning
 from callfuse.offline.runs import Run
-from callfuse.offline.tuning import ALWAYS, TWICE, CannotTuneError, Scale, Score, Source, Tuned, Tuning, tune
+from callfuse.offline.tuning import (
+    ALWAYS,
+    TWICE,
+    UNBOUNDED,
+    CannotTuneError,
+    Scale,
+    Score,
+    Source,
+    Tuned,
+    Tuning,
+    tune,
+)
 from callfuse.policy.settings import LoopSettings
 from tests.offline.tuning import run_of
 from tests.support.examples import more_examples
@@ -286,6 +297,35 @@ def test_settings_that_act_whatever_the_limits() -> None:
         tuned_by(*GOOD, max_calls=2)
 
 
+def test_length_is_recommended_where_it_saves_more(tmp_path: Path) -> None:
+    """Its settings are those that are written; they act on a run beyond `max_calls`, and on no other."""
+    repeating = [run_of(*[["a=x"] * 12], success=True) for _ in range(40)]
+    failed = run_of([f"a{at}" for at in range(50)], success=False)
+    tuned = tuned_by(*repeating, failed)
+    assert tuned.recommends_length
+    assert tuned.limits | {"max_calls": 12} == tuned.limits
+    assert "Recommended: max_calls: 12 alone, which saves more than the scale." in said(*repeating, failed)
+    assert tuned.settings == tuned.by_length
+    file = tmp_path / "callfuse.yaml"
+    file.write_text(tuned.as_yaml())
+    assert load_config(file, env={}).tool_call_loop == tuned.by_length
+    assert not any(one.finding for one in judge_run(repeating[0], tuned.settings))
+    found = [at for at, one in enumerate(judge_run(failed, tuned.settings)) if one.finding]
+    assert found[0] == 12
+    turns = run_of(["a1", "a2"] * 6, [f"b{at}" for at in range(12)], success=True)
+    assert not any(one.finding for one in judge_run(turns, tuned.settings))
+
+
+def test_a_limit_that_was_lower_stays() -> None:
+    """A run beyond it counts as acted on at every line."""
+    assert Scale(LoopSettings(max_calls=5)).by_length(9).max_calls == 5
+    assert Scale(LoopSettings(max_calls=9)).by_length(5).max_calls == 5
+    tuning = Tuning(LoopSettings(max_calls=5))
+    for one in (steady(4), steady(6)):
+        tuning.take(one)
+    assert tuning.sources["lab"].good_calls == [4, UNBOUNDED]
+
+
 @pytest.mark.parametrize(
     ("runs", "line"),
     [
@@ -294,9 +334,12 @@ def test_settings_that_act_whatever_the_limits() -> None:
             "max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 38, no_news: 2, cycle: 2, same",
         ),
         (GOOD[:19], "Not tried: that takes 38 successful runs"),
-        (GOOD, "What it saves is unknown: no run failed."),
-        ([*GOOD, steady(3, success=False)], "It saves nothing in the failed runs."),
-        ([*GOOD, steady(90, success=False)], "It saves no more than a limit on the number of calls: max_calls: 38"),
+        (GOOD, "Recommended: the scale; what either line saves is unknown, for no run failed."),
+        ([*GOOD, steady(3, success=False)], "Recommended: the scale; neither line saves anything in the failed runs."),
+        (
+            [*GOOD, steady(90, success=False)],
+            "Recommended: the scale, which saves as much as a line on the number of calls.",
+        ),
         ([*GOOD, run_of(["a"], success=None)], "1 of its runs do not say"),
         (GOOD[:3], "Not tuned: 19 successful runs are needed for 5%, there are 3."),
     ],

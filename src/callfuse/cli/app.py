@@ -158,7 +158,9 @@ def replay(
         ),
     ] = None,
     show: Annotated[int, typer.Option(metavar="N", help="Print N findings with the calls around them.")] = 0,
-    json: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as JSON; - for standard output.")] = "",
+    json: Annotated[
+        str, typer.Option(metavar="PATH", help="Write figures, and what each run has, as JSON; - for stdout.")
+    ] = "",
     csv: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as CSV; - for standard output.")] = "",
     html: Annotated[str, typer.Option(metavar="PATH", help="Write one page with a picture of each run.")] = "",
 ) -> None:
@@ -180,16 +182,20 @@ def tune(
         float, typer.Option(metavar="SHARE", help="Of new successful runs at most this share is acted on.")
     ] = 0.05,
     write: Annotated[
-        str, typer.Option(metavar="FILE", help="Write the settings as YAML, a file for each source; - for stdout.")
+        str,
+        typer.Option(metavar="FILE", help="Write the settings, also into a file that is there; - for stdout."),
     ] = "",
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Settings whose limits are tuned; default: the file that CALLFUSE_CONFIG names, if any.",
+            help="Settings whose limits are tuned; default: the file of --write, or that of CALLFUSE_CONFIG, if any.",
         ),
     ] = None,
     source: Source = "",
+    only: Annotated[
+        str, typer.Option(metavar="NAME", help="Write the settings of this source, where there are several.")
+    ] = "",
 ) -> None:
     """Set the limits by your own successful runs, so that at most a given share of such runs is acted on.
 
@@ -197,4 +203,4 @@ def tune(
     """
     from callfuse.cli.tune import TuneOptions, run_tune
 
-    raise typer.Exit(run_tune(files, TuneOptions(max_false_positive, write, config, source)))
+    raise typer.Exit(run_tune(files, TuneOptions(max_false_positive, write, config, source, only)))

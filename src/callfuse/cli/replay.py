@@ -81,7 +81,8 @@ def _replay_for(options: ReplayOptions) -> Replay:
     if settings.models:
         print("callfuse replay: tool_call_loop.models is left out: few records tell the backend", file=sys.stderr)
     draw = MAX_DRAWN_RUNS if any(kind == "html" for kind, _ in options.reports) else 0
-    return Replay(settings, options.rules or known, show=options.show, draw=draw)
+    keep_runs = any(kind == "json" for kind, _ in options.reports)
+    return Replay(settings, options.rules or known, show=options.show, draw=draw, keep_runs=keep_runs)
 
 
 def _write(replay: Replay, options: ReplayOptions) -> None:

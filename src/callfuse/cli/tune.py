@@ -4,33 +4,48 @@ The exit code is 0, or 2 for wrong options or settings, or if no source has enou
 printed on stderr, and do not change the exit code.
 """
 
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from callfuse.cli.runs import fail, print_faults, progress, run_command
 from callfuse.config import load_config
+from callfuse.config.writing import Values, replace_file, section_in, written_into
 from callfuse.errors import ConfigError
 from callfuse.offline.files import STDIN, Reading
 from callfuse.offline.report_text import TuningResult, report_tuning
-from callfuse.offline.tuning import CannotTuneError, Tuned, Tuning, tune
+from callfuse.offline.tuning import CannotTuneError, Tuned, Tuning, limits_of, tune
+from callfuse.policy.sections import LIMITS
+from callfuse.policy.settings import LoopSettings
 
 COMMAND = "tune"
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """The options. `alpha`: the share of successful runs acted on at most; `write`: a file, `-` for stdout."""
+    """The options. `alpha`: the share of successful runs acted on at most; `write`: a file, `-` for stdout; `only`: the
+    source whose settings are written."""
 
     alpha: float = 0.05
     write: str = ""
     config: Path | None = None
     source: str = ""
+    only: str = ""
+
+    @property
+    def target(self) -> Path | None:
+        """The file that is there already, into which the limits are written."""
+        path = Path(self.write)
+        return path if self.write not in ("", STDIN) and path.exists() else None
+
+    @property
+    def base(self) -> Path | None:
+        """The file with the settings whose limits are moved; None for that of the environment, if any."""
+        return self.config or self.target
 
 
 def run_tune(files: Sequence[str], options: TuneOptions) -> int:
@@ -41,8 +56,12 @@ def run_tune(files: Sequence[str], options: TuneOptions) -> int:
 def _run(files: Sequence[str], options: TuneOptions) -> int:
     if not 0 < options.alpha < 1:
         return fail(COMMAND, f"--max-false-positive {options.alpha:g}: use a share between 0 and 1, as in 0.05")
+    target = options.target
+    if target and options.config and not target.samefile(options.config):
+        what = f"{target} is there already, and --config names other settings: tune those that it holds, or a new file"
+        return fail(COMMAND, f"--write: {what}")
     try:
-        settings = load_config(options.config).tool_call_loop
+        settings = load_config(options.base).tool_call_loop
     except ConfigError as error:
         return fail(COMMAND, f"cannot tune these settings:\n{error}")
     if settings.models:
@@ -61,10 +80,15 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
     if not done:
         lines = [f"{name}: {result}" for name, _, result in results]
         return fail(COMMAND, "\n".join(["nothing can be tuned:", *lines]))
-    if options.write == STDIN and len(done) > 1:
-        names = ", ".join(one.name for one in done)
-        return fail(COMMAND, f"only one source can go to standard output, and there are {names}")
-    _print(results, options, done)
+    if options.only:
+        done = [one for one in done if one.name == options.only]
+    if options.write and len(done) != 1:
+        names = ", ".join(name for name, _, result in results if isinstance(result, Tuned))
+        return fail(COMMAND, f"--write takes the limits of one source: name one with --only; there are {names}")
+    try:
+        _print(results, options, done)
+    except ConfigError as error:
+        return fail(COMMAND, f"nothing is written:\n{error}")
     return 0
 
 
@@ -86,19 +110,53 @@ def _print(results: Sequence[TuningResult], options: TuneOptions, done: Sequence
         return
     from callfuse.offline.report_text import console
 
+    text = _file_text(options, done[0]) if options.write else ""
     out = console()
     for part in report_tuning(results):
         out.print(part)
-    paths = _paths(Path(options.write), done) if options.write else []
-    for path, one in zip(paths, done, strict=False):
-        path.write_text(one.as_yaml(), encoding="utf-8")
-        out.print(f"written: {path}")
+    if options.write:
+        backup = replace_file(Path(options.write), text)
+        out.print(f"written: {options.write}{f' (before: {backup})' if backup else ''}")
 
 
-def _paths(path: Path, done: Sequence[Tuned]) -> list[Path]:
-    """The file for each source; if there are several, the name of the source is part of it."""
-    if len(done) == 1:
-        return [path]
-    slugs = [_UNSAFE.sub("-", one.name)[:80] for one in done]
-    names = [slug if slug not in slugs[:at] else f"{slug}-{at + 1}" for at, slug in enumerate(slugs)]
-    return [path.with_name(f"{path.stem}-{name}{path.suffix}") for name in names]
+def _file_text(options: TuneOptions, tuned: Tuned) -> str:
+    """The text of the file to write: a new one, or the one that is there with its limits replaced. Raises ConfigError
+    if that cannot be edited, or would not hold the settings."""
+    target, is_toml = options.target, options.write.lower().endswith(".toml")
+    if target is None and not is_toml:
+        return tuned.as_yaml()
+    try:
+        before = target.read_bytes().decode("utf-8") if target else ""
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{target}: it is not UTF-8 (byte {error.start})") from None
+    values = _values(tuned, section_in(before, options.write)) if target else tuned.block()
+    text = written_into(before, options.write, values, tuned.comments())
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, Path(options.write).name)
+        copy.write_text(text, encoding="utf-8", newline="")
+        if limits_of(load_config(copy, env={}).tool_call_loop) != tuned.limits:
+            raise ConfigError(f"{options.write}: the limits that it would hold are others; write to a new file")
+    return text
+
+
+def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
+    """The limits for a section that holds these values: those that it has, and those that are not the default."""
+    default = limits_of(LoopSettings())
+    values: dict[str, Any] = {
+        name: limit
+        for name, limit in tuned.limits.items()
+        if name not in LIMITS and (name in there or limit != default[name])
+    }
+    own = there.get("detectors")
+    detectors = own if isinstance(own, Mapping) else {}
+    values["detectors"] = {
+        name: _limit_beside(detectors.get(name), LIMITS[name].unit, limit) for name, limit in tuned.detectors().items()
+    }
+    return values
+
+
+def _limit_beside(there: object, unit: str, limit: int | bool) -> Any:
+    """A detector's limit: beside the other keys of its object where the file has one, else by itself."""
+    if not isinstance(there, Mapping):
+        return limit
+    return {"limit" if "limit" in there else unit: int(limit)}

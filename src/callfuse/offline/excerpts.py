@@ -62,6 +62,64 @@ class FindingExcerpt:
         return f"{self.rule} {self.count} of {self.tool} ({strength}, from {self.threshold}): {self.done}"
 
 
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    """A call with a finding: its number from 1 in the run, turn and round from 0, what was found, and what it would
+    have led to. `rung` is None where nothing would have been done; `acts`: the call would have been withheld."""
+
+    call: int
+    turn: int
+    round: int
+    id: str
+    tool: str
+    kinds: tuple[str, ...]
+    count: int
+    threshold: int
+    hard: bool
+    rung: str | None
+    acts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunFindings:
+    """All that was found in a run, oldest first. `acts_from`: the number of the first call that would have been
+    withheld; None if none would."""
+
+    run: str
+    source: str
+    model: str
+    success: bool | None
+    calls: int
+    acts_from: int | None
+    findings: tuple[FoundCall, ...]
+
+
+def findings_of(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> RunFindings:
+    """All findings of these rules in a run, without arguments and results."""
+    found = tuple(_found_call(one, number) for number, one in enumerate(calls, 1) if one.is_of(rules))
+    acts_from = next((one.call for one in found if one.acts), None)
+    return RunFindings(short(run.id), short(run.source), short(run.model), run.success, len(calls), acts_from, found)
+
+
+def _found_call(one: Judged, number: int) -> FoundCall:
+    finding, verdict = one.finding, one.verdict
+    if finding is None or verdict is None:
+        raise ValueError(f"nothing was found in call {number}")
+    return FoundCall(
+        call=number,
+        turn=one.turn,
+        round=one.round,
+        id=short(one.call.id),
+        tool=short(finding.tool),
+        kinds=one.kinds(),
+        count=finding.count,
+        threshold=finding.threshold,
+        hard=finding.hard,
+        rung=None if verdict.rung is None else str(verdict.rung),
+        acts=verdict.withholds,
+    )
+
+
 def first_findings(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> list[FindingExcerpt]:
     """The first finding of each rule in a run, in the order of the calls."""
     firsts: dict[str, int] = {}

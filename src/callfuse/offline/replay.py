@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from callfuse.offline.excerpts import FindingExcerpt, Picture, draw_run, first_findings
+from callfuse.offline.excerpts import FindingExcerpt, Picture, RunFindings, draw_run, findings_of, first_findings
 from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.runs import Fault, Run, estimate_tokens
 from callfuse.policy.settings import LoopSettings
@@ -138,15 +138,26 @@ class Replay:
     """Takes runs, and collects what some settings would have found in them.
 
     `rules` are the kinds of findings that count. `show` is the number of findings that are kept to be printed, `draw`
-    the number of runs with a finding that are kept as pictures for each source.
+    the number of runs with a finding that are kept as pictures for each source. `keep_runs`: what was found is kept run
+    by run, in memory that grows with the findings.
     """
 
-    def __init__(self, settings: LoopSettings, rules: Collection[str], *, show: int = 0, draw: int = 0) -> None:
+    def __init__(
+        self,
+        settings: LoopSettings,
+        rules: Collection[str],
+        *,
+        show: int = 0,
+        draw: int = 0,
+        keep_runs: bool = False,
+    ) -> None:
         self.settings = settings
         self.rules = frozenset(rules)
         self.figures: dict[str, Figures] = {}
         """By source, in the order of appearance."""
         self.findings: list[FindingExcerpt] = []
+        self.runs: list[RunFindings] = []
+        """The runs with a finding, where they are kept."""
         self.pictures: dict[str, list[Picture]] = {}
         """By source."""
         self.faults: list[Fault] = []
@@ -155,6 +166,7 @@ class Replay:
         """Runs without a call, which count nowhere else."""
         self._show = show
         self._draw = draw
+        self._keep_runs = keep_runs
 
     def take(self, one: Run | Fault, costs: Sequence[int] | None = None) -> None:
         """Judge a run, or keep a fault. `costs`: what `costs_of` gave for this run, if it was called before."""
@@ -172,6 +184,8 @@ class Replay:
             return
         if len(self.findings) < self._show:
             self.findings += first_findings(one, calls, self.rules)[: self._show - len(self.findings)]
+        if self._keep_runs:
+            self.runs.append(findings_of(one, calls, self.rules))
         drawn = self.pictures.setdefault(one.source, [])
         if len(drawn) < self._draw:
             drawn.append(draw_run(one, calls, self.rules))

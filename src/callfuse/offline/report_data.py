@@ -90,7 +90,8 @@ def as_csv(replay: Replay) -> bytes:
 
 
 def as_json(replay: Replay) -> bytes:
-    """The whole replay as a JSON object: settings, rows, held calls, the kept findings, and faults."""
+    """The whole replay as a JSON object: settings, rows, held calls, runs with what was found in each, the findings
+    kept to be shown, and faults."""
     return dumps(
         {
             "callfuse": __version__,
@@ -99,6 +100,7 @@ def as_json(replay: Replay) -> bytes:
             "characters_a_token": CHARACTERS_A_TOKEN,
             "rows": [one.cells() for one in rows(replay.figures)],
             "held": [{"source": source} | _held_figures(figures) for source, figures in replay.figures.items()],
+            "runs": [asdict(run) for run in replay.runs],
             "findings": [asdict(finding) for finding in replay.findings],
             "runs_without_calls": replay.empty,
             "faults": {"count": replay.fault_count, "first": [asdict(fault) for fault in replay.faults]},

@@ -13,8 +13,12 @@ beyond the line, because the score is computed with the guard's own engine.
 
 Other settings (limits of single tools, detectors that are off by default) are the same at every line, so they act at
 every line or never.
+
+Beside it stands a plain line on run length, `max_calls`, set in the same way with the moved detectors off. What saves
+more in trials is recommended.
 """
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,6 +67,7 @@ def _moving(kind: Kind, limit: SoftLimit) -> Limit:
 DETECTORS: Final = {
     name: _moving(KINDS[name], limit) for name, limit in LIMITS.items() if limit.on and limit.in_records
 }
+BUDGETS: Final = ("no_repeats_after", "max_weighted_calls", "max_calls")
 TWICE: Final = 8
 """The points of a run with a call twice in a row."""
 
@@ -79,6 +84,10 @@ class Score(NamedTuple):
 
 ALWAYS: Final = Score(max(one.points for one in DETECTORS.values()) * (COUNTED + 2))
 """The score of a run on which settings act at every line: its limits are beyond what any detector counts."""
+
+
+UNBOUNDED: Final = sys.maxsize
+"""The length of a run that is acted on whatever `max_calls` is."""
 
 
 class Step(NamedTuple):
@@ -100,6 +109,15 @@ class Scale:
         detectors = base.detectors.with_limits(unrecorded)
         self._base = base.model_copy(update={"enabled": True, "detectors": detectors})
         self._at: dict[int, LoopSettings] = {}
+
+    def by_length(self, line: int) -> LoopSettings:
+        """The settings that act on a run if more than `line` calls follow on one user message; a lower `max_calls` of
+        the base stays. What the scale moves is off."""
+        base = self._base
+        off = {"max_repeats": 0, "max_repeats_changing": 0, "max_weighted_calls": 0, "no_repeats_after": 0}
+        detectors = base.detectors.model_copy(update=dict.fromkeys(DETECTORS, 0))
+        max_calls = min(line, base.max_calls or line)
+        return base.model_copy(update=off | {"max_calls": max_calls, "detectors": detectors})
 
     def settings(self, line: Score) -> LoopSettings:
         """The settings that act on a run if its score is beyond the line."""
@@ -156,20 +174,34 @@ def _newest_first(rounds: list[Round], before: int) -> list[Round]:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """A run that failed: the scores that it reached, in order, and all its calls."""
+    """A run that failed: the scores that it reached, in order, all its calls, and those of each turn."""
 
     steps: Sequence[Step]
     calls: int
+    turns: Sequence[int] = ()
 
     def saved(self, line: Score) -> int:
         """The number of its calls from the first one that settings at a line would act on."""
         at = bisect_right(self.steps, line, key=lambda step: step.score)
         return self.calls - self.steps[at].calls if at < len(self.steps) else 0
 
+    def saved_by_length(self, line: int) -> int:
+        """The number of its calls from the first one that is beyond so many calls of a turn."""
+        before = 0
+        for calls in self.turns:
+            if calls > line:
+                return max(0, self.calls - before - line)
+            before += calls
+        return 0
+
 
 @dataclass(slots=True)
 class Source:
-    """The runs of one source that have calls: scores and call counts of successful ones, and the failed ones."""
+    """The runs of one source that have calls: scores and lengths of successful ones, and the failed ones.
+
+    The length of a run is the number of calls of its longest turn, which `max_calls` limits; that of a run that is
+    acted on at every line is `UNBOUNDED`.
+    """
 
     good: list[Score] = field(default_factory=list)
     good_calls: list[int] = field(default_factory=list)
@@ -181,8 +213,8 @@ class Source:
         return sum(run.saved(line) for run in self.failed)
 
     def saved_by_length(self, line: int) -> int:
-        """The calls of failed runs beyond a number of calls."""
-        return sum(max(0, run.calls - line) for run in self.failed)
+        """The calls of failed runs that `max_calls` would have saved."""
+        return sum(run.saved_by_length(line) for run in self.failed)
 
 
 class Tuning:
@@ -209,9 +241,14 @@ class Tuning:
             source.unlabelled += 1
         elif one.success:
             source.good.append(self.scale.steps(one, warned=True)[-1].score)
-            source.good_calls.append(calls)
+            source.good_calls.append(max(_turns(one)) if source.good[-1] < ALWAYS else UNBOUNDED)
         else:
-            source.failed.append(FailedRun(self.scale.steps(one, warned=False), calls))
+            source.failed.append(FailedRun(self.scale.steps(one, warned=False), calls, _turns(one)))
+
+
+def _turns(run: Run) -> list[int]:
+    """The calls of each turn, equal ones of a round counted once."""
+    return [sum(len(round_.distinct) for round_ in rounds) for rounds in run.turns]
 
 
 class Trials(NamedTuple):
@@ -239,15 +276,46 @@ class CannotTuneError(ValueError):  # the commands report it; no caller of callf
 class Tuned:
     """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen ones.
 
-    `alpha`: the share of runs that may be acted on. `max_calls`: the line on the number of calls alone.
+    `alpha`: the share of runs that may be acted on. `by_length`: the settings at the line on the number of calls alone.
+    `has_failed`: some of its runs failed, so that what is saved is known.
     """
 
     name: str
     alpha: Fraction
     good: int
-    settings: LoopSettings
-    max_calls: int
+    by_scale: LoopSettings
+    by_length: LoopSettings
     trials: Trials | None
+    has_failed: bool = True
+
+    @property
+    def recommends_length(self) -> bool:
+        """Whether the line on length saves more in the trials. Without trials the scale is recommended."""
+        return self.trials is not None and self.trials.length.saved > self.trials.scale.saved
+
+    @property
+    def settings(self) -> LoopSettings:
+        """The recommended settings: those of the line that saves more in the trials."""
+        return self.by_length if self.recommends_length else self.by_scale
+
+    @property
+    def recommendation(self) -> str:
+        """Which line is recommended, and why, in one sentence."""
+        if self.trials is None:
+            least = f"{2 * min_scores(self.alpha):,} successful runs"
+            return f"Recommended: the scale. Not tried: that takes {least}, half of them to set a line."
+        if not self.has_failed:
+            return "Recommended: the scale; what either line saves is unknown, for no run failed."
+        if not (self.trials.scale.saved or self.trials.length.saved):
+            return "Recommended: the scale; neither line saves anything in the failed runs."
+        if self.recommends_length:
+            return (
+                f"Recommended: max_calls: {self.by_length.max_calls} alone, which saves more than the scale. The "
+                "detectors of loops are off with it: they would act on more runs than promised."
+            )
+        if self.trials.length.saved == self.trials.scale.saved:
+            return "Recommended: the scale, which saves as much as a line on the number of calls."
+        return "Recommended: the scale, which saves more than a line on the number of calls."
 
     @property
     def promise(self) -> str:
@@ -260,25 +328,40 @@ class Tuned:
 
     @property
     def limits(self) -> dict[str, int]:
-        """The limits of the scale at the line, by the names of their settings."""
-        settings = self.settings
-        found = {name: getattr(settings, name) for name in (*REPEATS, "no_repeats_after", "max_weighted_calls")}
-        return found | {name: settings.limit_of(name) for name in DETECTORS}
+        """The limits of the recommended settings that tuning moves, by the names of their settings; 0 is off."""
+        return limits_of(self.settings)
 
     def as_yaml(self) -> str:
         """The settings as a configuration file: the limits of the scale, and other settings that differ from the
         defaults."""
-        moved = {name: limit for name, limit in self.limits.items() if limit and name not in DETECTORS}
-        others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
-        detectors = {name: limit or False for name, limit in self.settings.detectors.model_dump().items()}
-        block = {**moved, **others, "detectors": detectors}
-        lines = (
+        text: str = yaml.safe_dump({"tool_call_loop": self.block()}, sort_keys=False, allow_unicode=True)
+        return "".join(f"# {one}\n" for one in self.comments()) + text
+
+    def comments(self) -> tuple[str, ...]:
+        """Where the limits come from, and what they promise, in lines for a file of settings."""
+        return (
             f"callfuse {__version__} tune: limits set by {self.good:,} successful runs of {short(self.name)}.",
             self.promise,
-            "Unknown tools are not looked for: recorded runs do not tell which tools there were.",
+            self.recommendation,
+            "Another mix of tasks, another model or other prompts: tune again. The promise does not hold for them.",
+            "Unknown tools are not looked for: few recorded runs tell which tools there were.",
         )
-        text: str = yaml.safe_dump({"tool_call_loop": block}, sort_keys=False, allow_unicode=True)
-        return "".join(f"# {one}\n" for one in lines) + text
+
+    def block(self) -> dict[str, Any]:
+        """The recommended settings as the section `tool_call_loop`, without what is the default."""
+        moved = {name: limit for name, limit in self.limits.items() if limit and name not in DETECTORS}
+        others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
+        return {**moved, **others, "detectors": self.detectors()}
+
+    def detectors(self) -> dict[str, int | bool]:
+        """The section `detectors` of the recommended settings."""
+        return {name: limit or False for name, limit in self.settings.detectors.model_dump().items()}
+
+
+def limits_of(settings: LoopSettings) -> dict[str, int]:
+    """The limits that tuning moves, by the names of their settings; 0 is off."""
+    found = {name: getattr(settings, name) for name in (*REPEATS, *BUDGETS)}
+    return found | {name: settings.limit_of(name) for name in DETECTORS}
 
 
 def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
@@ -295,8 +378,8 @@ def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
             f"{always:,} of {good:,} successful runs are acted on whatever the limits, by settings that stay "
             "(per_tool, similarity_threshold, max_calls, max_calls_of_tool, detectors.stagnation)"
         )
-    max_calls = line(sorted(source.good_calls), alpha)
-    return Tuned(name, alpha, good, scale.settings(at), max_calls, try_lines(source, alpha))
+    by_length = scale.by_length(line(sorted(source.good_calls), alpha))
+    return Tuned(name, alpha, good, scale.settings(at), by_length, try_lines(source, alpha), bool(source.failed))
 
 
 def percent(share: Fraction | float) -> str:
