@@ -135,6 +135,12 @@ def test_what_has_succeeded_was_there() -> None:
     assert told("x=?", "y=?", "z=? y=x", "z=?", "z=?") == [0, 0, 0, 0, 3]
 
 
+def test_it_is_told_rather_than_the_same_error() -> None:
+    """Where both are found: it says what is wrong."""
+    past = timeline(*["x=?"] * 5)
+    assert [one and one.kind for one in Engine(past, LoopSettings()).hindsights()] == ["unknown_tool"] * 3 + [None] * 2
+
+
 def test_a_list_of_tools_is_the_last_word() -> None:
     """What it declares exists, whatever results say; what it does not is found when it is pending."""
     assert told("a=?", "a=?", "a=?", tools=TOOLS) == [0, 0, 0]

@@ -118,6 +118,8 @@ class Hindsight(Rule):
 
     any_arguments: ClassVar[bool] = False
     """Any call of the newest round's tools goes on in the same way; otherwise only one that its evidence has."""
+    names_cause: ClassVar[bool] = False
+    """Its text is more specific: if several find something in a round, this one's finding is shown."""
 
     def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
         """Cheap pre-check: whether these rounds (newest first, one timeline) could have a finding.

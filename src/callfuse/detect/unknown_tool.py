@@ -60,6 +60,7 @@ class UnknownToolResults(Hindsight):
     """Results in a row that tell of tools that are not there, where the request does not list its tools."""
 
     kind = UnknownTool.kind
+    names_cause = True
 
     def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
         """Whether rounds in a row with as many calls as the limit may have failed.
