@@ -54,6 +54,9 @@ def detector(**keys: Any) -> LoopDetector:
         ({"max_calls": 2}, ["a=x", "b=y", "c=z"], "- - steer"),
         ({"similarity_threshold": 0.7}, ["a1231=x", "a1232=x", "a1233=x"], "- - steer"),
         ({"detectors": {"stagnation": 3}}, ["a1=x", "a2=x", "b=x"], "- - steer"),
+        ({"mode": "block"}, ["a1=?", "a2=?", "a3"], "- - block"),
+        ({"mode": "block"}, ["a=?", "b=?", "a1"], "- - block"),
+        ({"mode": "block"}, ["a=x", "a1=?", "a2=?", "a3"], "- - - -"),
     ],
 )
 def test_modes_and_kinds(keys: dict[str, Any], rounds: Sequence[str], expected: str) -> None:
