@@ -1,12 +1,15 @@
 """`same_error`, rule by rule: rounds of one tool end in the same error, whatever the arguments."""
 
+from collections.abc import Mapping
+
 import pytest
 
-from callfuse.detect import Engine
-from callfuse.model import Finding
+from callfuse.detect import Engine, same_error
+from callfuse.model import Finding, PastCall
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import timeline
 
+ALONE = LoopSettings.model_validate({"detectors": {"known_pairs": False}})
 FOUR = ("a1=!no_key", "a2=!no_key", "a3=!no_key", "a4=!no_key")
 
 
@@ -19,26 +22,27 @@ def test_each_round_of_a_history_is_judged_as_it_was() -> None:
         "!a",
         "a",
         "a6=!no_key",
-        "b=x",
+        "b=y",
         *["a=!other"] * 4,
         "a=!no_key",
-        "b=x",
+        "b=z",
         "a1=!no_key",
         *["a=!other", "a=!no_key"] * 4,
     ]
-    whole = list(Engine(timeline(*rounds), LoopSettings()).hindsights())
+    whole = list(Engine(timeline(*rounds), ALONE).hindsights())
     assert [one and one.count for one in whole] == [count(*rounds[:end]) or None for end in range(len(rounds), 0, -1)]
     assert [one.count for one in whole if one] == [5, 4, 4, 4, 8, 5, 4]
 
 
-def found(*texts: str, **settings: object) -> Finding | None:
-    """What the results of these rounds show."""
-    return next(Engine(timeline(*texts), LoopSettings.model_validate(settings)).hindsights(), None)
+def found(*texts: str, detectors: Mapping[str, object] | None = None, **settings: object) -> Finding | None:
+    """What the results of these rounds show; of this kind only."""
+    chosen = LoopSettings.model_validate({"detectors": {"known_pairs": False, **(detectors or {})}, **settings})
+    return next(Engine(timeline(*texts), chosen).hindsights(), None)
 
 
-def count(*texts: str, **settings: object) -> int:
+def count(*texts: str, detectors: Mapping[str, object] | None = None, **settings: object) -> int:
     """The rounds of it; 0 where nothing is found."""
-    finding = found(*texts, **settings)
+    finding = found(*texts, detectors=detectors, **settings)
     return finding.count if finding else 0
 
 
@@ -86,6 +90,51 @@ def test_another_failure_in_between_ends_nothing_and_does_not_count() -> None:
     finding = found(*FOUR[:2], "a=!other_words", *FOUR[2:])
     assert finding is not None
     assert (finding.calls, finding.previous) == (("id0", "id1", "id3", "id4"), "Error: no key")
+
+
+CIRCLE = ("read=x", "edit1=!no_key", "read=x", "edit2=!no_key", "read=x", "edit3=!no_key", "read=x", "edit4=!no_key")
+
+
+def test_a_success_that_brings_nothing_new_ends_nothing() -> None:
+    """Read, fail to edit, read the same again: it does not count, whatever its tool and however far back it was."""
+    assert [count(*CIRCLE[:end]) for end in range(5, 9)] == [0, 0, 0, 4]
+    assert count(*CIRCLE * 2) == 8
+    assert count(*CIRCLE, "read=x") == 0
+    assert count(*["edit=fine", *(part for at in range(4) for part in ("edit=fine", f"edit{at + 1}=!no_key"))]) == 4
+    many = [f"read{at}=x" for at in range(30)]
+    assert count(*many, FOUR[0], *many, FOUR[1], *many, FOUR[2], *many, FOUR[3]) == 4
+    assert count(*["read=x a1=!no_key", "read=x a2=!no_key"] * 2, "read=x a3=!no_key") == 4
+    assert count("read=x", FOUR[0], "read=x read=x", FOUR[1], "read=x", *FOUR[2:]) == 4
+
+
+def test_a_success_that_brings_news_ends_it() -> None:
+    """Another call, another result, one that changes something, one that came after a pause."""
+    for between in ("read1=x", "read=y", "read=x read1=x", "read=x b=!other"):
+        assert count("read=x", *FOUR[:2], between, *FOUR[2:]) == 0
+    assert count(*CIRCLE, state_changing=["read"]) == 0
+    assert count("read=x", FOUR[0], "read", *FOUR[1:]) == 0
+
+
+def test_circles_cost_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the rounds are twice the looks at results, whether anything is found in them or not."""
+
+    def looks(*rounds: str) -> int:
+        seen = 0
+
+        def counted(one: PastCall) -> bool:
+            nonlocal seen
+            seen += 1
+            return succeeded(one)
+
+        monkeypatch.setattr(same_error, "_succeeded", counted)
+        past = timeline(*rounds)
+        same_error.SameError().may_fire(past.rounds, LoopSettings())
+        list(Engine(past, LoopSettings()).hindsights())
+        return seen
+
+    succeeded = same_error._succeeded
+    for laps in (CIRCLE, [*["read=x"] * 20, "edit=^slow"], [*["read=x"] * 20, "edit=!no_key", "other=!no_key"]):
+        assert looks(*laps * 40) < 2.5 * looks(*laps * 20)
 
 
 def test_unknown_and_withheld_results_are_left_out() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from callfuse.detect import Engine, can_fire, rounds_again
 from callfuse.detect.detector import ANY_TOOL
-from callfuse.detect.registry import DETECTORS
+from callfuse.detect.registry import DETECTORS, HINDSIGHTS
 from callfuse.detect.siblings import Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
@@ -179,3 +179,22 @@ def test_a_new_round_of_known_outcome_is_healthy(texts: list[str], drawn: str, t
     assert [*engine.suspects()] == []
     assert not engine.could_fire(drawn.rstrip("0123456789"))
     assert engine.judge_round(calls(drawn)) == []
+
+
+@more_examples(5)
+@given(past=timelines(), chosen=settings())
+def test_the_pre_check_of_results_is_sound(past: Timeline, chosen: LoopSettings) -> None:
+    """Where it says that results show nothing, they show nothing; and each round is judged as it was when it came."""
+    whole = past.evidence()
+    for hindsight in HINDSIGHTS:
+        found = list(hindsight.evidence(whole, chosen))
+        assert len(found) == len(whole.rounds)
+        assert not any(found) or hindsight.may_fire(past.rounds, chosen)
+        for at, evidence in enumerate(found):
+            if evidence:
+                assert evidence.calls[0] in whole.rounds[at].distinct or evidence.calls[0] in whole.rounds[at].calls
+                assert evidence.count >= chosen.limit_of(hindsight.kind.name) or chosen.per_tool
+            later = whole.rounds[at - 1].time if at else past.now
+            then = Timeline(whole.rounds[at:], later or 0.0)
+            known = next(hindsight.evidence(then, chosen))
+            assert (evidence and evidence.count) == (known and known.count)

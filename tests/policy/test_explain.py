@@ -65,7 +65,7 @@ def test_the_same_error() -> None:
     """Told with the result."""
     finding = next(Engine(timeline(*[f"read{at}=!bad" for at in range(4)]), LoopSettings()).hindsights())
     assert finding is not None
-    assert explain.seen(finding) == "round 4 in which read fails with the same error, with no success in between"
+    assert explain.seen(finding) == "round 4 in which read fails with the same error, with nothing new in between"
     assert explain.suggestion(finding).startswith("Read the error")
 
 

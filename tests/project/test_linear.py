@@ -35,6 +35,7 @@ ANCHORED = {
     "callfuse.commands.syntax._BLANKS",
     "callfuse.commands.syntax._SPACE",
     "callfuse.conversations.identity._OTHER_VENDOR",
+    "callfuse.detect.effects._SELECT",
     "callfuse.dialects.gemini.parts._STEP",
     "callfuse.dialects.session_ids._IN_USER_ID",
     "callfuse.harness._REPORT",

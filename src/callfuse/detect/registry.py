@@ -8,6 +8,7 @@ from callfuse.detect.cycle import Cycle
 from callfuse.detect.detector import Detector, Hindsight, Rule
 from callfuse.detect.in_answer import EqualCalls, Flood
 from callfuse.detect.kind import Kind
+from callfuse.detect.known_pairs import KnownPairs
 from callfuse.detect.no_news import NoNews
 from callfuse.detect.onward import onward
 from callfuse.detect.repeat import Repeat, RepeatChanging
@@ -24,6 +25,7 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     NoNews(),
     Cycle(),
     SameError(),
+    KnownPairs(),
     UnknownTool(),
     UnknownToolResults(),
     Similar(),

@@ -1,14 +1,18 @@
-"""`same_error`: rounds of one tool end in the same error, whatever the arguments, with nothing but failures in between.
+"""`same_error`: rounds of one tool end in the same error, whatever the arguments, and nothing new in between.
 
 Judged when the last result is known; results that are not known are left out. The finding is reported with that result.
 Errors are the same if they complain of the same (`Outcome.error`), whatever names they repeat. But a guess at another
 name is news of a kind: where most errors name something that none before has named, it takes twice as many. To fail in
-another way in between is no way out: such a round does not count, and it ends nothing.
+another way in between is no way out: such a round does not count, and it ends nothing. Nor is a success, of whatever
+tool, that brings what the same call has brought before: read, fail to edit, read again, fail to edit again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, takewhile
+from typing import NamedTuple
 
 from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence, Hindsight
 from callfuse.detect.kind import Kind, SoftLimit
@@ -16,6 +20,7 @@ from callfuse.detect.settings import Settings
 from callfuse.detect.streak import changes_of, is_pause
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import Outcome
+from callfuse.model.signature import Signature
 
 
 class SameError(Hindsight):
@@ -23,12 +28,12 @@ class SameError(Hindsight):
 
     kind = Kind(
         "same_error",
-        seen="round {count} in which {tool} fails with the same error, with no success in between",
+        seen="round {count} in which {tool} fails with the same error, with nothing new in between",
         suggestion="Read the error and fix its cause first, or use another tool.",
         limit=SoftLimit(
             "rounds",
             4,
-            "Rounds of one tool that end in the same error, whatever the arguments, no success in between. Warns at "
+            "Rounds of one tool that end in the same error, whatever the arguments, nothing new in between. Warns at "
             "most, unless `same_error_most` says otherwise.",
         ),
         most="warn",
@@ -38,16 +43,17 @@ class SameError(Hindsight):
     def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
         """Whether one tool has failed for long enough.
 
-        One round in as many as the limit is looked at, where as many rounds around it are of its tool: no streak is so
-        short that it fits between two of them.
+        One round in as many as the limit is looked at, and those around it: no streak is so short that it fits between
+        two of them.
         """
         loosest = settings.for_tool(ANY_TOOL).settings
         shortest = _limit(loosest) if loosest.enabled else 0
-        if not shortest:
+        if not 0 < shortest <= len(rounds):
             return False
+        signatures = [call.signature for round_ in rounds for call in round_.calls]
         tools = [round_.calls[0].call.name for round_ in rounds]
-        if "" in tools:  # such calls are no evidence, and may stand within a streak
-            return True
+        if len(set(signatures)) < len(signatures) or "" in tools:
+            return _may_go_round(rounds, shortest)
         for at in range(shortest - 1, len(tools), shortest):
             around = tools[at - shortest + 1 : at + shortest]
             if around.count(tools[at]) >= shortest and _failed(rounds[at]):
@@ -59,15 +65,34 @@ class SameError(Hindsight):
 
         The failures up to a round are those up to the round after it, but one: all rounds together cost one walk.
         """
-        at = 0
+        history, at = _History(timeline, settings), 0
         while at < len(timeline.rounds):
-            streaks = _streaks(timeline, at, settings)
+            streaks = history.streaks(at)
             yield from streaks or (None,)
             at += len(streaks) or 1
 
 
 def _limit(settings: Settings) -> int:
     return settings.limit_of(SameError.kind.name)
+
+
+def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
+    """As `SameError.may_fire`, where calls have come again: whether so many rounds in a row, one of which failed, have
+    no success in a call that was new."""
+    first = {signature: at for at, round_ in enumerate(rounds) for signature in round_.signatures}
+    goes_on = partial(_goes_on, rounds, first)
+    for at in filter(goes_on, range(shortest - 1, len(rounds), shortest)):
+        later = takewhile(goes_on, range(at - 1, at - shortest, -1))
+        earlier = takewhile(goes_on, range(at + 1, min(len(rounds), at + shortest)))
+        around = [rounds[near] for near in chain((at,), later, earlier)]
+        if len(around) >= shortest and False in [_succeeded(one) for round_ in around for one in round_.calls]:
+            return True
+    return False
+
+
+def _goes_on(rounds: Sequence[Round], first: Mapping[Signature, int], at: int) -> bool:
+    """Whether no call of a round has succeeded that was the first of its kind."""
+    return True not in [first[one.signature] == at and _succeeded(one) for one in rounds[at].calls]
 
 
 @dataclass(slots=True)
@@ -87,22 +112,110 @@ class _Same:
         return Evidence(count, tuple(self.calls[: -NAMED - 1 : -1]), factor=2 if is_guessing else 1)
 
 
-def _streaks(timeline: Timeline, at: int, settings: Settings) -> list[Evidence | None]:
-    """For each of one tool's failed rounds from round `at` back (0 is the newest): the evidence, newest first."""
-    tool = timeline.rounds[at].calls[0].full_name
-    own = settings.for_tool(tool).settings
-    if not _may_be(timeline, at, tool, own):
-        return []
-    rounds: list[list[tuple[PastCall, Outcome]]] = []
-    while (failures := _failures(timeline, at + len(rounds), tool, own)) is not None:
-        rounds.append(failures)
+class _Failures(NamedTuple):
+    """The failures of a round whose results are known. It does not count if all it has are successes without news."""
+
+    known: Sequence[tuple[PastCall, Outcome]]
+    counts: bool
+
+
+class _History:
+    """The rounds of a timeline, and which of their successes bring nothing new."""
+
+    def __init__(self, timeline: Timeline, settings: Settings) -> None:
+        self._timeline = timeline
+        self._rounds = timeline.rounds
+        self._settings = settings
+        self._equal: dict[Signature, list[PastCall]] | None = None
+        self._stale: dict[Signature, set[PastCall]] = {}
+
+    def streaks(self, at: int) -> list[Evidence | None]:
+        """For some rounds from round `at` back (0 is the newest), as far as one tool has failed: the evidence, newest
+        first. Empty where it has not failed in round `at`."""
+        failed = [one for one in self._rounds[at].calls if not _succeeded(one)]
+        tool = failed[0].full_name if failed else ""
+        settings = self._settings.for_tool(tool).settings if failed else self._settings
+        limit = _limit(settings)
+        if not (tool and settings.enabled and limit):
+            return []
+        if too_few := self._too_few(at, tool, limit):
+            return [None] * too_few
+        rounds: list[_Failures] = []
+        while (failures := self._failures(at + len(rounds), tool, settings)) is not None:
+            rounds.append(failures)
+        return _evidence_of(rounds, limit)
+
+    def _too_few(self, at: int, tool: str, limit: int) -> int:
+        """How many rounds there are from here on in which only this tool can have failed, and all else have come
+        before, if it is called in too few of them; else 0. Costs less than outcomes."""
+        count = 0
+        for walked, round_ in enumerate(self._rounds[at:]):
+            failed = [one for one in round_.calls if not _succeeded(one)]
+            if not _all_of(tool, failed) or (len(failed) < len(round_.calls) and self._is_new(round_)):
+                return walked
+            count += bool(failed)
+            if count == limit:
+                return 0
+        return len(self._rounds) - at
+
+    def _is_new(self, round_: Round) -> bool:
+        """Whether a call that has succeeded was the first of its kind."""
+        return True in [_succeeded(one) and self._of(one.signature)[0] is one for one in round_.distinct]
+
+    def _failures(self, at: int, tool: str, settings: Settings) -> _Failures | None:
+        """What failed in a round, if all of it is of this tool and says what failed, and nothing new came; or None."""
+        if at >= len(self._rounds) or self._is_too_old(at, settings):
+            return None
+        round_ = self._rounds[at]
+        if settings.has_state_changing and changes_of(round_, settings):
+            return None
+        failed = [one for one in round_.calls if not _succeeded(one)]
+        if len(failed) < len(round_.calls) and self._has_news(round_):
+            return None
+        known = _complaints(failed) if _all_of(tool, failed) else None
+        return None if known is None else _Failures(known, counts=bool(failed))
+
+    def _is_too_old(self, at: int, settings: Settings) -> bool:
+        """Whether the pause behind a round is too long."""
+        later = self._rounds[at - 1].time if at else self._timeline.now
+        return is_pause(self._rounds[at].time, later, settings.ttl_seconds)
+
+    def _has_news(self, round_: Round) -> bool:
+        """Whether a call has succeeded that had not brought the same before."""
+        return True in [_succeeded(one) and one not in self._stale_of(one.signature) for one in round_.distinct]
+
+    def _stale_of(self, signature: Signature) -> set[PastCall]:
+        """Those of some equal calls that brought what an earlier one had brought."""
+        stale = self._stale.get(signature)
+        if stale is None:
+            stale = self._stale[signature] = set()
+            brought = set[object]()
+            for one in self._of(signature):
+                if one.brought in brought:
+                    stale.add(one)
+                elif one.brought:
+                    brought.add(one.brought)
+        return stale
+
+    def _of(self, signature: Signature) -> list[PastCall]:
+        """All calls of a signature, one of each round, oldest first."""
+        if self._equal is None:
+            self._equal = {}
+            for round_ in reversed(self._rounds):
+                for one in round_.distinct:
+                    self._equal.setdefault(one.signature, []).append(one)
+        return self._equal[signature]
+
+
+def _evidence_of(rounds: Sequence[_Failures], limit: int) -> list[Evidence | None]:
+    """The evidence of each of one streak's rounds, newest first."""
     errors: defaultdict[bytes, _Same] = defaultdict(_Same)
-    unknown, limit = 0, _limit(own)
+    unknown = 0
     found: list[Evidence | None] = []
     for failures in reversed(rounds):
-        unknown += not failures
+        unknown += failures.counts and not failures.known
         brought: dict[bytes, _Same] = {}
-        for call, outcome in failures:
+        for call, outcome in failures.known:
             same = brought[outcome.error] = errors[outcome.error]
             same.calls.append(call)
             same.named.add(outcome.digest)
@@ -113,39 +226,20 @@ def _streaks(timeline: Timeline, at: int, settings: Settings) -> list[Evidence |
     return found[::-1]
 
 
-def _may_be(timeline: Timeline, at: int, tool: str, settings: Settings) -> bool:
-    """Whether enough rounds from here on call one tool and never with success: what costs less than outcomes."""
-    limit = _limit(settings)
-    if not (tool and settings.enabled and limit):
-        return False
-    rounds = timeline.rounds[at : at + limit]
-    return len(rounds) == limit and all(_calls_only(tool, round_) and _failed(round_) for round_ in rounds)
+def _complaints(failed: Sequence[PastCall]) -> list[tuple[PastCall, Outcome]] | None:
+    """The calls whose results are known; None where one does not say what failed, or waiting mends it."""
+    known = [(one, outcome) for one in failed if not one.withheld and (outcome := one.outcome)]
+    return known if False not in [bool(one.error) for _, one in known] else None
 
 
-def _calls_only(tool: str, round_: Round) -> bool:
-    return False not in [one.full_name == tool for one in round_.calls]
+def _all_of(tool: str, calls: Sequence[PastCall]) -> bool:
+    return False not in [one.full_name == tool for one in calls]
+
+
+def _succeeded(call: PastCall) -> bool:
+    return not call.withheld and call.failed is False and bool(call.call.name)
 
 
 def _failed(round_: Round) -> bool:
     """Whether no call of a round is known to have succeeded."""
-    if len(round_.calls) == 1:
-        return round_.calls[0].withheld or round_.calls[0].failed is not False
-    return all(one.withheld or not one.call.name or one.failed is not False for one in round_.calls)
-
-
-def _failures(timeline: Timeline, at: int, tool: str, settings: Settings) -> list[tuple[PastCall, Outcome]] | None:
-    """The calls of a round whose results are known, where all are of this tool and say what failed; else None."""
-    if at >= len(timeline.rounds):
-        return None
-    round_ = timeline.rounds[at]
-    if not _calls_only(tool, round_):
-        return None
-    later = timeline.rounds[at - 1].time if at else timeline.now
-    if is_pause(round_.time, later, settings.ttl_seconds):
-        return None
-    known = [(one, outcome) for one in round_.calls if not one.withheld and (outcome := one.outcome)]
-    if True in [not outcome.error for _, outcome in known]:
-        return None
-    if settings.has_state_changing and changes_of(round_, settings):
-        return None
-    return known
+    return True not in [_succeeded(one) for one in round_.calls]

@@ -1,0 +1,197 @@
+"""`known_pairs`: going over the same ground, in no order: within some rounds known calls bring their known results.
+
+Judged when results are known, and told with the last of them. A pair is a call with what came of it; a round is known
+if each of its pairs has come since something changed last. A change is a successful call that was not known and changes
+something, or of which nobody can say (`effect_of`): to edit and run the same failing test is work, however often. A
+pause begins anew, too. What waits, was withheld or is not known says nothing.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice, repeat
+from typing import Final
+
+from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence, Hindsight
+from callfuse.detect.effects import Effect, effect_of
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.pollers import polls
+from callfuse.detect.settings import Settings
+from callfuse.detect.streak import is_pause
+from callfuse.model import PastCall, Round, Timeline
+from callfuse.model.signature import Signature
+
+WITHIN: Final = 20
+"""Rounds in which one call with one error comes as often as the limit says."""
+
+Failure = tuple[Signature, bytes]
+"""A call and the digest of the error that came of it."""
+
+
+class KnownPairs(Hindsight):
+    """Known calls with known results, in no order: more rounds than the limit of twice as many, so more than half.
+
+    One call with one error, the first time included, needs to come only as often as the limit says, within 20 rounds.
+    """
+
+    kind = Kind(
+        "known_pairs",
+        seen="one of {count} recent rounds that went over the same ground: the same calls, the same results, and "
+        "nothing changed in between",
+        suggestion="All of it is known: go on from what it says, or do what has not been done yet.",
+        limit=SoftLimit(
+            "rounds",
+            4,
+            "One call with the same error in so many of the last 20 rounds; or known calls with known results in one "
+            "more, of twice as many rounds. Nothing changed in between. Warns at most.",
+        ),
+        most="warn",
+    )
+
+    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
+        """Whether enough rounds that are near to one another have a call that came before."""
+        loosest = settings.for_tool(ANY_TOOL).settings
+        limit = _limit(loosest)
+        if not loosest.enabled or not 0 < limit <= len(rounds):
+            return False
+        signatures = [call.signature for round_ in rounds for call in round_.calls]
+        if len(signatures) - len(set(signatures)) < limit - 1:
+            return False
+        first = {signature: at for at, round_ in enumerate(rounds) for signature in round_.signatures}
+        again = [at for at, one in enumerate(rounds) if True in [first[own] > at for own in one.signatures]]
+        near = max(WITHIN, 2 * limit)
+        return True in [later - at < near for at, later in zip(again, again[limit - 2 :], strict=False)]
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """The known rounds up to each that is known; all of them cost one walk."""
+        if not self.may_fire(timeline.rounds, settings):
+            return repeat(None, len(timeline.rounds))
+        walk = _Walk(settings)
+        later = [one.time for one in timeline.rounds[:-1]]
+        pairs = zip(timeline.rounds, [timeline.now, *later], strict=True)
+        return reversed([walk.take(round_, after) for round_, after in [*pairs][::-1]])
+
+
+def _limit(settings: Settings) -> int:
+    return settings.limit_of(KnownPairs.kind.name)
+
+
+class _Walk:
+    """Takes the rounds of a timeline, oldest first, and keeps those since something has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pairs = _Pairs()
+        self._rounds: list[Sequence[PastCall]] = []
+        self._known = [0]
+        """How many of the first n rounds are known, for each n."""
+        self._failures: dict[Failure, deque[tuple[int, PastCall]]] = {}
+        """Calls that failed as they had failed before, each with the number of its round."""
+
+    def take(self, round_: Round, later: float | None) -> Evidence | None:
+        """What a round completes. `later` is the time of what comes after it."""
+        executed = [one for one in round_.distinct if not one.withheld]
+        if True in [self._is_change(one) for one in executed]:
+            self._start_anew()
+        telling = [one for one in executed if self._tells(one)]
+        found = self._add(telling) if telling else None
+        for one in executed:
+            self._pairs.add(one)
+        if is_pause(round_.time, later, self._settings.ttl_seconds):
+            self._start_anew()
+            return None
+        return found
+
+    def _is_change(self, call: PastCall) -> bool:
+        """Whether a call has changed something, as far as anybody knows, that it had not changed before."""
+        effect = effect_of(call.call, self._settings)
+        if effect is Effect.READS or call.failed or polls(call.call, self._settings):
+            return False
+        if not self._pairs.has(call) or self._settings.for_tool(call.full_name).changes_state:
+            return True
+        return effect is Effect.CHANGES and not self._pairs.knows(call)
+
+    def _start_anew(self) -> None:
+        self._pairs.begin()
+        self._rounds, self._known, self._failures = [], [0], {}
+
+    def _tells(self, call: PastCall) -> bool:
+        """Whether a call counts: nothing is known of what waits, or is not looked at."""
+        own = self._settings.for_tool(call.full_name).settings
+        if not (own.enabled and _limit(own)) or polls(call.call, self._settings):
+            return False
+        if not self._pairs.has_lately(call):
+            return True
+        outcome = call.outcome
+        return outcome is not None and not (outcome.pending or outcome.transient)
+
+    def _add(self, calls: Sequence[PastCall]) -> Evidence | None:
+        """Add a round's calls; returns what they complete."""
+        again = [one for one in calls if self._pairs.knows_lately(one)]
+        is_known = len(again) == len(calls)
+        self._rounds.append(calls)
+        self._known.append(self._known[-1] + is_known)
+        limit = max([_limit(self._settings.for_tool(one.full_name).settings) for one in calls])
+        known = self._known[-1] - self._known[max(0, len(self._rounds) - 2 * limit)]
+        most = max([self._failed_again(one) for one in again if one.failed], key=len, default=[])
+        if is_known and known > limit:
+            return Evidence(known, self._newest(known))
+        return Evidence(len(most) + 1, tuple(most[: -NAMED - 1 : -1])) if len(most) + 1 >= limit else None
+
+    def _failed_again(self, call: PastCall) -> Sequence[PastCall]:
+        """The calls near the newest round, itself included, that failed again as it did."""
+        outcome, at = call.outcome, len(self._rounds)
+        failed = self._failures.setdefault((call.signature, outcome.digest if outcome else b""), deque())
+        failed.append((at, call))
+        while failed[0][0] <= at - WITHIN:
+            failed.popleft()
+        return [one for _, one in failed]
+
+    def _newest(self, count: int) -> tuple[PastCall, ...]:
+        """The calls of the newest known rounds, so many of them, newest first."""
+        all_ = range(len(self._rounds) - 1, -1, -1)
+        known = islice((at for at in all_ if self._known[at + 1] > self._known[at]), min(count, NAMED))
+        return tuple([one for at in known for one in self._rounds[at][::-1]][:NAMED])
+
+
+class _Pairs:
+    """Calls with what came of them; outcomes are read only once a call comes again.
+
+    `begin` draws a line: what came after it is known lately.
+    """
+
+    def __init__(self) -> None:
+        self._line = 0
+        self._latest: dict[Signature, int] = {}
+        self._unread: dict[Signature, list[tuple[PastCall, int]]] = {}
+        self._lines: dict[tuple[Signature, bytes], int] = {}
+
+    def begin(self) -> None:
+        """Draw a line."""
+        self._line += 1
+
+    def add(self, call: PastCall) -> None:
+        """Add a call with what came of it."""
+        self._latest[call.signature] = self._line
+        self._unread.setdefault(call.signature, []).append((call, self._line))
+
+    def has(self, call: PastCall) -> bool:
+        """Whether an equal call came before."""
+        return call.signature in self._latest
+
+    def has_lately(self, call: PastCall) -> bool:
+        """Whether one came since the last line."""
+        return self._latest.get(call.signature) == self._line
+
+    def knows(self, call: PastCall) -> bool:
+        """Whether an equal call brought the same."""
+        return self._line_of(call) is not None
+
+    def knows_lately(self, call: PastCall) -> bool:
+        """Whether one did since the last line."""
+        return self.has_lately(call) and self._line_of(call) == self._line
+
+    def _line_of(self, call: PastCall) -> int | None:
+        for earlier, line in self._unread.pop(call.signature, ()):
+            if brought := earlier.brought:
+                self._lines[brought] = line
+        return self._lines.get(call.brought) if call.brought else None
