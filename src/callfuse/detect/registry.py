@@ -6,6 +6,7 @@ from callfuse.detect.blocked_repeat import BlockedRepeat
 from callfuse.detect.budget import Budget, ToolBudget, WeightedBudget
 from callfuse.detect.cycle import Cycle
 from callfuse.detect.detector import Detector, Hindsight, Rule
+from callfuse.detect.error_rate import ErrorRate
 from callfuse.detect.in_answer import EqualCalls, Flood
 from callfuse.detect.kind import Kind
 from callfuse.detect.known_pairs import KnownPairs
@@ -15,6 +16,7 @@ from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
+from callfuse.detect.truncated import Truncated
 from callfuse.detect.unknown_tool import UnknownTool, UnknownToolResults
 
 REGISTERED: Final[tuple[Rule, ...]] = (
@@ -30,6 +32,8 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     UnknownToolResults(),
     Similar(),
     Stagnation(),
+    ErrorRate(),
+    Truncated(),
     Flood(),
     Budget(),
     ToolBudget(),

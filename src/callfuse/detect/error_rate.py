@@ -1,0 +1,90 @@
+"""`error_rate`: most of the last results are errors, whatever they are and whatever was called. Off by default.
+
+Judged when results are known, and told with the last of them. Errors that waiting mends, results that are not known and
+calls that were withheld do not count. A pause begins anew.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Final
+
+from callfuse.detect.detector import ANY_TOOL, Evidence, Hindsight
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.settings import Settings
+from callfuse.detect.streak import is_pause
+from callfuse.model import PastCall, Round, Timeline
+from callfuse.model.outcomes import OutcomeKind
+
+SPARED: Final = 4
+"""One result that is no error is allowed for so many errors."""
+
+
+class ErrorRate(Hindsight):
+    """Nearly everything fails."""
+
+    kind = Kind(
+        "error_rate",
+        seen="one of {count} recent calls that failed, with hardly a success among them",
+        suggestion="Stop and find out what these errors have in common before the next call.",
+        limit=SoftLimit(
+            "errors",
+            8,
+            "Errors, whatever they are, among as many results and a quarter more: 8 of 10. Warns at most. Off by "
+            "default.",
+            on=False,
+        ),
+        most="warn",
+    )
+
+    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
+        """Whether so many calls have failed."""
+        loosest = settings.for_tool(ANY_TOOL).settings
+        limit = _limit(loosest)
+        if not (limit and loosest.enabled):
+            return False
+        return limit <= sum([one.failed is True and not one.withheld for round_ in rounds for one in round_.calls])
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """The errors among the last results up to each round that brought one."""
+        if not self.may_fire(timeline.rounds, settings):
+            return repeat(None, len(timeline.rounds))
+        found: list[Evidence | None] = []
+        last: deque[PastCall] = deque()
+        later = [timeline.now, *[one.time for one in timeline.rounds[:-1]]]
+        for round_, after in zip(reversed(timeline.rounds), reversed(later), strict=True):
+            evidence = _take(round_, last, settings)
+            if is_pause(round_.time, after, settings.ttl_seconds):
+                last.clear()
+                evidence = None
+            found.append(evidence)
+        return reversed(found)
+
+
+def _limit(settings: Settings) -> int:
+    return settings.limit_of(ErrorRate.kind.name)
+
+
+def _take(round_: Round, last: deque[PastCall], settings: Settings) -> Evidence | None:
+    """Add a round's results to the last ones; returns what they complete."""
+    new = sorted([one for one in round_.distinct if _counts(one)], key=lambda one: (_has_failed(one), one.signature))
+    last += new
+    if not new or not _has_failed(new[-1]):
+        return None
+    own = settings.for_tool(new[-1].full_name).settings
+    limit = _limit(own)
+    if not (limit and own.enabled):
+        return None
+    while len(last) > limit + limit // SPARED:
+        last.popleft()
+    failed = [one for one in reversed(last) if _has_failed(one)]
+    return Evidence(len(failed), tuple(failed)) if limit <= len(failed) else None
+
+
+def _counts(call: PastCall) -> bool:
+    outcome = None if call.withheld else call.outcome
+    return outcome is not None and not outcome.transient
+
+
+def _has_failed(call: PastCall) -> bool:
+    return call.outcome is not None and call.outcome.kind is OutcomeKind.ERROR
