@@ -40,7 +40,7 @@ def detector(**keys: Any) -> LoopDetector:
         ({"mode": "warn", "max_repeats": 2}, ["a=x"] * 4, "- warn warn warn"),
         ({"mode": "observe"}, ["a=x"] * 4, "- - observe observe"),
         ({"mode": ["observe", "warn", "steer", "block"]}, ["a=x"] * 7, "- - observe warn steer block block"),
-        ({"max_repeats": 0, "detectors": {"no_news": False}}, ["a=x"] * 8, "- - - - - - - -"),
+        ({"max_repeats": 0, "detectors": {"no_news": False, "known_pairs": False}}, ["a=x"] * 8, "- - - - - - - -"),
         ({}, ["a"] * 4, "- - steer block"),
         ({}, ["a=ay", "a=be", "a=ce", "a=de", "a=ef", "a=ge"], "- - - - - warn"),
         ({}, [f"a={at}y{at}" for at in "abcdefghijkl"], "- - - - - warn warn warn warn steer block block"),
@@ -121,6 +121,16 @@ def test_the_same_error_again() -> None:
     assert failing(detector(mode="observe"), 4) == ["-", "-", "-", "observe"]
     assert failing(detector(detectors={"same_error": False}), 5) == ["-"] * 5
     assert failing(detector(), 5, "Error: 429 Too Many Requests") == ["-"] * 5
+
+
+def test_going_over_the_same_ground() -> None:
+    """Told with the result that completes it, in no order; to change something in between is work."""
+    pages = [f"read{page}={page * 'x'}" for page in (1, 2, 3, 1, 2, 4, 3, 1, 5, 2)]
+    assert go(detector(mode="block"), *pages) == ["-"] * 9 + ["-+warn"]
+    work = [text for at, page in enumerate(pages) for text in (page, f"edit{at + 1}=done")]
+    assert go(detector(mode="block"), *work) == ["-"] * 20
+    circle = [text for at in range(4) for text in ("read=x", f"edit{at + 1}=!not_there")]
+    assert go(detector(mode="block"), *circle) == ["-"] * 7 + ["-+warn"]
 
 
 def test_what_the_results_show_is_told_like_any_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -106,3 +106,50 @@ def test_an_answer_that_never_came_tells_nothing(kit: DialectKit) -> None:
 
     told = [findings(met) for met in in_session(talk, "chance_then_block").meetings]
     assert told == [[], [(logging.WARNING, "warn")]]
+
+
+SAME_GROUND = (1, 2, 3, 1, 2, 4, 3, 1, 5, 2)
+"""Pages: five of the last eight are known."""
+
+
+def rounds_of(*calls: tuple[str, int, str]) -> History:
+    """Rounds of one call, each a tool, a number that its arguments hold, and what came back."""
+    made = [
+        Round((Call(f"call_g{at}", tool, (f'{{"page": "p_{number}"}}',)),), (text,))
+        for at, (tool, number, text) in enumerate(calls)
+    ]
+    return History((User("Find the zebra crossing."), *made), ("read_page", "edit_page", "run_tests"))
+
+
+@every_dialect
+@pytest.mark.parametrize("ladder", ["warn", "block", "chance_then_block"])
+def test_going_over_the_same_ground_is_told(kit: DialectKit, ladder: str) -> None:
+    """In no order, with the result that completes it; the answer goes through as it came."""
+    history = rounds_of(*[("read_page", page, f"Page {page * 'x'}") for page in SAME_GROUND])
+    answer = reply(kit, saying("Done."), stream=True)
+    met = meet(ask(kit, history, stream=True), [answer], ladder)
+    results = [text for _, text in kit.results(met.app.heard[0].body)]
+    told = [text for text in results if "went over the same ground" in text]
+    assert told == [results[-1]]
+    assert "one of 5 recent rounds" in told[0]
+    assert met.body == answer.body
+
+
+@every_dialect
+def test_work_is_not_going_over_the_same_ground(kit: DialectKit) -> None:
+    """To change something and run the same failing test is none: not a byte is changed."""
+    laps = [(("edit_page", at, "Done."), ("run_tests", 0, "Error: one test failed")) for at in range(12)]
+    request = ask(kit, rounds_of(*[call for lap in laps for call in lap]), stream=True)
+    met = meet(request, [reply(kit, saying("Done."), stream=True)], "chance_then_block")
+    assert met.app.heard[0].body == request.body
+    assert findings(met) == []
+
+
+@every_dialect
+def test_failing_in_circles_is_told(kit: DialectKit) -> None:
+    """To read the same in between is nothing new."""
+    laps = [(("read_page", 0, "Page x"), ("edit_page", at + 1, "Error: the text is not there")) for at in range(LIMIT)]
+    request = ask(kit, rounds_of(*[call for lap in laps for call in lap]), stream=True)
+    met = meet(request, [reply(kit, saying("Done."), stream=True)], "block")
+    results = [text for _, text in kit.results(met.app.heard[0].body)]
+    assert [f"round {LIMIT} in which" in text for text in results] == [False] * (2 * LIMIT - 1) + [True]
