@@ -32,7 +32,7 @@ from tests.support.plain import RESULT, new_call, saying, spin
 from tests.support.streams import KNOWN, answers, chunkings
 
 FRESH = History((User("Find the giraffe."),))
-CONVERSATIONS = pytest.mark.parametrize("history", [spin(beside=True)], ids=["suspect"])
+CONVERSATIONS = pytest.mark.parametrize("history", [FRESH, spin(beside=True)], ids=["healthy", "suspect"])
 
 
 def equal(times: int, prefix: str = "call_e") -> list[Call]:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Awaitable
 from typing import Final
 
+import anyio
+
 from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.silence import Waiting
 from callfuse.asgi.types import Message, Receive
@@ -24,7 +26,18 @@ class RequestBody:
     end. `share`: what is kept of it counts there.
     """
 
-    __slots__ = ("_begin", "_messages", "_receive", "_to_give", "content", "gone", "share", "unread")
+    __slots__ = (
+        "_begin",
+        "_hung_up",
+        "_messages",
+        "_receive",
+        "_to_give",
+        "_waiting",
+        "content",
+        "gone",
+        "share",
+        "unread",
+    )
 
     def __init__(self, receive: Receive, share: Share | None = None) -> None:
         self.content: bytes | None = None
@@ -35,6 +48,8 @@ class RequestBody:
         self._begin = bytearray()
         self._messages: list[Message] = []
         self._to_give: list[list[Message]] = []
+        self._hung_up = False
+        self._waiting: list[anyio.CancelScope] = []
 
     async def read(self, limit: int, pause_s: float = math.inf) -> None:
         """Read the body. Stops early if it is longer than `limit` bytes, the share is used up, the client disconnects,
@@ -104,11 +119,26 @@ class RequestBody:
         self._to_give = []
         self.share.close()
 
+    def hang_up(self) -> None:
+        """Tell the app of a disconnect, though the client is still there: in each `receive` that waits, and from now
+        on."""
+        self._hung_up = True
+        for scope in self._waiting:
+            scope.cancel()
+
     async def next(self) -> Message:
-        """The next message after the body; a disconnect once it has been seen."""
-        if self.gone:
-            return {"type": "http.disconnect"}
-        message = await self._receive()
+        """The next message after the body; a disconnect once it has been seen, or the app is hung up on."""
+        message: Message = {"type": "http.disconnect"}
+        if self.gone or self._hung_up:
+            return message
+        with anyio.CancelScope() as scope:
+            self._waiting.append(scope)
+            try:
+                message = await self._receive()
+            finally:
+                self._waiting.remove(scope)
+        if scope.cancelled_caught:
+            return message
         if message["type"] == "http.disconnect":
             self.gone = True
         return message

@@ -23,11 +23,30 @@ from callfuse.guard.step import Ask
 
 DISCONNECT = "http.disconnect"
 MOST_UNHEEDED: Final = 8
-"""Messages that an app may send after a disconnect before it is cancelled."""
+"""Messages that an app may send after a disconnect before its `send` raises all the same."""
 
 
 class ClientGoneError(OSError):
     """The answer that an app goes on with is no longer wanted."""
+
+
+class Unheeded:
+    """What an app sends after a disconnect. `scope`: that of its call."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, scope: Scope) -> None:
+        version = str(scope.get("asgi", {}).get("spec_version", "2.0")).split(".")
+        raises = [int(part) if part.isdecimal() else 0 for part in version[:2]] >= [2, 4]
+        self._left = 0 if raises else MOST_UNHEEDED
+
+    async def note(self) -> None:
+        """Drop a message. Raises ClientGoneError: at once where the host's own `send` would, by version 2.4 of ASGI's
+        HTTP protocol, and elsewhere after some messages."""
+        self._left -= 1
+        if self._left < 0:
+            raise ClientGoneError
+        await checkpoint()  # what waits in `receive` learns of it now
 
 
 class AppCall:
@@ -36,8 +55,7 @@ class AppCall:
 
     A call is left when its answer is complete or no longer needed. What it still sends is dropped, its `receive`
     reports a disconnect, and it may end in its own time: frameworks run background tasks then. One that is hung up on
-    has its answer in the middle: its `send` tells of the disconnect, too, as the host's would, and an app that heeds
-    neither is cancelled.
+    was in the middle of its answer, so its `send` tells of the disconnect, too.
     """
 
     __slots__ = (
@@ -69,7 +87,7 @@ class AppCall:
         self._receive = body.replay(content)
         self._answer = answer
         self._left = anyio.Event()
-        self._unheeded: int | None = None
+        self._unheeded: Unheeded | None = None
         self._cancel = anyio.CancelScope()
 
     async def run(self) -> None:
@@ -107,20 +125,15 @@ class AppCall:
 
     def hang_up(self) -> None:
         """Leave the call as a client does that goes away."""
-        self._unheeded = 0
+        self._unheeded = Unheeded(self._scope)
         self.leave()
 
     async def send(self, message: Message) -> None:
-        """The app's `send`. Raises ClientGoneError after a disconnect where the host is one of those that raise."""
+        """The app's `send`. Raises ClientGoneError if the app goes on after it was hung up on."""
         if not self._left.is_set():
             await self._answer(message)
         elif self._unheeded is not None:
-            self._unheeded += 1
-            if _raises_on_disconnect(self._scope):
-                raise ClientGoneError
-            if self._unheeded > MOST_UNHEEDED:
-                self._cancel.cancel()
-            await checkpoint()  # what waits in `receive` learns of it now
+            await self._unheeded.note()
 
     async def receive(self) -> Message:
         """The app's `receive`: the body, then the client's messages; a disconnect once the call is left."""
@@ -138,12 +151,6 @@ class AppCall:
             await self._left.wait()
             tasks.cancel_scope.cancel()
         return message
-
-
-def _raises_on_disconnect(scope: Scope) -> bool:
-    """Whether `send` raises after a disconnect: since version 2.4 of ASGI's HTTP protocol."""
-    version = str(scope.get("asgi", {}).get("spec_version", "2.0")).split(".")
-    return [int(part) if part.isdecimal() else 0 for part in version[:2]] >= [2, 4]
 
 
 async def _drop(_message: Message) -> None:

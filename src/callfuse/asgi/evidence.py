@@ -12,6 +12,7 @@ from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.notes import note_keys
 from callfuse.conversations.timeline import Conversation, read_conversation
+from callfuse.detect.siblings import Room
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
 from callfuse.model import PastCall, ToolCall
@@ -30,7 +31,7 @@ class KeptRequest:
     its vendor remembers conversations.
     """
 
-    __slots__ = ("_formats", "_request", "_target", "body", "choices", "continues", "dialect", "model")
+    __slots__ = ("_content_type", "_formats", "_request", "_target", "body", "choices", "continues", "dialect", "model")
 
     def __init__(self, dialect: Dialect, request: Request, target: str) -> None:
         self.dialect = dialect
@@ -41,6 +42,7 @@ class KeptRequest:
         self._target = target
         self._request: Request | None = request
         self._formats: dict[bytes, Format | None] = {}
+        self._content_type = b""
 
     def get(self) -> Request:
         """The parsed request. Raises ValueError if its bytes cannot be parsed any more, which would be a bug."""
@@ -48,6 +50,8 @@ class KeptRequest:
             self._request = self.dialect.read_request(self.body, loads(self.body), self._target)
             if self._request is None:
                 raise ValueError("the request cannot be read again")
+            if self._content_type:  # a request may note the form of its answer
+                self.dialect.stream_format(self._content_type, self._request)
         return self._request
 
     def drop(self) -> None:
@@ -62,6 +66,7 @@ class KeptRequest:
 
     def stream_format(self, content_type: bytes) -> Format | None:
         """The format in which an answer of this content type is streamed; None if it is not."""
+        self._content_type = content_type
         media_type = content_type.partition(b";")[0].rstrip()
         if self._request is None and media_type in self._formats:
             return self._formats[media_type]
@@ -72,8 +77,9 @@ class ExchangeEvidence:
     """The conversation of one exchange and its judge, each built on first use.
 
     `kept`: what the ledger needs of the conversation after the answer. `is_healthy`: no call of the answer can have a
-    finding. `holds`: a call of the answer may have to be withheld. `hindsight`: a verdict on the newest round by its
-    results, to be reported with the answer.
+    finding if it comes alone. `holds`: such a call may have to be withheld. `room`: how many calls the answer may have
+    before one could have a finding because of the others; `hands_over`: then it may have to be withheld. `hindsight`: a
+    verdict on the newest round by its results, to be reported with the answer.
     """
 
     __slots__ = (
@@ -83,11 +89,13 @@ class ExchangeEvidence:
         "_limits",
         "_now",
         "_settings",
+        "hands_over",
         "hindsight",
         "holds",
         "is_healthy",
         "kept",
         "request",
+        "room",
     )
 
     def __init__(
@@ -113,6 +121,11 @@ class ExchangeEvidence:
         self.kept = conversation.evidence
         self.is_healthy = not self.judge.any_finding
         self.holds = not self.is_healthy and self.judge.any_hold
+        self.room = self.judge.room
+        self.hands_over = self.judge.may_withhold_any
+        if request.choices > 1:  # which choices have begun must be known from the beginning
+            self.holds |= self.hands_over and self.room != Room()
+            self.hands_over = False
         self.hindsight = self.judge.hindsight() if conversation.brings_results else None
 
     @property
@@ -138,6 +151,10 @@ class ExchangeEvidence:
                 hold_all=hold_all,
             )
         return self._judge
+
+    def revive(self) -> None:
+        """Parse again what a judge needs: reads the whole request."""
+        _ = self.judge
 
     def drop(self) -> None:
         """Drop everything that was parsed. The judge stays if a call of the answer can have a finding."""

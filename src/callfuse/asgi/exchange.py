@@ -5,22 +5,26 @@ through a guard (`calls.py`, `guarded.py`).
 """
 
 from collections.abc import Awaitable
+from functools import partial
 
-from callfuse.asgi import headers
+from callfuse.asgi import headers, off_loop
+from callfuse.asgi.answer import Shape
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.calls import GuardedExchange
+from callfuse.asgi.calls import GuardedExchange, Unheeded
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.guarded import GuardedAnswer
+from callfuse.asgi.handover import TakenOver
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.asgi.repair import RepairingApp
 from callfuse.asgi.review import Review
 from callfuse.asgi.scopes import call
 from callfuse.asgi.stream import ClientStream
-from callfuse.asgi.types import ASGIApp, Scope, Send
+from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.asgi.watch import Watch
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import LaneEvidence
+from callfuse.wire import Format
 
 
 class Exchange:
@@ -73,14 +77,26 @@ class Exchange:
             sent = scope
             if content is not None or self._unpacks:
                 sent = headers.for_body(scope, content, identity=self._unpacks)
-            watch = self._send_watched(body, send)
+            watch = self._send_watched(sent, body, send)
             receive = body.replay(content)
             body.release()
         if stage.failed:
             return app(scope, body.replay(), send)
+        if self._evidence.hands_over and self._watch is not None:
+            return self._call_watched(called, sent, scope, receive, watch, self._watch)
         if sent is scope:
             return called(sent, receive, watch)
         return call(called, sent, scope, receive, watch)
+
+    async def _call_watched(
+        self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send, watch: Watch
+    ) -> None:
+        """Call the app with an answer that may be handed over."""
+        try:
+            with watch:
+                await call(app, used, given, receive, send)
+        finally:
+            await watch.end()
 
     def close(self) -> None:
         """Drop the request and what was read of its answer; the app's own frames may outlive the exchange."""
@@ -88,7 +104,12 @@ class Exchange:
             self._watch.close()
         self._evidence.close()
 
-    def _send_watched(self, body: RequestBody, send: Send) -> Send:
+    async def _take_over(self, scope: Scope, body: RequestBody, send: Send, form: Format) -> TakenOver:
+        """What goes on with a stream of this format that has been watched so far."""
+        await off_loop.run(self._evidence.revive, len(self._prepared.request.body))
+        return TakenOver(self._answer(body, send), Shape(form), body, Unheeded(scope))
+
+    def _send_watched(self, scope: Scope, body: RequestBody, send: Send) -> Send:
         """A `send` that watches a healthy answer. Drops everything that was parsed."""
         self._evidence.drop()
         reads_all = self._prepared.keeps_place
@@ -99,6 +120,7 @@ class Exchange:
             self._host.counts,
             body,
             send,
+            partial(self._take_over, scope, body, send),
             unpacks=self._unpacks,
             reads_all=reads_all,
         )
@@ -106,12 +128,15 @@ class Exchange:
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:
         """The runner for an answer that may have to be held."""
+        return GuardedExchange(app, scope, body, self._answer(body, send))
+
+    def _answer(self, body: RequestBody, send: Send) -> GuardedAnswer:
+        """The client's answer, where a guard reads it."""
         host, prepared, judge = self._host, self._prepared, self._evidence.judge
         review = Review(host.on_loop, judge, prepared.where, host.counts)
         self._keeper.notes = review.notes
         dialect, request = prepared.request.dialect, prepared.request.get()
-        answer = GuardedAnswer(dialect, request, judge, review, self._keeper, body, ClientStream(send))
-        return GuardedExchange(app, scope, body, answer)
+        return GuardedAnswer(dialect, request, judge, review, self._keeper, body, ClientStream(send))
 
     def _content(self) -> bytes | None:
         """The body with warnings and notes in its results, and in a form that a stateful vendor accepts; None if it

@@ -19,6 +19,7 @@ from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import Message
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
+from callfuse.guard.observer import Handover
 from callfuse.guard.step import Ask
 from callfuse.observe import log
 
@@ -117,15 +118,31 @@ class GuardedAnswer:
         elif not is_undeclared:
             await self.client.pass_on(message)
 
+    def guard_rest(self, shape: Shape) -> SafeGuard | None:
+        """Guard the rest of an answer of this form, which has begun without a guard; None if that fails."""
+        with self.keeper.fail_open.stage("while guarding"):
+            self._make_guard(shape)
+        return self.guard
+
+    async def take_over(self, handover: Handover, held: bytes) -> None:
+        """Take what the client has not got of what came of such an answer. `held`: the same as bytes."""
+        if self.guard is None:
+            await self.client.write(held)
+            return
+        await self._carry_out(self.guard, self.guard.take_over(handover, held), final=False)
+
     def _choose_guard(self, intake: Intake) -> None:
         """Make a guard for an answer of this form, if it can be read."""
         keeper = self.keeper
         if intake.shape.unreadable:
             keeper.unguarded(intake.shape.unreadable)
             return
-        self._shape = intake.shape
+        self._make_guard(intake.shape)
+
+    def _make_guard(self, shape: Shape) -> None:
+        keeper, self._shape = self.keeper, shape
         self.guard = SafeGuard(
-            self.dialect, self._request, self._judge, self._shape, keeper.fail_open, log.tracer(keeper.session)
+            self.dialect, self._request, self._judge, shape, keeper.fail_open, log.tracer(keeper.session)
         )
 
     async def _start(self, message: Message) -> None:
@@ -207,7 +224,7 @@ class GuardedAnswer:
         return begin or None
 
     async def _take_plain(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
-        """Feed the guard, carry out a verdict that is needed, and write what may leave."""
+        """Feed the guard, and do what is due then."""
         if self.client.closed:
             return
         if len(chunk) > SLICE_BYTES and self._shape.stream is not None:
@@ -217,6 +234,10 @@ class GuardedAnswer:
             out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
         else:
             out = guard.feed(chunk, final=final)
+        await self._carry_out(guard, out, final=final)
+
+    async def _carry_out(self, guard: SafeGuard, out: bytes, *, final: bool) -> None:
+        """Carry out a verdict that is needed, and write what may leave."""
         if not 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN:
             out += self._count(guard)
         if guard.needs_verdict:

@@ -14,6 +14,7 @@ from callfuse.asgi.fail_open import FailOpen
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
+from callfuse.guard.observer import Handover
 from callfuse.guard.queue import Trace
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Step
@@ -93,6 +94,16 @@ class SafeGuard:
             self._waiting.note(chunk, out, some_wait=self.held_bytes > 0 or not self._guard.has_all_left)
             return out
         self._waiting.note(chunk, b"", some_wait=True)
+        return self._give_up_unjudged()
+
+    def take_over(self, handover: Handover, held: bytes) -> bytes:
+        """Go on with an answer that was watched; returns what may leave of `held`, which the client has not got."""
+        with self._stage:
+            out = self._guard.take_over(handover)
+            self._copy_state()
+            self._waiting.note(held, out, some_wait=self.held_bytes > 0 or not self._guard.has_all_left)
+            return out
+        self._waiting.note(held, b"", some_wait=True)
         return self._give_up_unjudged()
 
     def measure(self) -> int:

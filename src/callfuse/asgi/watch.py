@@ -1,28 +1,33 @@
-"""Observes an answer in which no call can be held; its bytes pass unchanged.
+"""Observes an answer in which no call need be held so far; its bytes pass unchanged.
 
-Its calls are assembled for the ledger, and for verdicts that leave the answer alone.
+Its calls are assembled for the ledger, and for verdicts that leave the answer alone. From the first call on that could
+be one too many of its answer, a guard goes on with it (`handover.py`).
 """
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
+from types import TracebackType
 from typing import Final
 
 from anyio.lowlevel import checkpoint
 
-from callfuse.asgi import off_loop
+from callfuse.asgi import headers, off_loop
 from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.evidence import ExchangeEvidence
+from callfuse.asgi.handover import TakenOver
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.types import Message, Send
-from callfuse.guard.observer import Observer
+from callfuse.guard.observer import Handover, Observer
 from callfuse.observe.counts import Counts
 from callfuse.policy.settings import LoopSettings
-from callfuse.wire import WHOLE
+from callfuse.wire import EVENTS, WHOLE, Format
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
+
+TakeOver = Callable[[Format], Awaitable[TakenOver]]
 
 MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one message may unpack to and still be watched: about 10 ms, in which no other stream goes on."""
@@ -30,6 +35,7 @@ MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 
 class Watch:
     """Watches one answer. `send` is given to the app. `unpacks`: the answer must be read, even if it comes packed.
+    `take_over` makes what goes on with a stream that is handed over.
 
     `send` returns the server's own awaitable, so that a chunk costs no extra coroutine. While `_idle`, chunks of whole
     frames without a call are not even read, unless `reads_all`: the id of an answer without calls is needed.
@@ -39,15 +45,21 @@ class Watch:
         "_body",
         "_counts",
         "_evidence",
+        "_format",
         "_frame_end",
+        "_hands_over",
         "_idle",
         "_intake",
         "_keeper",
+        "_kept_mark",
         "_mark",
         "_observer",
+        "_part",
         "_send",
         "_settings",
         "_stage",
+        "_take_over",
+        "_taken",
         "_unpacks",
     )
 
@@ -59,6 +71,7 @@ class Watch:
         counts: Counts,
         body: RequestBody,
         send: Send,
+        take_over: TakeOver,
         *,
         unpacks: bool,
         reads_all: bool,
@@ -71,6 +84,12 @@ class Watch:
         self._send = send
         self._unpacks = unpacks
         self._mark: Final = b"" if reads_all else evidence.request.dialect.call_mark
+        self._kept_mark = evidence.request.dialect.kept_mark
+        self._take_over = take_over
+        self._taken: TakenOver | None = None
+        self._hands_over = False
+        self._part = b""
+        self._format: Format = EVENTS
         self._stage = keeper.fail_open.stage("while watching")
         self._intake: Intake | None = None
         self._observer: Observer | None = None
@@ -84,6 +103,7 @@ class Watch:
             self._idle
             and type(chunk) is bytes
             and chunk.find(self._mark) < 0  # a third faster than `in`
+            and not (self._kept_mark and self._kept_mark in chunk)
             and (chunk.endswith(self._frame_end) or not chunk)
             and (BACKSLASH not in chunk or not may_hide_letters(chunk))
         ):
@@ -102,24 +122,48 @@ class Watch:
     async def _send_long(self, chunk: bytes, message: Message) -> None:
         """Read a long chunk, with others going on meanwhile, then pass its message on."""
         *most, last = slices(chunk)
+        read = 0
         for piece in most:
             with self._stage:
                 self._observe({"type": BODY, "body": piece, "more_body": True})
+            read += len(piece)
             if self._stage.failed:
                 self._stop()
+            elif (observer := self._observer) is not None and observer.handover is not None:
+                await self._hand_over(observer.handover, message, read)
+                return
             await checkpoint()
         await self._send_read({**message, "body": last}, message)
 
     def _send_read(self, part: Message, message: Message) -> Awaitable[None]:
         """Read what is left of a message, then pass it on whole."""
+        if self._taken is not None:
+            return self._taken.take(message)
         ended: Observer | None = None
         with self._stage:
             ended = self._observe(part)
-        if ended is not None:
-            return self._send_last(ended, message)
         if self._stage.failed:
             self._stop()
+        if self._hands_over:
+            observer = ended or self._observer
+            if observer is not None and observer.handover is not None:
+                return self._hand_over(observer.handover, message, len(message.get("body", b"")))
+            message = self._align(message, 0 if ended or observer is None else observer.buffered_bytes)
+            if self._part and not message["body"]:
+                return _nothing()
+        if ended is not None:
+            return self._send_last(ended, message)
         return self._send(message)
+
+    def _align(self, message: Message, waiting: int) -> Message:
+        """The message with whole frames only, as a guard may have to go on: a frame that has left in part cannot be
+        held. `waiting`: the bytes of an incomplete frame at its end, which leave with the rest of it."""
+        if message["type"] != BODY or not (waiting or self._part):
+            return message
+        unsent = self._part + message.get("body", b"")
+        end = len(unsent) - waiting
+        self._part = unsent[end:]
+        return {**message, "body": unsent[:end]}
 
     def send_to_the_end(self, message: Message) -> Awaitable[None]:
         """As `send`, but settles even an answer without calls: the request brought something to keep."""
@@ -127,9 +171,46 @@ class Watch:
             self._idle = False
         return self.send(message)
 
+    async def _hand_over(self, handover: Handover, message: Message, read: int) -> None:
+        """Let a guard go on with the answer, from the first byte that the client has not got. `read`: the bytes of this
+        message that were read."""
+        unsent, read = self._part + message.get("body", b""), read + len(self._part)
+        begin, self._part = read - handover.size, b""
+        taken: TakenOver | None = None
+        with self._stage:
+            taken = await self._take_over(self._format)
+        self._stop()
+        if taken is None:
+            await self._send({**message, "body": unsent})
+            return
+        self._taken = taken
+        if begin:
+            await self._send({**message, "body": unsent[:begin], "more_body": True})
+        await taken.begin(handover, unsent[begin:read])
+        if read < len(unsent) or not message.get("more_body"):
+            await taken.take({**message, "body": unsent[read:]})
+
+    async def end(self) -> None:
+        """The app's call is over. What is left of an answer that broke off leaves."""
+        if self._taken is not None:
+            await self._taken.end()
+        elif self._part:
+            part, self._part = self._part, b""
+            await self._send({"type": BODY, "body": part, "more_body": True})
+
+    def __enter__(self) -> None:
+        """Within, an error of the app is not raised if its answer was complete before: it has been hung up on."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return self._taken is not None and self._taken.is_cut and isinstance(error, Exception)
+
     def close(self) -> None:
         """Stop watching, and drop what was read: the exchange is over."""
         self._stop()
+        if self._taken is not None:
+            self._taken.close()
 
     def _observe(self, message: Message) -> Observer | None:
         """Read a message. Returns the observer if this is the last message of a watched answer, else None."""
@@ -210,7 +291,10 @@ class Watch:
         else:
             self._intake = intake
             if shape.stream and not intake.packed:
-                self._idle, self._frame_end = self._evidence.hindsight is None, shape.stream.frame_end
+                self._frame_end = shape.stream.frame_end
+                self._hands_over = self._evidence.hands_over and b"content-length" not in headers.read(message)
+                self._idle = self._evidence.hindsight is None and not self._hands_over
+                self._format = shape.stream
 
     def _give_up(self, cause: str) -> None:
         """Stop watching, and count why."""
@@ -220,10 +304,19 @@ class Watch:
     def _observer_of(self, shape: Shape) -> Observer:
         """Make the observer. Done at the first chunk that is read: a stream without calls needs none."""
         evidence = self._evidence
-        request, judge = evidence.request, None if evidence.is_healthy else evidence.judge
+        request = evidence.request
         if shape.stream:
             self._frame_end = shape.stream.frame_end
-        return Observer(request.dialect, request.choices, self._settings, judge, shape.stream or WHOLE)
+        return Observer(
+            request.dialect,
+            request.choices,
+            self._settings,
+            None if evidence.is_healthy else evidence.judge,
+            shape.stream or WHOLE,
+            room=evidence.room,
+            judge_of=lambda: evidence.judge,
+            hands_over=self._hands_over,
+        )
 
     def _stop(self) -> None:
         """Stop watching."""
@@ -233,7 +326,14 @@ class Watch:
         """Send the last message, after keeping what the answer brought: the client may send its next request right
         after."""
         with self._stage:
-            record = await off_loop.run(observer.settle, observer.buffered_bytes)
+            weight = observer.buffered_bytes
+            if observer.may_judge:
+                weight += len(self._evidence.request.body)
+            record = await off_loop.run(observer.settle, weight)
             if not self._body.gone:
                 await self._keeper.settle(record)
         await self._send(message)
+
+
+async def _nothing() -> None:
+    """What is sent of a part of a frame."""

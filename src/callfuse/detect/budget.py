@@ -38,11 +38,11 @@ class Budget(Detector):
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
         """Not before there are as many calls as allowed."""
-        return self.may_fire_beside(timeline, 0, settings)
+        return self.room(timeline, settings) <= 0
 
-    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
-        """Not before there are as many calls as allowed."""
-        return timeline.size + others >= settings.max_calls
+    def room(self, timeline: Timeline, settings: Settings) -> int:
+        """The calls that are left."""
+        return settings.max_calls - timeline.size
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls there have been."""
@@ -60,9 +60,9 @@ class ToolBudget(Budget):
         """The first call beyond `max_calls_of_tool`; never hard."""
         return _first_beyond(tool.settings.max_calls_of_tool)
 
-    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
-        """Not before there are as many calls as allowed, of whatever tools."""
-        return timeline.size + others >= settings.max_calls_of_tool
+    def room(self, timeline: Timeline, settings: Settings) -> int:
+        """The calls that are left, if all have been of one tool."""
+        return settings.max_calls_of_tool - timeline.size
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
@@ -83,9 +83,9 @@ class WeightedBudget(Budget):
         """The first call beyond `max_weighted_calls`; never hard."""
         return _first_beyond(tool.settings.max_weighted_calls)
 
-    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
-        """Not before the calls would weigh as much as allowed if none of them had brought anything new."""
-        return STALE * timeline.size + others >= settings.max_weighted_calls
+    def room(self, timeline: Timeline, settings: Settings) -> int:
+        """The calls that are left, if none has brought anything new."""
+        return settings.max_weighted_calls - STALE * timeline.size
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """What all calls weigh."""

@@ -65,6 +65,8 @@ class Detector(Rule):
     """It finds nothing in the first round of a timeline."""
     counts_siblings: ClassVar[bool] = False
     """The calls before it in its own round count, too: where there are any, `beside` gives the evidence."""
+    by_signature: ClassVar[bool] = False
+    """Of those calls only equal ones count."""
     goes_round: ClassVar[bool] = False
     """A finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending one, brought a call that
     had come before."""
@@ -99,10 +101,10 @@ class Detector(Rule):
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The evidence against a pending call, under its tool's settings; None if there is none."""
 
-    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
-        """Cheap pre-check, as `may_fire`: whether a call could have a finding that has so many others in its round.
-        Only called for detectors with `counts_siblings`."""
-        return True
+    def room(self, timeline: Timeline, settings: Settings) -> int:
+        """Cheap pre-check, as `may_fire`: how many others a call may have in its round without a finding; or fewer. Of
+        equal ones, where `by_signature` says that only these matter. Asked of those with `counts_siblings`."""
+        return 0
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """As `evidence`, with the calls before it in its round. It must not fall where any of the counts grows."""

@@ -12,7 +12,7 @@ from callfuse.detect.budget import weight
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, any_call
 from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.detect.siblings import Counted, Siblings
+from callfuse.detect.siblings import Counted, Room, Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.model.signature import Signature
@@ -129,6 +129,11 @@ class Engine:
         """Cheap pre-check: whether a round of so many calls could have a finding that one of its calls alone has not.
         False is certain."""
         return _may_find_inside(self.past, self.settings, calls)
+
+    @property
+    def room(self) -> Room:
+        """How many calls the pending round may have before one of them could have a finding because of the others."""
+        return _room(self.past, self.settings)
 
     def judge(
         self,
@@ -345,11 +350,17 @@ def can_fire(timeline: Timeline, settings: Settings, at: int = 0, calls: int = 1
 
 def _may_find_inside(timeline: Timeline, settings: Settings, calls: int) -> bool:
     """Whether a round of so many calls could have a finding that one of its calls alone has not."""
-    if calls < 2:
-        return False
+    return calls > 1 and calls > min(_room(timeline, settings))
+
+
+def _room(timeline: Timeline, settings: Settings) -> Room:
     loosest = settings.for_tool(ANY_TOOL).settings
-    counting = [one for one in _enabled(settings, ANY_TOOL) if one.counts_siblings]
-    return any(one.may_fire_beside(timeline, calls - 1, loosest) for one in counting)
+    room = Room()
+    for one in _enabled(settings, ANY_TOOL):
+        if one.counts_siblings:
+            own = one.room(timeline, loosest)
+            room = room._replace(equal=own) if one.by_signature else room._replace(calls=min(room.calls, own))
+    return room
 
 
 def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:

@@ -37,6 +37,7 @@ class EqualCalls(InAnswer):
     """The same call again and again in one answer."""
 
     kind = Repeat.kind
+    by_signature = True
     names_calls = True
     spares_pollers = True
 
@@ -44,9 +45,9 @@ class EqualCalls(InAnswer):
         """`max_repeats`, hard at twice that."""
         return twice(tool.settings.max_repeats)
 
-    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
-        """Not with fewer calls than the limit."""
-        return others + 1 >= settings.max_repeats > 0
+    def room(self, timeline: Timeline, settings: Settings) -> int:
+        """The equal calls that may go before one."""
+        return settings.max_repeats - 1
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """The equal calls before it."""
@@ -67,9 +68,9 @@ class Flood(InAnswer):
         most = tool.settings.max_calls_per_answer
         return (most + 1, most + 1) if most else (0, 0)
 
-    def may_fire_beside(self, timeline: Timeline, others: int, settings: Settings) -> bool:
-        """Not with as many calls as may come."""
-        return others >= settings.max_calls_per_answer > 0
+    def room(self, timeline: Timeline, settings: Settings) -> int:
+        """The calls that may go before one."""
+        return settings.max_calls_per_answer
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """All calls before it."""

@@ -5,6 +5,7 @@ other call of its tool. So what may come next has an upper bound before its argu
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from callfuse.model import ANY_TOOL, ToolCall
@@ -24,7 +25,20 @@ class Counted(NamedTuple):
     of_tool: int = 0
 
 
-NONE: Final = Counted()
+NEVER: Final = 1 << 62
+
+
+class Room(NamedTuple):
+    """How many calls a round may have before one more could be too many: of all, and of equal ones. Lower bounds."""
+
+    calls: int = NEVER
+    equal: int = NEVER
+
+    def is_passed_by(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether a complete round has more."""
+        if len(calls) <= min(self):
+            return False
+        return len(calls) > self.calls or max(Counter([one.signature for one in calls]).values()) > self.equal
 
 
 class Siblings:

@@ -464,6 +464,12 @@ class Dialect(Protocol):
         """As `call_mark`, of every frame that names a call before it begins; empty if no vendor sends such frames."""
         ...
 
+    @property
+    def kept_mark(self) -> bytes:
+        """Bytes of the frames before a call, apart from the first one, that a writer must know to end the answer; empty
+        if it needs none."""
+        ...
+
     def serves(self, path: str) -> bool:
         """Whether a POST to this path may be a request of this dialect."""
         ...

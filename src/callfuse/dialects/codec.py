@@ -43,6 +43,7 @@ class Codec:
         self.form = form
         self._call_mark = dialect.call_mark
         self._early_mark = dialect.early_mark
+        self.kept_mark = dialect.kept_mark
         self._dialect = dialect
         self._stateful = stateful_vendor(dialect)
         self.is_stateful = self._stateful is not None

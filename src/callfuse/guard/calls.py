@@ -100,6 +100,24 @@ class AnswerCalls:
         finished = self._ending.finished
         return bool(finished) and finished >= self._queue.choices and not self._ending.broke
 
+    def adopt(self, reader: Reader, unread: Sequence[Event]) -> None:
+        """Go on with a reader whose calls so far have left, except for these events of its last frame."""
+        self._reader = reader
+        opened = {event.call for event in unread if event.what is What.OPENED}
+        closed = {event.call for event in unread if event.what is What.CLOSED}
+        for call in reader.calls:
+            if call in opened:
+                continue
+            siblings = self._siblings.setdefault(call.choice, Siblings())
+            self._queue.open_call(call, suspect=False)
+            if not call.closed or call in closed:
+                self._begin_growing(siblings, call)
+                continue
+            complete = self._complete(call)
+            siblings.add(complete)
+            if self._judge.is_news(complete):
+                self._news.add(call.choice)
+
     def read(self, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
         """The events of a payload, and where the parts of calls stand in it."""
         return self._reader.read(payload), self._reader.entries
@@ -126,6 +144,9 @@ class AnswerCalls:
         siblings = self._siblings.setdefault(choice, Siblings())
         self._stop_growing(siblings, call)
         self._queue.open_call(call, suspect=self._is_suspect(call, siblings))
+        self._begin_growing(siblings, call)
+
+    def _begin_growing(self, siblings: Siblings, call: OpenCall) -> None:
         tool = UNNAMED if call.name_grows else call.name
         self._growing[call] = tool
         siblings.grow(tool)

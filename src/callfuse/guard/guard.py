@@ -63,6 +63,7 @@ from callfuse.dialects.base import Block, Dialect, Entry, Event, OpenCall, Reque
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.judge import Judge
+from callfuse.guard.observer import Handover
 from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
 from callfuse.guard.rewriter import Rewriter
 from callfuse.guard.steer_loop import SteerLoop, all_ask
@@ -196,6 +197,23 @@ class Guard:
             return self._salvage(chunk)
         self._unread += frames
         return self._run(self._read_on)
+
+    def take_over(self, handover: Handover) -> bytes:
+        """Go on with an answer that an observer has watched, before anything is fed; returns what may leave of what the
+        client has not got of it."""
+        return self._run(partial(self._take_over, handover))
+
+    def _take_over(self, handover: Handover) -> bytes:
+        self._framer = handover.framer
+        self._unread += handover.rest
+        for raw in handover.before:
+            self._kept.add(raw)
+        self._queue.spoke = True
+        raw, payload, events, entries = handover.opening
+        self._calls.adopt(handover.reader, events)
+        self._kept.add(raw)
+        self._process(raw, events, entries, self._codec.choices_of(payload))
+        return self._read_on()
 
     def finish(self) -> bytes:
         """End of the body; returns the bytes that may leave now."""

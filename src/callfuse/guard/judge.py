@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from callfuse.detect import Engine
-from callfuse.detect.siblings import Siblings
+from callfuse.detect.siblings import Room, Siblings
 from callfuse.dialects.base import AskOptions
 from callfuse.guard.record import past_round
 from callfuse.model import ANY_TOOL, Finding, Round, Timeline, ToolCall
@@ -79,6 +79,16 @@ class Judge:
         if self._any_hold is None:
             self._any_hold = any(map(self.must_hold, self._engine.suspects()))
         return self._any_hold
+
+    @property
+    def room(self) -> Room:
+        """How many calls an answer may have before one of them could have a finding because of the others."""
+        return self._engine.room
+
+    @property
+    def may_withhold_any(self) -> bool:
+        """Whether a finding of any kind could keep a call from the client."""
+        return self._may_withhold and (self._hold_all or self.settings.blocks)
 
     def apply_ignored_arguments(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
         """The calls with the ignored arguments of these settings set; call it before signatures are computed."""

@@ -3,23 +3,61 @@
 The observer assembles the calls for the ledger and gives the verdicts of rungs that leave the answer alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
-from callfuse.dialects.base import Dialect, StoredAnswer
+from callfuse.detect.siblings import Room
+from callfuse.dialects.base import Dialect, Entry, Event, Reader, StoredAnswer
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.calls import Ending
+from callfuse.guard.foresight import Foresight
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.template import ChunkTemplate, TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.settings import LoopSettings
-from callfuse.wire import EVENTS, Format, NotFramed
+from callfuse.wire import EVENTS, Format, Framer, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON
+
+NO_LIMIT: Final = Room()
+
+
+class Opening(NamedTuple):
+    """The frame that opens a call which could be one too many, as the reader has read it."""
+
+    raw: bytes
+    payload: Payload
+    events: Sequence[Event]
+    entries: tuple[Entry, ...]
+
+
+class Handover(NamedTuple):
+    """What a guard needs to go on with an answer.
+
+    `framer`, `reader`: those of the answer. `before`: the frames that the client has got, as far as a writer must know
+    them. `opening`: the frame that the reader has read last. `rest`: the frames behind it that have come. The client
+    has got none of these, nor what the framer still has.
+    """
+
+    framer: Framer
+    reader: Reader
+    before: Sequence[bytes]
+    opening: Opening
+    rest: Sequence[bytes]
+
+    @property
+    def size(self) -> int:
+        """The bytes that have come and the client has not got."""
+        return len(self.opening.raw) + sum(map(len, self.rest)) + self.framer.waiting
 
 
 class Observer:
-    """Reads one answer of `choices` choices, up to `max_response_bytes` bytes. Without a judge it gives no verdicts.
+    """Reads one answer of `choices` choices, up to `max_response_bytes` bytes.
+
+    `judge` gives the verdicts; without one, that of `judge_of` does where the calls of the answer make it necessary:
+    where they are more than there is `room` for. `handover` is set, where `hands_over`, before a call leaves that could
+    be one too many: then a guard must go on with it.
 
     While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
     `call_mark`, nor escaped letters, need not be fed.
@@ -27,30 +65,51 @@ class Observer:
 
     __slots__ = (
         "_answer_id",
+        "_before",
         "_calls",
         "_choices",
         "_codec",
         "_ending",
         "_finder",
+        "_foresight",
         "_framer",
         "_judge",
+        "_judge_of",
+        "_last",
         "_left",
         "_reader",
+        "_room",
         "_settings",
         "_template",
         "frame_end",
+        "handover",
         "idle",
     )
 
     def __init__(
-        self, dialect: Dialect, choices: int, settings: LoopSettings, judge: Judge | None, form: Format = EVENTS
+        self,
+        dialect: Dialect,
+        choices: int,
+        settings: LoopSettings,
+        judge: Judge | None,
+        form: Format = EVENTS,
+        *,
+        room: Room = NO_LIMIT,
+        judge_of: Callable[[], Judge] | None = None,
+        hands_over: bool = False,
     ) -> None:
         self._choices = choices
         self._settings = settings
         self._judge = judge
         self._codec = codec_of(dialect, form)
         self._framer = form.framer()
-        self._reader = self._codec.reader()
+        self._room = room
+        self._judge_of = judge_of
+        self._foresight = Foresight(room, settings) if hands_over and room != NO_LIMIT else None
+        self._before: list[bytes] = []
+        self._last = b""
+        self.handover: Handover | None = None
+        self._reader = self._codec.reader(trace=self._foresight is not None)
         self._calls = self._reader.calls
         self._ending = Ending()
         self._answer_id = ""
@@ -61,6 +120,11 @@ class Observer:
         self.idle = self._framer.empty
 
     @property
+    def may_judge(self) -> bool:
+        """Whether `settle` may have to make a judge, for there are many calls."""
+        return self._judge is None and len(self._calls) > min(self._room)
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes that wait for the rest of their frame; for a whole answer all that have come."""
         return self._framer.waiting
@@ -68,6 +132,7 @@ class Observer:
     def feed(self, chunk: bytes) -> int | None:
         """Read a chunk of the answer. Returns `buffered_bytes`; None if it is sure to be as before."""
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
+            self._keep_for_guard(chunk)
             return None
         self._left -= len(chunk)
         if self._left < 0:
@@ -84,6 +149,37 @@ class Observer:
             self.idle = not self._calls and self._framer.empty
         return self._framer.waiting
 
+    def _keep_for_guard(self, raw: bytes) -> None:
+        """Keep what a guard must know of what the client has, if it ever has to go on: the first frame, and what the
+        dialect's writer needs of those before a call."""
+        if self._foresight is not None and (not self._before or self._marks_kept(raw)) and b"{" in raw:
+            self._before.append(raw)
+
+    def _marks_kept(self, raw: bytes) -> bool:
+        mark = self._codec.kept_mark
+        return bool(mark) and mark in raw
+
+    def _foresees(self, frame: bytes, payload: Payload | None, events: Sequence[Event], rest: Iterable[bytes]) -> bool:
+        """Whether a call that this frame opens could be one too many; then a guard goes on from it. Else what a guard
+        must know of it is kept."""
+        if self._foresight is None:
+            return False
+        if events and payload is not None and self._foresight.foresees(events):
+            self._hand_over(Opening(frame, payload, events, tuple(self._reader.entries)), rest)
+            return True
+        if events:
+            self._before.append(frame)
+            self._last = b""
+        else:
+            self._keep_for_guard(frame)
+            self._last = frame
+        return False
+
+    def _hand_over(self, opening: Opening, rest: Iterable[bytes]) -> None:
+        before = [*self._before, self._last] if self._last else self._before
+        self.handover = Handover(self._framer, self._reader, before, opening, tuple(rest))
+        self._template = None
+
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self._codec
         return not codec.shows_call(chunk) and chunk.endswith(self.frame_end) and not codec.is_stateful
@@ -98,9 +194,10 @@ class Observer:
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may say something about calls."""
-        codec = self._codec
-        for frame in frames:
+        codec, left = self._codec, iter(frames)
+        for frame in left:
             if not (self._calls or codec.is_stateful or codec.shows_call(frame)):
+                self._keep_for_guard(frame)
                 continue
             try:
                 payload = codec.form.payload(frame)
@@ -115,6 +212,8 @@ class Observer:
                 if codec.is_stateful:
                     self._answer_id = self._answer_id or codec.answer_id(payload)
                 events = self._reader.read(payload)
+            if self._foresees(frame, payload, events, left):
+                return
             for event in events:
                 self._ending.note(event)
 
@@ -131,7 +230,8 @@ class Observer:
         whole = [call for call in self._calls if self._ending.is_evidence(call)]
         of_choice: dict[int, list[ToolCall]] = {}
         for call in whole:
-            of_choice.setdefault(call.choice, []).append(call.complete())
+            made = call.complete() if self._foresight is None else self._foresight.made(call)
+            of_choice.setdefault(call.choice, []).append(made)
         for choice in sorted(of_choice):
             self._keep(record, of_choice[choice])
         return record
@@ -139,4 +239,7 @@ class Observer:
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
         """Record a delivered round with its verdicts, none of which withholds."""
         calls = apply_ignored_arguments(calls, self._settings)
-        record.keep(calls, self._judge.verdicts(calls) if self._judge and self._judge.any_finding else ())
+        judge = self._judge
+        if judge is None and self._judge_of is not None and self._room.is_passed_by(calls):
+            judge = self._judge_of()
+        record.keep(calls, judge.verdicts(calls) if judge else ())

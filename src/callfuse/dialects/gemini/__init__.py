@@ -29,6 +29,7 @@ class Gemini:
     name: Final = "gemini"
     backend: Final = "gemini"
     call_mark: Final = b"functionCall"
+    kept_mark: Final = b""
     early_mark: Final = b""
     heartbeat: Final = b"\r\n\r\n"
 

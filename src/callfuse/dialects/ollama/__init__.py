@@ -22,6 +22,7 @@ class Ollama(EventDialect):
     name: Final = "ollama"
     backend: Final = "ollama"
     call_mark: Final = b'"tool_calls"'
+    kept_mark = b""
     heartbeat = dumps(_NOTHING) + b"\n"
 
     def serves(self, path: str) -> bool:
