@@ -104,8 +104,8 @@ class Exchange:
             self._watch.close()
         self._evidence.close()
 
-    async def _take_over(self, scope: Scope, body: RequestBody, send: Send, form: Format) -> TakenOver:
-        """What goes on with a stream of this format that has been watched so far."""
+    async def _take_over(self, scope: Scope, body: RequestBody, send: Send, form: Format | None) -> TakenOver:
+        """What goes on with a stream of this format (None: a whole answer) that has been watched so far."""
         await off_loop.run(self._evidence.revive, len(self._prepared.request.body))
         return TakenOver(self._answer(body, send), Shape(form), body, Unheeded(scope))
 

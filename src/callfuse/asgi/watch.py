@@ -13,6 +13,7 @@ from anyio.lowlevel import checkpoint
 
 from callfuse.asgi import headers, off_loop
 from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success
+from callfuse.asgi.answer import WHOLE as WHOLE_BODY
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.codings import UnreadableBodyError
@@ -27,7 +28,8 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.wire import EVENTS, WHOLE, Format
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
-TakeOver = Callable[[Format], Awaitable[TakenOver]]
+TakeOver = Callable[[Format | None], Awaitable[TakenOver]]
+"""Makes what goes on with a stream in this format; None: with a whole answer."""
 
 MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one message may unpack to and still be watched: about 10 ms, in which no other stream goes on."""
@@ -44,6 +46,7 @@ class Watch:
     __slots__ = (
         "_body",
         "_counts",
+        "_delayed",
         "_evidence",
         "_format",
         "_frame_end",
@@ -89,6 +92,7 @@ class Watch:
         self._taken: TakenOver | None = None
         self._hands_over = False
         self._part = b""
+        self._delayed: list[Message] | None = None
         self._format: Format = EVENTS
         self._stage = keeper.fail_open.stage("while watching")
         self._intake: Intake | None = None
@@ -144,6 +148,8 @@ class Watch:
             ended = self._observe(part)
         if self._stage.failed:
             self._stop()
+        if self._delayed is not None:
+            return self._delay(self._delayed, message, ended)
         if self._hands_over:
             observer = ended or self._observer
             if observer is not None and observer.handover is not None:
@@ -154,6 +160,27 @@ class Watch:
         if ended is not None:
             return self._send_last(ended, message)
         return self._send(message)
+
+    async def _delay(self, delayed: list[Message], message: Message, ended: Observer | None) -> None:
+        """Let the messages of a whole answer wait for its end: only then it is known whether a guard must go on, which
+        changes the start of the answer, too."""
+        delayed.append(message)
+        if ended is None and message["type"] in (START, BODY) and (self._observer or self._intake):
+            return
+        self._delayed = taken = None
+        with self._stage:
+            taken = await self._taken_whole(ended) if ended is not None else None
+        if taken is not None and ended is not None and ended.handover is not None:
+            self._taken = taken
+            await taken.begin_whole(ended.handover, delayed[0])
+            return
+        for one in delayed[:-1]:
+            await self._send(one)
+        await (self._send(message) if ended is None else self._send_last(ended, message))
+
+    async def _taken_whole(self, ended: Observer) -> TakenOver | None:
+        await off_loop.run(ended.read_rest, ended.buffered_bytes)
+        return await self._take_over(None) if ended.handover is not None else None
 
     def _align(self, message: Message, waiting: int) -> Message:
         """The message with whole frames only, as a guard may have to go on: a frame that has left in part cannot be
@@ -194,8 +221,12 @@ class Watch:
         """The app's call is over. What is left of an answer that broke off leaves."""
         if self._taken is not None:
             await self._taken.end()
-        elif self._part:
-            part, self._part = self._part, b""
+            return
+        delayed, part = self._delayed or [], self._part
+        self._delayed, self._part = None, b""
+        for message in delayed:
+            await self._send(message)
+        if part:
             await self._send({"type": BODY, "body": part, "more_body": True})
 
     def __enter__(self) -> None:
@@ -290,7 +321,9 @@ class Watch:
             self._give_up(shape.unreadable)
         else:
             self._intake = intake
-            if shape.stream and not intake.packed:
+            if shape == WHOLE_BODY and not intake.packed and self._evidence.hands_over:
+                self._hands_over, self._delayed = True, []
+            elif shape.stream and not intake.packed:
                 self._frame_end = shape.stream.frame_end
                 self._hands_over = self._evidence.hands_over and b"content-length" not in headers.read(message)
                 self._idle = self._evidence.hindsight is None and not self._hands_over

@@ -208,7 +208,7 @@ class Guard:
         self._unread += handover.rest
         for raw in handover.before:
             self._kept.add(raw)
-        self._queue.spoke = True
+        self._queue.spoke = not self._codec.whole
         raw, payload, events, entries = handover.opening
         self._calls.adopt(handover.reader, events)
         self._kept.add(raw)

@@ -217,12 +217,16 @@ class Observer:
             for event in events:
                 self._ending.note(event)
 
+    def read_rest(self) -> None:
+        """Read what has come of an incomplete frame, as nothing comes behind it: of a whole answer all."""
+        if rest := self._framer.flush():
+            self._read((rest,))
+
     def settle(self) -> ExchangeRecord:
         """The record of the delivered answer: its calls and their verdicts. Empty if it broke, or was too long to
         read."""
         record = ExchangeRecord(self._choices)
-        if rest := self._framer.flush():
-            self._read((rest,))
+        self.read_rest()
         if not self._ending.finished or self._ending.broke or self._left < 0:
             return record
         if self._answer_id:
