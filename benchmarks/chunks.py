@@ -27,6 +27,8 @@ CALL_US = 3.0
 ARRAY = 2.0
 """The goals: a chunk of text, a chunk of a call, and how much more either may cost in a JSON array."""
 
+NO_FLOOD = {"tool_call_loop": {"max_calls_per_answer": 0}}
+"""A thousand calls in one answer are let go."""
 JSON = b"application/json"
 TOOL = "write_file"
 PATHS = {
@@ -265,10 +267,10 @@ def main(arguments: list[str] | None = None) -> None:
         bare = Streaming(stream.chunks, stream.content_type)
         apps: dict[str, ASGIApp] = {
             "bare": bare,
-            "callfuse": CallFuseMiddleware(bare, {}),
+            "callfuse": CallFuseMiddleware(bare, NO_FLOOD),
             "disabled": CallFuseMiddleware(bare, {"tool_call_loop": {"enabled": False}}),
             "naive": naive(bare),
-            "held": CallFuseMiddleware(bare, {}),
+            "held": CallFuseMiddleware(bare, NO_FLOOD),
         }
 
         def bodies(which: str, path: str = stream.path) -> bytes:

@@ -63,6 +63,7 @@ class Watch:
         "_stage",
         "_take_over",
         "_taken",
+        "_unchanged",
         "_unpacks",
     )
 
@@ -92,6 +93,7 @@ class Watch:
         self._taken: TakenOver | None = None
         self._hands_over = False
         self._part = b""
+        self._unchanged = False
         self._delayed: list[Message] | None = None
         self._format: Format = EVENTS
         self._stage = keeper.fail_open.stage("while watching")
@@ -107,7 +109,7 @@ class Watch:
             self._idle
             and type(chunk) is bytes
             and chunk.find(self._mark) < 0  # a third faster than `in`
-            and not (self._kept_mark and self._kept_mark in chunk)
+            and (not self._kept_mark or chunk.find(self._kept_mark) < 0)
             and (chunk.endswith(self._frame_end) or not chunk)
             and (BACKSLASH not in chunk or not may_hide_letters(chunk))
         ):
@@ -144,8 +146,11 @@ class Watch:
         if self._taken is not None:
             return self._taken.take(message)
         ended: Observer | None = None
+        self._unchanged = False
         with self._stage:
             ended = self._observe(part)
+        if self._unchanged:
+            return self._send(message)
         if self._stage.failed:
             self._stop()
         if self._delayed is not None:
@@ -251,6 +256,7 @@ class Watch:
         if message.get("more_body"):
             waiting = observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
+            self._unchanged = waiting is None
             if waiting is not None:
                 self._count(waiting)
             return None

@@ -1,11 +1,13 @@
 """Foresees, at the least cost, which call of a healthy answer could be one too many.
 
 Nothing is worked out of an answer with few calls of each tool. Arguments are compared only once a tool has been called
-as often as equal calls are too many. Where it says no, that is certain; where it says yes, the engine is asked.
+as often as equal calls are too many: first by a rough key, then, where that is equal often enough, by their signatures.
+Where it says no, that is certain; where it says yes, the engine is asked.
 """
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any, Final
 
 from callfuse.detect.siblings import Room
 from callfuse.dialects.base import Event, OpenCall, What
@@ -13,10 +15,14 @@ from callfuse.model import ToolCall
 from callfuse.model.signature import Signature
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.settings import LoopSettings
+from callfuse.wire.jsontext import NotJSON, loads
+
+_ANY: Final = 0
+"""The rough key of arguments of which nothing is known."""
 
 
-class _Tool:
-    """The complete calls of one tool, of which the first `counted` are counted by signature."""
+class _Alike:
+    """The complete calls of one tool with one rough key, of which the first `counted` are counted by signature."""
 
     __slots__ = ("calls", "counted", "equal", "most")
 
@@ -25,6 +31,19 @@ class _Tool:
         self.counted = 0
         self.equal: Counter[Signature] = Counter()
         self.most = 0
+
+
+class _Tool:
+    """The complete calls of one tool, of which the first `sorted` are in `alike`, by their rough keys."""
+
+    __slots__ = ("alike", "calls", "many", "sorted")
+
+    def __init__(self) -> None:
+        self.calls: list[OpenCall] = []
+        self.sorted = 0
+        self.alike: dict[int, _Alike] = {}
+        self.many = _Alike()
+        """The group with the most calls."""
 
 
 class Foresight:
@@ -43,18 +62,20 @@ class Foresight:
     def foresees(self, events: Iterable[Event]) -> bool:
         """Whether a call that these events of a frame open could be one too many."""
         found = False
-        for event in events:
-            call = event.call
+        for what, _, call in events:
             if call is None:
                 continue
-            if event.what is What.OPENED:
+            if what is What.OPENED:
                 self._growing.pop(call, None)
                 found = found or self._could_be_too_many(call)
                 self._growing[call] = None
-            elif event.what is What.CLOSED:
+            elif what is What.CLOSED:
                 self._growing.pop(call, None)
                 self._complete += 1
-                self._tools.setdefault(call.name, _Tool()).calls.append(call)
+                tool = self._tools.get(call.name)
+                if tool is None:
+                    tool = self._tools[call.name] = _Tool()
+                tool.calls.append(call)
         return found
 
     def made(self, call: OpenCall) -> ToolCall:
@@ -67,9 +88,7 @@ class Foresight:
 
     def _could_be_too_many(self, call: OpenCall) -> bool:
         growing = len(self._growing)
-        if self._complete + growing >= self._room.calls:
-            return True
-        if growing >= self._room.equal:
+        if self._complete + growing >= self._room.calls or growing >= self._room.equal:
             return True
         least = self._room.equal - growing  # of equal complete ones
         if call.name and not call.name_grows:
@@ -81,9 +100,40 @@ class Foresight:
         """Whether so many calls of a tool are equal."""
         if len(tool.calls) < least:
             return False
-        for call in tool.calls[tool.counted :]:
-            signature = self.made(call).signature
-            tool.equal[signature] += 1
-            tool.most = max(tool.most, tool.equal[signature])
-        tool.counted = len(tool.calls)
-        return tool.most >= least
+        for at in range(tool.sorted, len(tool.calls)):
+            call = tool.calls[at]
+            key = _ANY if self._settings.ignores else _rough_key(call.arguments)
+            alike = tool.alike.get(key)
+            if alike is None:
+                alike = tool.alike[key] = _Alike()
+            alike.calls.append(call)
+            if len(alike.calls) > len(tool.many.calls):
+                tool.many = alike
+        tool.sorted = len(tool.calls)
+        if len(tool.many.calls) < least:
+            return False
+        return any(self._most_equal(one) >= least for one in tool.alike.values() if len(one.calls) >= least)
+
+    def _most_equal(self, alike: _Alike) -> int:
+        """The number of the most calls that are equal."""
+        for at in range(alike.counted, len(alike.calls)):
+            signature = self.made(alike.calls[at]).signature
+            alike.equal[signature] += 1
+            alike.most = max(alike.most, alike.equal[signature])
+        alike.counted = len(alike.calls)
+        return alike.most
+
+
+def _rough_key(arguments: Any) -> int:
+    """A number that is the same for equal arguments, and mostly not for others."""
+    if type(arguments) is str:
+        try:
+            arguments = loads(arguments)
+        except NotJSON:
+            return _ANY
+    if type(arguments) is not dict or not arguments:
+        return _ANY
+    try:
+        return hash(frozenset(arguments.items()))
+    except TypeError:  # a list or an object in it
+        return hash(frozenset(arguments))

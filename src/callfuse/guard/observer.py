@@ -75,8 +75,8 @@ class Observer:
         "_framer",
         "_judge",
         "_judge_of",
-        "_last",
         "_left",
+        "_newest",
         "_reader",
         "_room",
         "_settings",
@@ -107,7 +107,7 @@ class Observer:
         self._judge_of = judge_of
         self._foresight = Foresight(room, settings) if hands_over and room != NO_LIMIT else None
         self._before: list[bytes] = []
-        self._last = b""
+        self._newest: bytes | None = None
         self.handover: Handover | None = None
         self._reader = self._codec.reader(trace=self._foresight is not None)
         self._calls = self._reader.calls
@@ -164,20 +164,25 @@ class Observer:
         must know of it is kept."""
         if self._foresight is None:
             return False
-        if events and payload is not None and self._foresight.foresees(events):
+        if not events:
+            self._keep_if_newest(frame)
+            return False
+        if payload is not None and self._foresight.foresees(events):
             self._hand_over(Opening(frame, payload, events, tuple(self._reader.entries)), rest)
             return True
-        if events:
-            self._before.append(frame)
-            self._last = b""
-        else:
-            self._keep_for_guard(frame)
-            self._last = frame
+        self._before.append(frame)
         return False
 
+    def _keep_if_newest(self, frame: bytes) -> None:
+        """Keep a frame that opens and closes no call as long as it is the newest: by it a writer knows where the stream
+        is."""
+        if self._newest is not None and self._newest is self._before[-1]:
+            self._before.pop()
+        self._newest = frame if self._before and not self._marks_kept(frame) else None
+        self._before.append(frame)
+
     def _hand_over(self, opening: Opening, rest: Iterable[bytes]) -> None:
-        before = [*self._before, self._last] if self._last else self._before
-        self.handover = Handover(self._framer, self._reader, before, opening, tuple(rest))
+        self.handover = Handover(self._framer, self._reader, self._before, opening, tuple(rest))
         self._template = None
 
     def _is_quiet(self, chunk: bytes) -> bool:

@@ -21,7 +21,7 @@ class OpenAIResponses(OpenAIDialect):
     name: Final = "openai-responses"
     backend: Final = "openai"
     call_mark: Final = b"_call"
-    kept_mark = b"output_item"
+    kept_mark = b"_item."
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/responses`. Paths below it (stored responses) are not exchanges."""
