@@ -60,7 +60,7 @@ def test_what_was_set_before_stays() -> None:
     [
         (
             "!/set(tool-loop-mode=blok)",
-            "tool-loop-mode = 'blok': use observe, warn, block, chance_then_block or graduated.",
+            "tool-loop-mode = 'blok': use observe, warn, block, chance_then_block, graduated or unattended.",
         ),
         ("!/set(tool-loop-max-repeats=1)", "tool-loop-max-repeats = '1': use 0 (off) or a whole number from 2."),
         ("!/set(tool-loop-ttl=soon)", "tool-loop-ttl = 'soon': use a number above 0, in seconds."),

@@ -11,7 +11,8 @@ from callfuse.config import load_config
 from callfuse.config.environment import variables
 from callfuse.config.reference import descriptions, reference
 from callfuse.detect.registry import KINDS
-from callfuse.policy.fields import MODES, PLACEHOLDERS
+from callfuse.policy.fields import PLACEHOLDERS
+from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import CAPS, ModelSettings, ToolSettings, cap_key, command_key
 from callfuse.proxy.settings import Route

@@ -21,7 +21,7 @@ from callfuse.stores.address import STORE_HINT
 
 RUNGS = "observe, warn, steer, force_text, escalate, block"
 MODES_RIGHT = (
-    "use one of observe, warn, block, break, chance_then_block, chance_then_break, chance, graduated, "
+    "use one of observe, warn, block, break, chance_then_block, chance_then_break, chance, graduated, unattended, "
     f"or a list of rungs ({RUNGS})"
 )
 PLACEHOLDERS_RIGHT = "use {tool_name}, {arguments}, {count}, {max_repeats}, {window}, {previous_result}, {model}"

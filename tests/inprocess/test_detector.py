@@ -603,3 +603,26 @@ def test_settings_of_a_model(caplog: pytest.LogCaptureFixture) -> None:
     assert "model=gpt-4o-mini, backend=openai" in caplog.text
     assert go(LoopDetector(config, model="claude", backend="anthropic"), "a=x", "a=x") == ["-", "-"]
     assert go(LoopDetector(config), "a=x", "a=x") == ["-", "-"]
+
+
+LIFTED: list[dict[str, Any]] = [{"mode": "unattended"}, {"detectors": {"same_error": {"most": "none"}}}]
+
+
+@pytest.mark.parametrize("keys", LIFTED)
+def test_a_lifted_cap_acts_on_the_call_that_goes_on(keys: dict[str, Any]) -> None:
+    """After the results have shown it: the same call is blocked after the guidance, other arguments have a chance, and
+    beyond twice the limit the last rung comes at once."""
+    one = detector(**keys)
+
+    def check(at: int) -> str:
+        found = one.check(ToolCall("", "query", {"at": at}))
+        return str(found.action) if found else "-"
+
+    assert failing(one, 4) == ["-", "-", "-", "warn"]
+    assert [check(9), check(9)] == ["steer", "block"]
+    assert check(10) == "-"
+    one.record("Error: no such table")
+    assert check(11) == "block"
+    plain = detector()
+    failing(plain, 4)
+    assert plain.check(ToolCall("", "query", {"at": 9})) is None

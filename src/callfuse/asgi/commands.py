@@ -20,9 +20,10 @@ from callfuse.dialects.history import digest_of
 from callfuse.dialects.typed import OwnAnswer
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
+from callfuse.policy.presets import mode_name
 from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import Commands
-from callfuse.policy.settings import MODES, LoopSettings
+from callfuse.policy.settings import LoopSettings
 from callfuse.policy.tiers import Overrides, origin
 
 ACTION: Final = b"command"
@@ -159,8 +160,7 @@ def _show(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        named = next((name for name, ladder in MODES.items() if ladder == value), None)
-        return named or ", ".join(map(str, value))
+        return mode_name(value) or ", ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

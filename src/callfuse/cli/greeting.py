@@ -5,7 +5,8 @@ from typing import Final
 from callfuse import __version__
 from callfuse.config import Config, without_credentials
 from callfuse.config.environment import ADMIN_TOKEN
-from callfuse.policy.settings import MODES, LoopSettings
+from callfuse.policy.presets import mode_name
+from callfuse.policy.settings import LoopSettings
 from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream
 from callfuse.stores.address import MEMORY
@@ -71,5 +72,4 @@ def base_url(serve: ServeSettings, port: int) -> str:
 def _mode_text(settings: LoopSettings) -> str:
     if not settings.enabled:
         return "off: tool_call_loop.enabled is false"
-    names = (name for name, ladder in MODES.items() if ladder == settings.ladder)
-    return f"mode={next(names, ', '.join(settings.ladder))}, max_repeats={settings.max_repeats}"
+    return f"mode={mode_name(settings.ladder) or ', '.join(settings.ladder)}, max_repeats={settings.max_repeats}"

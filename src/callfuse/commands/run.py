@@ -23,7 +23,7 @@ ALLOWED: Final = {
     "enabled": "true or false",
     "max_repeats": "0 (off) or a whole number from 2",
     "ttl_seconds": "a number above 0, in seconds",
-    "mode": "observe, warn, block, chance_then_block or graduated",
+    "mode": "observe, warn, block, chance_then_block, graduated or unattended",
 }
 
 

@@ -21,6 +21,7 @@ from callfuse.config.layers import Layer, SourcedValue, layer_of
 from callfuse.config.model import Config, KeyPath, dotted_name, field_at, item_name, item_of
 from callfuse.config.wording import describe_fix, format_value, without_credentials
 from callfuse.errors import ConfigError
+from callfuse.policy.fields import preset_of
 from callfuse.policy.nearest import nearest
 
 __all__ = [
@@ -87,7 +88,7 @@ def resolve(
         problems += _describe_errors(error, values)
     if problems:
         raise ConfigError("\n".join(problems))
-    return Resolved(config, _sources(values))
+    return Resolved(config, {**_preset_sources(values), **_sources(values)})
 
 
 @cache
@@ -105,6 +106,19 @@ def with_store(resolved: Resolved, store: str) -> Resolved:
 
 def _sources(values: Mapping[KeyPath, SourcedValue]) -> dict[KeyPath, str]:
     return {path: value.source for path, value in values.items()}
+
+
+def _preset_sources(values: Mapping[KeyPath, SourcedValue]) -> dict[KeyPath, str]:
+    """The source of each value that the server's mode sets, where that is a preset."""
+    mode = values.get(("tool_call_loop", "mode"))
+    preset = preset_of(mode.value) if mode else None
+    if mode is None or preset is None:
+        return {}
+    names: list[KeyPath] = [
+        (key, inner) for key, below in preset.sets.items() if isinstance(below, Mapping) for inner in below
+    ]
+    names += [(key,) for key, value in preset.sets.items() if not isinstance(value, Mapping)]
+    return {("tool_call_loop", *name): f"preset {preset.name}, {mode.source}" for name in names}
 
 
 def _keyword(_: KeyPath) -> str:

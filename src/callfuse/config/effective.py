@@ -10,7 +10,7 @@ from callfuse.config.model import KeyPath, dotted_name
 from callfuse.config.reference import as_plain, reference
 from callfuse.config.wording import without_credentials
 from callfuse.policy.settings import NO_OVERRIDES
-from callfuse.policy.tiers import SESSION, Overrides, origin
+from callfuse.policy.tiers import BY_PRESET, SESSION, Overrides, origin
 
 DEFAULT, SERVER = "default", "server"
 COMMAND = "command in the chat"
@@ -97,8 +97,9 @@ def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> Row
     if tier and tier.startswith(SESSION):
         return Row(dotted_name(path), value, tier, COMMAND)
     if tier:
-        section, _, name = tier.partition(" ")
-        below = path[1:]
+        of_mode, by_preset, _ = tier.partition(BY_PRESET)
+        section, _, name = of_mode.partition(" ")
+        below = ("mode",) if by_preset else path[1:]
         if section == "per_tool" and below == ("max_calls_of_tool",):
             below = ("max_calls",)
         place = ("tool_call_loop", section, name, *below)

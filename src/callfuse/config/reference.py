@@ -18,8 +18,9 @@ from pydantic.fields import FieldInfo
 from callfuse.config.environment import variables
 from callfuse.config.model import Config, KeyPath, keys, section_of
 from callfuse.detect.registry import KINDS
+from callfuse.policy.presets import mode_name
 from callfuse.policy.sections import Detectors, cap_key
-from callfuse.policy.settings import MODES, LoopSettings
+from callfuse.policy.settings import LoopSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,8 @@ def _below_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 def as_plain(value: Any) -> Any:
     """Convert a value to plain types as a file would hold it; a ladder to the name of its mode if it has one."""
-    for mode, ladder in MODES.items():
-        if value == ladder:
-            return mode
+    if isinstance(value, tuple) and (mode := mode_name(value)):
+        return mode
     if isinstance(value, tuple | list):
         return [as_plain(item) for item in value]
     if isinstance(value, dict):

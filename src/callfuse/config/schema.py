@@ -14,6 +14,7 @@ from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.model import Config, entry_of, item_of, section_of
 from callfuse.config.reference import descriptions
 from callfuse.policy import fields
+from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import NO_CAP, Rung
 from callfuse.policy.sections import CAPS
 from callfuse.proxy import settings as serve
@@ -35,7 +36,7 @@ def _spellings(names: Iterable[str]) -> list[str]:
 
 SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *_spellings(WORDS)]}]}
 RUNG: JSONSchema = {"enum": _spellings(Rung)}
-MODE: JSONSchema = {"anyOf": [{"enum": _spellings(fields.MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
+MODE: JSONSchema = {"anyOf": [{"enum": _spellings(MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
 
 
 CAP: JSONSchema = {"enum": _spellings([*Rung, NO_CAP])}
@@ -85,8 +86,6 @@ class _Generator(GenerateJsonSchema):
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JSONSchema:
         read = schema["function"]["function"]
-        if read is fields.ladder:
-            return MODE
         if read is serve.lower:
             return {"enum": _spellings(self.generate_inner(schema["schema"])["enum"])}
         if read is serve.to_routes:
@@ -100,6 +99,9 @@ class _Generator(GenerateJsonSchema):
         if isinstance(read, fields.Switch):
             return {"anyOf": [*ON_OR_OFF, _long_form({})]}
         return super().function_before_schema(schema)
+
+    def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JSONSchema:
+        return MODE
 
     def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JSONSchema:
         return {"anyOf": [{"enum": [0]}, {"type": "integer", "minimum": 2}, NUMBER]}

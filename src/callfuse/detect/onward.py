@@ -6,14 +6,14 @@ comes right after them: one that equals a call of the evidence, or, where the ar
 found again: one with other arguments has its chance.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import ClassVar, NamedTuple
 
 from callfuse.detect.detector import Detector, Evidence, Hindsight, any_call, twice
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.model import Timeline, ToolCall
+from callfuse.model import Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
 
@@ -75,12 +75,17 @@ def _shown(timeline: Timeline, settings: Settings, judged: Hindsight) -> _Shown 
     evidence = replace(found, count=found.count + withheld + 1)
     tools = {one.full_name: one.call for one in rounds[withheld].calls if judged.any_arguments}
     if withheld:
-        known = {one.signature for one in found.calls}
-        tried = [one.call for round_ in rounds[:withheld] for one in round_.calls]
-        calls = [one for one in tried if one.full_name in tools or one.signature in known]
+        calls = _tried(rounds[:withheld], found, tools)
         return _Shown(evidence, {one.signature: one for one in calls}, frozenset())
     calls = [_any_call_like(one) for one in tools.values()] or [one.call for one in found.calls]
     return _Shown(evidence, {one.signature: one for one in calls}, frozenset(tools))
+
+
+def _tried(withheld: Sequence[Round], evidence: Evidence, tools: Collection[str]) -> list[ToolCall]:
+    """The calls of withheld rounds that would have gone on."""
+    known = {one.signature for one in evidence.calls}
+    tried = [one.call for round_ in withheld for one in round_.calls]
+    return [one for one in tried if one.full_name in tools or one.signature in known]
 
 
 def _any_call_like(call: ToolCall) -> ToolCall:

@@ -10,23 +10,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
+    PlainValidator,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
 
+from callfuse.policy.presets import MODES, Preset
 from callfuse.policy.rungs import HARDEST, NO_CAP, Ladder, Rung
-
-MODES: dict[str, Ladder] = {
-    "observe": (Rung.OBSERVE,),
-    "warn": (Rung.WARN,),
-    "block": (Rung.BLOCK,),
-    "break": (Rung.BLOCK,),
-    "chance_then_block": (Rung.STEER, Rung.BLOCK),
-    "chance_then_break": (Rung.STEER, Rung.BLOCK),
-    "chance": (Rung.STEER, Rung.BLOCK),
-    "graduated": (Rung.WARN, Rung.WARN, Rung.BLOCK),
-}
 
 PLACEHOLDERS = (
     "tool_name",
@@ -49,6 +41,8 @@ SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False,
 def ladder(value: Any) -> Any:
     """A mode's name or a list of rungs becomes a ladder; in any case, and with `-` for `_`."""
     rungs = ", ".join(Rung)
+    if isinstance(value, Preset):
+        return value
     if isinstance(value, str) and (name := _name(value)) in MODES:
         return MODES[name]
     if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
@@ -58,6 +52,16 @@ def ladder(value: Any) -> Any:
     # YAML reads `mode: off` as false.
     switch = "; `enabled: false` turns callfuse off" if isinstance(value, bool) else ""
     raise ValueError(f"use one of {', '.join(MODES)}, or a list of rungs ({rungs}){switch}")
+
+
+def preset_of(mode: object) -> Preset | None:
+    """The preset that a mode is, or names; None if it is none."""
+    found = MODES.get(_name(mode)) if isinstance(mode, str) else mode
+    return found if isinstance(found, Preset) else None
+
+
+def _plain_ladder(ladder: Ladder) -> str | list[str]:
+    return ladder.name if isinstance(ladder, Preset) else [*map(str, ladder)]
 
 
 def _name(value: str) -> str:
@@ -151,6 +155,7 @@ def _header_names(values: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+Mode = Annotated[Ladder, PlainValidator(ladder), PlainSerializer(_plain_ladder, when_used="json")]
 Whole = Annotated[int, BeforeValidator(_number)]
 Repeats = Annotated[Whole, WrapValidator(_repeats)]
 Template = Annotated[str, Field(min_length=1), AfterValidator(_template)]

@@ -7,11 +7,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model, model
 
 from callfuse.detect.kind import Kind
 from callfuse.detect.registry import KINDS
-from callfuse.policy.fields import Repeats, Seconds, Strict, Switch, Template, Threshold, Whole, limit
+from callfuse.policy.fields import Mode, Repeats, Seconds, Strict, Switch, Template, Threshold, Whole, limit, preset_of
 from callfuse.policy.fields import cap as to_cap
-from callfuse.policy.fields import ladder as to_ladder
 from callfuse.policy.nearest import suggest
-from callfuse.policy.rungs import NO_CAP, Ladder, Rung, milder
+from callfuse.policy.rungs import NO_CAP, Rung, milder
 
 Calls = Annotated[Whole, Field(ge=0)]
 Cap = Annotated[Rung, BeforeValidator(to_cap)]
@@ -98,7 +97,7 @@ LONG_FORMS: Final = {name: _long_form(kind) for name, kind in KINDS.items()}
 `detectors` that it stands for."""
 
 
-def _spelt_out(section: Any) -> Any:
+def spelt_out(section: Any) -> Any:
     """The section `detectors` with its long forms resolved. Raises ValueError for a key that a long form has not."""
     if not isinstance(section, Mapping):
         return section
@@ -124,7 +123,7 @@ class Detectors(Strict):
     @model_validator(mode="before")
     @classmethod
     def _read_long_forms(cls, section: Any) -> Any:
-        return _spelt_out(section)
+        return spelt_out(section)
 
     def finds(self, kind: str) -> bool:
         """Whether findings of a kind are reported at all."""
@@ -169,7 +168,7 @@ class SomeDetectors(Strict):
     @model_validator(mode="before")
     @classmethod
     def _read_long_forms(cls, section: Any) -> Any:
-        return _spelt_out(section)
+        return spelt_out(section)
 
 
 def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
@@ -197,6 +196,18 @@ if not TYPE_CHECKING:  # a type checker knows no class that is made of a table
     SomeDetectors = _with_kinds(SomeDetectors, optional=True)
 
 
+def with_preset(values: Any) -> Any:
+    """The raw values of a tier, and below them what the preset sets that is its mode."""
+    preset = preset_of(values.get("mode")) if isinstance(values, Mapping) else None
+    if preset is None:
+        return values
+    given = values.get("detectors")
+    own = given.model_dump(exclude_unset=True) if isinstance(given, Strict) else spelt_out(given or {})
+    if not isinstance(own, Mapping):
+        return values  # which is an error of its own
+    return {**preset.sets, **values, "detectors": {**preset.sets["detectors"], **own}}
+
+
 class Commands(Strict):
     """Commands that users type into their messages: `!/set(tool-loop-mode=warn)`. `commands: off` turns them off."""
 
@@ -214,7 +225,7 @@ class TierSettings(Strict):
     """What a model, a tool or a session may have of its own; None leaves the value of the tier below."""
 
     enabled: bool | None = None
-    mode: Annotated[Ladder, BeforeValidator(to_ladder)] | None = None
+    mode: Mode | None = None
     max_repeats: Repeats | None = None
     max_repeats_changing: Repeats | None = None
     ttl_seconds: Seconds | None = None

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from callfuse.detect.engine import least_lowered
 from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
-from callfuse.policy.fields import MODES, PLACEHOLDERS, Bytes, HeaderNames, Repeats, Seconds, Strict, Threshold, Whole
-from callfuse.policy.fields import ladder as to_ladder
+from callfuse.policy.fields import PLACEHOLDERS, Bytes, HeaderNames, Mode, Repeats, Seconds, Strict, Threshold, Whole
+from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.sections import (
     LIMITS,
@@ -28,6 +28,7 @@ from callfuse.policy.sections import (
     Name,
     Similarity,
     ToolSettings,
+    with_preset,
 )
 from callfuse.policy.tiers import (
     SESSION,
@@ -38,6 +39,7 @@ from callfuse.policy.tiers import (
     merge_tiers,
     model_tiers,
     tool_tiers,
+    with_presets,
 )
 
 __all__ = [
@@ -101,7 +103,7 @@ class LoopSettings(Strict):
 
     enabled: bool = True
     """Off means: not one byte is parsed."""
-    mode: Annotated[Ladder, BeforeValidator(to_ladder)] = MODES["chance_then_block"]
+    mode: Mode = MODES["chance_then_block"]
     """The ladder: the n-th finding of a streak takes rung n, a hard finding the last."""
     escalate_model: Name | None = None
     """The other model that the rung `escalate` asks, as its vendor names it."""
@@ -188,6 +190,11 @@ class LoopSettings(Strict):
         """The cache of what follows from these settings."""
         return Derived()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_preset(cls, values: Any) -> Any:
+        return with_preset(values)
+
     @model_validator(mode="after")
     def _names_another_model(self) -> Self:
         """A ladder that escalates needs a model to escalate to, for all or for some."""
@@ -272,7 +279,7 @@ class LoopSettings(Strict):
         for pattern in sorted(session.tools, key=len) if tool is not None else ():
             if matches(tool or "", (pattern,)):
                 tiers.append(Tier(f"{SESSION}, tool {pattern}", _of_tool(session.tools[pattern])))
-        return tiers
+        return [*with_presets(tiers)]
 
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
@@ -291,7 +298,7 @@ class LoopSettings(Strict):
 
     def _only_for(self, tool: Mapping[str, Any]) -> "LoopSettings":
         """These settings with one tool's own values applied to every tool."""
-        values = merge_tiers(self, [Tier("", _of_tool(tool))])
+        values = merge_tiers(self, with_presets([Tier("", _of_tool(tool))]))
         return self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL})
 
     def _loosest(self) -> "LoopSettings":
@@ -377,7 +384,7 @@ class LoopSettings(Strict):
     @cached_property
     def caps(self) -> list[Detectors]:
         """What is set for kinds, for all tools and for single ones."""
-        return [self.detectors, *[self._only_for(tool).detectors for tool in self._single_tools if "detectors" in tool]]
+        return [self.detectors, *[self._only_for(tool).detectors for tool in self._single_tools]]
 
     @cached_property
     def ignores(self) -> bool:

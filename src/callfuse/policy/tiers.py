@@ -11,10 +11,15 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from callfuse.policy.sections import TierSettings
+from callfuse.policy.presets import Preset
+from callfuse.policy.sections import SomeDetectors, TierSettings
 
 SESSION: Final = "session"
 """The beginning of the names of tiers that a session has set."""
+
+
+BY_PRESET: Final = ", preset "
+"""Stands in the names of tiers that a mode adds, before its name and behind that of the tier that sets the mode."""
 
 
 class Tier(NamedTuple):
@@ -76,6 +81,16 @@ def _is_one(names: Collection[str], patterns: Iterable[str]) -> bool:
 def explicit_values(section: BaseModel) -> dict[str, Any]:
     """The values that a section of a tier sets: those that are not None."""
     return {key: value for key, value in section if value is not None}
+
+
+def with_presets(tiers: Iterable[Tier]) -> Iterator[Tier]:
+    """Yield the tiers, and below each whose mode is a preset another one with what that sets."""
+    for tier in tiers:
+        mode = tier.values.get("mode")
+        if isinstance(mode, Preset):
+            values = {**mode.sets, "detectors": SomeDetectors.model_validate(mode.sets["detectors"])}
+            yield Tier(f"{tier.name}{BY_PRESET}{mode.name}", values)
+        yield tier
 
 
 def merge_tiers(base: BaseModel, tiers: Iterable[Tier]) -> dict[str, Any]:

@@ -1,0 +1,55 @@
+"""Modes that set more than a ladder: a `Preset` is the ladder, and names what else it sets.
+
+What it sets lies below whatever its own tier says, and above the tiers below.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from callfuse.policy.rungs import Ladder, Rung
+
+
+class Preset(tuple[Rung, ...]):  # noqa: SLOT001 - a tuple can have attributes of its own in no slot
+    """A ladder with a name and further settings, as a file would write them; equal to the plain ladder."""
+
+    name: str
+    sets: Mapping[str, Any]
+
+    def __new__(cls, name: str, rungs: Iterable[Rung], sets: Mapping[str, Any]) -> "Preset":
+        """A preset of this name."""
+        preset = super().__new__(cls, rungs)
+        preset.name = name
+        preset.sets = sets
+        return preset
+
+
+UNATTENDED: Final = Preset(
+    "unattended",
+    (Rung.STEER, Rung.BLOCK),
+    {
+        "detectors": {"same_error_most": "none", "repeat_changing_most": "none"},
+        "blow_after": 3,
+    },
+)
+"""For agents that nobody watches: guidance first, then harder than the default. The same error again, and the same call
+whatever comes back, are acted on as any other loop, and the fuse blows earlier."""
+
+MODES: Final[dict[str, Ladder]] = {
+    "observe": (Rung.OBSERVE,),
+    "warn": (Rung.WARN,),
+    "block": (Rung.BLOCK,),
+    "break": (Rung.BLOCK,),
+    "chance_then_block": (Rung.STEER, Rung.BLOCK),
+    "chance_then_break": (Rung.STEER, Rung.BLOCK),
+    "chance": (Rung.STEER, Rung.BLOCK),
+    "graduated": (Rung.WARN, Rung.WARN, Rung.BLOCK),
+    UNATTENDED.name: UNATTENDED,
+}
+"""The names of ladders."""
+
+
+def mode_name(ladder: object) -> str | None:
+    """The name of a ladder; None if it has none."""
+    if isinstance(ladder, Preset):
+        return ladder.name
+    return next((name for name, known in MODES.items() if known == ladder), None)
