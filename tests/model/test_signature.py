@@ -54,7 +54,8 @@ EQUAL = [
     ("{}", " \n"),
     ("[[]]", "[ [ ] ]"),
     ('"x"', ' "x" '),
-    ('{"a":1,"a":2}', '{"a":2}'),
+    ('{"a":1,"a":1.0}', '{"a":1}'),
+    ('{"a":{"b":1,"b":2}}', '{"a":{"b":2}}'),
 ]
 
 DIFFERENT = [
@@ -116,6 +117,48 @@ def test_equal_native_arguments(one: str, other: str) -> None:
 def test_different_native_arguments(one: str, other: str) -> None:
     """Digits that the fast reader has rounded away are read again."""
     assert signature_of("t", *parsed(one)) != signature_of("t", *parsed(other))
+
+
+CONTRADICTING = [
+    '{"a":1,"a":2}',
+    '{"a":2,"a":1,"a":2}',
+    '{"a":[2],"b":"\\"a\\":","a":[1,{"a":2}]}',
+    '{"a":{"a":2},"\\u0061":{"a":1}}',
+    '{"a/b":2,"a\\/b":1}',
+    '{"a":"x","b":{"c":[]},"a":1.5}',
+    '{"\\ud800":1,"\ud800":2}',
+    "{" + ",".join(f'"k{at}":1' for at in range(40)) + ',"k7":2}',
+    '{"a":' + '{"b":' * 900 + "1" + "}" * 900 + ',"a":2}',
+]
+
+
+@pytest.mark.parametrize("text", CONTRADICTING)
+@pytest.mark.parametrize("ignore", [(), ("other",)])
+def test_arguments_with_two_values_are_only_like_themselves(text: str, ignore: tuple[str, ...]) -> None:
+    """Neither the first value nor the last one counts: what is told before the last has come must stay true."""
+    pairs: list[tuple[str, Any]] = []
+
+    def note(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        pairs[:] = found
+        return dict(found)
+
+    json.loads(text, object_pairs_hook=note)
+    for chosen in (dict(pairs), dict(pairs[::-1])):
+        assert signature_of("t", text, None, ignore) != signature_of("t", json.dumps(chosen), None, ignore)
+    assert signature_of("t", f" {text} ", None, ignore) == signature_of("t", text, None, ignore)
+    assert signature_of("t", text, None, ("a", "k7", "a/b", "\ud800")) == signature_of(
+        "t", {key: one for key, one in pairs if key not in ("a", "k7", "a/b", "\ud800")}
+    )
+
+
+def test_a_key_is_looked_for_in_linear_time() -> None:
+    """Twice as many keys take twice the lines, not four times."""
+
+    def text(size: int) -> str:
+        return "{" + ",".join(f'"k{at}":":"' for at in range(size)) + "}"
+
+    once, twice = (lines_run(lambda: signature_of("t", text(size))) for size in (1000, 2000))  # noqa: B023
+    assert twice <= 2.2 * once
 
 
 @pytest.mark.parametrize(("one", "other"), [("a", "b"), ("a", "a "), ("a", "A"), ("é", "e\u0301"), ("", "a")])

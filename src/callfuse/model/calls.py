@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn
 
 from callfuse.model.outcomes import Outcome, OutcomeKind, is_failure, outcome_of
-from callfuse.model.signature import Signature, canonical_value, signature_of
+from callfuse.model.signature import Signature, canonical, canonical_value, signature_of
 from callfuse.wire.jsontext import dumps
 
 ANY_TOOL: Final = "*"
@@ -107,6 +107,11 @@ class ToolCall(_Fields):
             known = signature_of(self.full_name, self.arguments, self.exact, self.ignore)
             _set_signature(self, known)
         return known
+
+    @property
+    def canonical(self) -> bytes:
+        """The arguments as they stand in the signature; calls of one tool are equal if these are."""
+        return canonical(self.arguments, self.exact, self.ignore)
 
     @property
     def text(self) -> str:

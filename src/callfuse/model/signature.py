@@ -3,7 +3,8 @@
 Equality is that of RFC 8785 (JSON Canonicalization Scheme): key order, white space, `1` and `1.0` and `1e0`, `0` and
 `-0` do not matter, NFC and NFD differ. One departure: integers keep all their digits, where the RFC's doubles would
 merge two 19-digit ids. Arguments that are no JSON are their own identity but for white space; `""` is `{}` (vendors
-send it for a call without parameters).
+send it for a call without parameters). So are those that give one argument two different values: they are no I-JSON,
+which the RFC wants, parsers disagree on them, and which call it is must be told before the last value has come.
 
 The cost is bounded whatever a model sends: a text of more than a million characters or 10,000 values is not parsed, and
 one of more than 64 K characters that is no JSON keeps its white space. Such a text equals only itself.
@@ -12,7 +13,7 @@ one of more than 64 K characters that is no JSON keeps its white space. Such a t
 import json
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
@@ -32,6 +33,12 @@ _DELICATE_BYTES = re.compile(_DELICATE.pattern.encode())
 _NULL: Final = b"null"
 _STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))|\s++', re.DOTALL)
 """An unclosed string reaches to the end of the text, so that it is not searched for its end from each of its quotes."""
+
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:,]', re.DOTALL)
+"""What tells the members of a JSON object apart."""
+
+_FEW_KEYS: Final = 16
+"""Keys of an object that are looked for in its text one by one."""
 
 _LONGEST_LOOSE: Final = 64 * 1024
 """Characters up to which a text that is no JSON is searched for its white space: that takes 15 ms at most, in which
@@ -72,15 +79,70 @@ def _digest(name: str, text: bytes) -> Signature:
     return sha256(name.encode("utf-8", "surrogatepass") + b"\n" + text).digest()
 
 
+def canonical(arguments: Any, exact: Callable[[], Any] | None = None, ignore: Collection[str] = ()) -> bytes:
+    """The canonical arguments in a signature; see `signature_of`."""
+    if ignore:
+        arguments, exact = _without(arguments, exact, ignore), None
+    if isinstance(arguments, str):
+        return canonical_text(arguments)
+    return _value_text(arguments, _plain_text(arguments), exact)
+
+
+def contradicts_itself(text: str, value: Any, ignore: Collection[str] = ()) -> bool:
+    """Whether a JSON text, read as `value`, is an object that gives one key two different values, other keys than the
+    ignored ones."""
+    if not isinstance(value, dict) or text.count(":") == len(value):
+        return False
+    if (
+        len(value) <= _FEW_KEYS
+        and "\\u" not in text
+        and False not in [key.isidentifier() and text.count(f'"{key}"') == 1 for key in value]
+    ):
+        return False  # nearly always: each key stands there once, and has no other spelling
+    members: dict[str, list[str]] = {}
+    for key, text_of_value in _members(text):
+        members.setdefault(key, []).append(text_of_value)
+    return any(key not in ignore and len(own) > 1 and _differ(own) for key, own in members.items())
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """The keys of a JSON object, and the texts of their values. However deep they are, no stack grows."""
+    depth, key, begin = 0, "", 0  # where the value begins, once its key has come
+    for token in _TOKEN.finditer(text):
+        mark = text[token.start()]
+        if mark in "{[":
+            depth += 1
+        elif mark in "}]:,":
+            if depth == 1 and mark == ":":
+                begin = token.end()
+            elif depth == 1 and begin:
+                yield str(loads_exact(key)), text[begin : token.start()]
+                begin = 0
+            depth -= mark in "}]"
+        elif depth == 1 and not begin:
+            key = token.group()
+
+
+def _differ(texts: Sequence[str]) -> bool:
+    """Whether the texts of values are not all of one value, as far as they can be read."""
+    try:
+        return len({canonical_value(loads_exact(text)) for text in texts}) > 1
+    except NotJSON:
+        return True
+
+
 def _without(arguments: Any, exact: Callable[[], Any] | None, names: Collection[str]) -> Any:
     """The arguments without some, all digits kept; as they are where they are no object."""
     value = exact() if exact else arguments
     if isinstance(value, str):
-        if is_too_much_inside(value):
+        text = value
+        if is_too_much_inside(text):
             return arguments
         try:
-            value = loads_exact(value)
+            value = loads_exact(text)
         except NotJSON:
+            return arguments
+        if contradicts_itself(text, value, names):
             return arguments
     return {key: one for key, one in value.items() if key not in names} if isinstance(value, dict) else arguments
 
@@ -94,9 +156,11 @@ def canonical_text(arguments: str) -> bytes:
         return b"{}"
     if arguments[0] in "{[" and not _DELICATE.search(arguments):
         try:
-            return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS)
+            value = orjson.loads(arguments)
+            if not contradicts_itself(arguments, value):
+                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-            return _exact_text(arguments)
+            pass
     return _exact_text(arguments)
 
 
@@ -109,10 +173,12 @@ def _exact_text(arguments: str) -> bytes:
     """Canonical form by the lenient reader, for what orjson refuses or would round."""
     try:
         value = loads_exact(arguments)
+        if not contradicts_itself(arguments, value):
+            return _canonical(value, rounded=False)
     except NotJSON:
-        short = len(arguments) <= _LONGEST_LOOSE
-        return _as_it_is(_STRING_OR_SPACE.sub(r"\1", arguments.strip()) if short else arguments)
-    return _canonical(value, rounded=False)
+        pass
+    short = len(arguments) <= _LONGEST_LOOSE
+    return _as_it_is(_STRING_OR_SPACE.sub(r"\1", arguments.strip()) if short else arguments)
 
 
 def _as_it_is(text: str) -> bytes:
