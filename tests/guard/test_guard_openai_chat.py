@@ -169,10 +169,10 @@ def test_a_choice_that_has_begun_is_not_held_up() -> None:
 def test_a_choice_waits_no_longer_than_the_lower_one_that_has_not_begun() -> None:
     """Once that one's hold ends, both go on, in order."""
     guard = scene(OPENAI, body(OPENAI, n=2)).guard()
-    held = chunk({"tool_calls": [part(arguments='{"query": "okapi"}')]})
+    held = chunk({"tool_calls": [part(arguments='{"query": "')]})
     assert guard.feed(held) == b""
     assert guard.feed(TEXT[0]) == b""
-    other = chunk({"tool_calls": [part("call_two", index=1, name="never_seen")]})
+    other = chunk({"tool_calls": [{"index": 0, "function": {"arguments": 'okapi"}'}}]})
     assert guard.feed(other) == held + TEXT[0] + other
     assert guard.feed(TEXT[1]) == TEXT[1]
 
@@ -193,11 +193,11 @@ def test_a_release_does_not_look_at_every_choice() -> None:
     queue = guard._queue
     queue._holds = Looked()
     Looked.looks = 0
-    innocent = part(arguments='{"query": "okapi"}')
+    innocent = part(arguments='{"query": "')
     for choice in range(50):
         held = chunk({"tool_calls": [innocent]}, choice=choice)
         assert guard.feed(held) == b""
-        end = chunk({}, "tool_calls", choice=choice)
+        end = chunk({"tool_calls": [{"index": 0, "function": {"arguments": '"}'}}]}, choice=choice)
         assert guard.feed(end) == held + end
         assert not queue.held
     assert Looked.looks == 0

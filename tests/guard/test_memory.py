@@ -23,8 +23,8 @@ from tests.support.plain import saying
 
 LONG = json.dumps({"query": "zebra " * 1000})
 GUARDS = 3
-PER_BYTE, FIXED = 2.5, 8192
-"""What a held stream may cost."""
+PER_BYTE, FIXED = 2.5, 16384
+"""What a held stream may cost; fixed is, besides, the beginning of the arguments that it is compared with."""
 PER_BYTE_SPLICED = 3.0
 """What a held stream that continues another may cost: the bytes that came make the model's turn, and those that wait
 are others."""

@@ -36,6 +36,10 @@ class BlockedRepeat(Detector):
         earlier = timeline.earlier_blocks.calls.values() if timeline.earlier_blocks else ()
         return [*(one.call for _, one in here), *(one.call for one in earlier)]
 
+    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
+        """A blocked call."""
+        return self.recurring(timeline, settings)
+
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
         if not self.may_fire(timeline, 0, settings):

@@ -47,6 +47,10 @@ class Cycle(Detector):
             return ()
         return [one.call for one in distinct_calls(rounds[1:LONGEST_LAP])]
 
+    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
+        """A call of a round that could be expected."""
+        return self.recurring(timeline, settings)
+
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The laps that the pending round would complete, if it is the expected round."""
         for expected, evidence in timeline.memoized(_laps, settings):

@@ -97,6 +97,15 @@ class Detector(Rule):
         """
         return None
 
+    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
+        """The calls one of which a pending call must be equal to, or there is no evidence against it.
+
+        A held call leaves as soon as its arguments show that it is none of them. None: there may be evidence against
+        any other call, which waits for its end, if findings of this kind may be withheld. Not called for detectors with
+        `of_any_tool`.
+        """
+        return None
+
     @abstractmethod
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The evidence against a pending call, under its tool's settings; None if there is none."""

@@ -3,13 +3,14 @@
 A round with a new call is progress: findings that end on news are void in it, streamed or not.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from callfuse.detect import registry
 from callfuse.detect.budget import weight
-from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, any_call
+from callfuse.detect.comparison import MOST
+from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, Rule, any_call
 from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
@@ -37,6 +38,7 @@ class Engine:
         self._limits_of: dict[str, Mapping[Detector, Limits]] = {}
         self._counting_of: dict[str, Mapping[Detector, Limits]] = {}
         self._recurring_of: dict[Detector, dict[str, list[ToolCall]] | None] = {}
+        self._must_equal: tuple[dict[str, dict[Signature, ToolCall]], frozenset[Rule]] | None = None
         self._could_fire: dict[str, bool] = {}
         self._never_waited: set[PastCall] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
@@ -100,6 +102,33 @@ class Engine:
         if name == ANY_TOOL or self.could_fire(ANY_TOOL):
             of_any = {one: own for one, own in self._limits(name).items() if one.of_any_tool}
             yield from self._hits(any_call(name), of_any)
+
+    def must_equal(self, name: str, acts: Callable[[Hit], bool]) -> list[ToolCall] | None:
+        """The calls one of which a call of this tool must be equal to, or none of its hits `acts`.
+
+        `name` is the tool's full name. None: another call may have such a hit, or there are too many of them.
+        """
+        by_tool, detectors = self._equal_ones()
+        if any(acts(hit) for hit in self.possible(name) if hit.detector not in detectors):
+            return None
+        calls = by_tool.get(name, {})
+        if len(calls) > MOST:
+            return None
+        return [call for call in calls.values() if any(map(acts, self._hits(call, self._limits(name))))]
+
+    def _equal_ones(self) -> tuple[dict[str, dict[Signature, ToolCall]], frozenset[Rule]]:
+        """The calls of `Detector.must_equal`, by the tool's full name, and the detectors that have it."""
+        if self._must_equal is None:
+            by_tool: dict[str, dict[Signature, ToolCall]] = {}
+            detectors = set[Rule]()
+            for detector in self.awake:
+                calls = None if detector.of_any_tool else detector.must_equal(self.past, self.settings)
+                if calls is not None:
+                    detectors.add(detector)
+                for call in calls or ():
+                    by_tool.setdefault(call.full_name, {})[call.signature] = call
+            self._must_equal = by_tool, frozenset(detectors)
+        return self._must_equal
 
     def _recurring(self, detector: Detector) -> dict[str, list[ToolCall]] | None:
         """The calls of `Detector.recurring`, by tool name (full and bare). None: any call may recur."""

@@ -49,6 +49,10 @@ class NoNews(Detector):
                 calls[past.full_name] = past.call
         return calls.values()
 
+    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
+        """A call of the window: of the pending round only the signatures count."""
+        return [past.call for past in timeline.window(settings.window).values()]
+
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The rounds without news before the pending one, if its call is known."""
         if not timeline.knows(call.signature, settings.window):

@@ -52,6 +52,10 @@ class RepeatChanging(Detector):
         """The calls of the newest round."""
         return newest_calls(timeline)
 
+    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
+        """A call of the newest round, or there is no streak."""
+        return newest_calls(timeline)
+
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The same calls before this one, whatever came of them."""
         streak = timeline.memoized(_streak, settings, call.signature)

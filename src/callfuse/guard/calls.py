@@ -8,6 +8,7 @@ from callfuse.detect.siblings import UNNAMED, Siblings
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What
 from callfuse.guard.hold import Input
 from callfuse.guard.judge import Judge
+from callfuse.guard.prefixes import HeldPrefixes
 from callfuse.guard.queue import HoldQueue
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -67,6 +68,7 @@ class AnswerCalls:
         self._siblings: dict[int, Siblings] = {}
         self._growing: dict[OpenCall, str] = {}
         self._flooded = False
+        self._prefixes = HeldPrefixes(judge)
 
     @property
     def any(self) -> bool:
@@ -137,27 +139,39 @@ class AnswerCalls:
         elif event.what is What.CLOSED:
             self._close(event.choice, call)
 
+    def compare(self) -> None:
+        """Release the choices whose held call can no longer be a loop. Called after the events of each frame."""
+        for choice in self._prefixes.compare():
+            self._queue.step(choice, Input.DIFFERENT)
+
     def _open(self, choice: int, call: OpenCall) -> None:
         """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
         if not self._siblings:
             self._ending.forget()
         siblings = self._siblings.setdefault(choice, Siblings())
         self._stop_growing(siblings, call)
-        self._queue.open_call(call, suspect=self._is_suspect(call, siblings))
+        beside = self._is_suspect_beside(call, siblings)
+        alone = not (beside or siblings.growing)
+        self._queue.open_call(call, suspect=beside or self._is_suspect(call))
         self._begin_growing(siblings, call)
+        if self._queue.is_holding(choice):
+            self._prefixes.begin(call, alone=alone)
 
     def _begin_growing(self, siblings: Siblings, call: OpenCall) -> None:
         tool = UNNAMED if call.name_grows else call.name
         self._growing[call] = tool
         siblings.grow(tool)
 
-    def _is_suspect(self, call: OpenCall, siblings: Siblings) -> bool:
-        """Whether a call that opens may have to be withheld: by the timeline, or by what its round has already."""
+    def _is_suspect(self, call: OpenCall) -> bool:
+        """Whether a call that opens may have to be withheld, by the timeline."""
         judge = self._judge
-        if judge.must_hold(call.name, call.namespace) or judge.must_hold_beside(call.name, call.namespace, siblings):
-            return True
-        return call.name_grows and (
-            judge.must_hold_beginning(call.name) or judge.must_hold_beginning_beside(call.name, siblings)
+        return judge.must_hold(call.name, call.namespace) or (call.name_grows and judge.must_hold_beginning(call.name))
+
+    def _is_suspect_beside(self, call: OpenCall, siblings: Siblings) -> bool:
+        """Whether a call that opens may have to be withheld, by what its round has already."""
+        judge = self._judge
+        return judge.must_hold_beside(call.name, call.namespace, siblings) or (
+            call.name_grows and judge.must_hold_beginning_beside(call.name, siblings)
         )
 
     def _stop_growing(self, siblings: Siblings, call: OpenCall) -> None:
@@ -168,6 +182,7 @@ class AnswerCalls:
     def _close(self, choice: int, call: OpenCall) -> None:
         """A call is complete: judge it if it is held, and release the choice if it is news that clears the looping
         calls."""
+        self._prefixes.end(call)
         complete, siblings = self._complete(call), self._siblings.setdefault(choice, Siblings())
         self._stop_growing(siblings, call)
         brings_news = self._judge.is_news(complete)

@@ -493,6 +493,7 @@ class Guard:
             if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
                 self._fail_before_verdict(raw, "error in the stream")
                 return
+        self._calls.compare()
         queue.put(raw, choices, entries)
         if self._may_cut and self._calls.is_flooded and not self._calls.over:
             self._is_flooded = True

@@ -6,9 +6,10 @@ in PASSING or OPEN, and joins the queue if it stands in HOLDING or CONDEMNED.
 
 PASSING: nothing waits. A call that cannot be a loop (FREE) streams through; one that could be (SUSPECT) starts a hold
 with the frame that opens it. HOLDING: the suspect grows and all behind it queues. If it is found innocent at its end,
-and no other call in the queue is growing, the queue leaves. CONDEMNED: a call has been found looping. Only the end of
-the answer decides, for it shows whether a new call came too: that is progress (NEWS) and frees all. At the END policy
-gives its verdict over the queue (JUDGE).
+and no other call in the queue is growing, the queue leaves; it leaves before that with the piece of arguments that
+makes the suspect DIFFERENT from every call that it would have to be equal to (`prefixes.py`). CONDEMNED: a call has
+been found looping. Only the end of the answer decides, for it shows whether a new call came too: that is progress
+(NEWS) and frees all. At the END policy gives its verdict over the queue (JUDGE).
 An answer that is CUT off, and any LIMIT or error before the verdict, release everything unchanged. OPEN and ENDED let
 everything pass. (A second answer of which nothing has gone out is not released but dropped: the guard takes the next
 rung.)
@@ -39,6 +40,7 @@ class Input(Enum):
     FREE = "a call opens that cannot be a loop"
     SUSPECT = "a call opens that could be one"
     INNOCENT = "the suspect ends and is none"
+    DIFFERENT = "the suspect goes on, but can no longer be one"
     LOOPING = "the suspect ends and is one"
     NEWS = "a new call came in this round"
     END = "the answer is complete"
@@ -58,6 +60,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], tuple[Effect, State]]] = {
     (State.PASSING, Input.FREE): (Effect.NONE, State.PASSING),
     (State.PASSING, Input.SUSPECT): (Effect.NONE, State.HOLDING),
     (State.PASSING, Input.INNOCENT): (Effect.NONE, State.PASSING),
+    (State.PASSING, Input.DIFFERENT): (Effect.NONE, State.PASSING),
     (State.PASSING, Input.LOOPING): (Effect.NONE, State.PASSING),
     (State.PASSING, Input.NEWS): (Effect.NONE, State.PASSING),
     (State.PASSING, Input.END): (Effect.NONE, State.ENDED),
@@ -66,6 +69,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], tuple[Effect, State]]] = {
     (State.HOLDING, Input.FREE): (Effect.NONE, State.HOLDING),
     (State.HOLDING, Input.SUSPECT): (Effect.NONE, State.HOLDING),
     (State.HOLDING, Input.INNOCENT): (Effect.RELEASE, State.PASSING),
+    (State.HOLDING, Input.DIFFERENT): (Effect.RELEASE, State.PASSING),
     (State.HOLDING, Input.LOOPING): (Effect.NONE, State.CONDEMNED),
     (State.HOLDING, Input.NEWS): (Effect.NONE, State.HOLDING),
     (State.HOLDING, Input.END): (Effect.RELEASE, State.ENDED),
@@ -74,6 +78,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], tuple[Effect, State]]] = {
     (State.CONDEMNED, Input.FREE): (Effect.NONE, State.CONDEMNED),
     (State.CONDEMNED, Input.SUSPECT): (Effect.NONE, State.CONDEMNED),
     (State.CONDEMNED, Input.INNOCENT): (Effect.NONE, State.CONDEMNED),
+    (State.CONDEMNED, Input.DIFFERENT): (Effect.NONE, State.CONDEMNED),
     (State.CONDEMNED, Input.LOOPING): (Effect.NONE, State.CONDEMNED),
     (State.CONDEMNED, Input.NEWS): (Effect.RELEASE, State.PASSING),
     (State.CONDEMNED, Input.END): (Effect.JUDGE, State.ENDED),

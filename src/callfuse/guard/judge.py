@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from callfuse.detect import Engine
+from callfuse.detect.comparison import Comparison, Known, read_calls
+from callfuse.detect.detector import Hit
 from callfuse.detect.siblings import Room, Siblings
 from callfuse.dialects.base import AskOptions
 from callfuse.guard.record import past_round
@@ -67,6 +69,7 @@ class Judge:
         self._must_hold: dict[str, bool] = {}
         self._any_hold: bool | None = None
         self._held_names: list[str] | None = None
+        self._comparable: dict[str, Known | None] = {}
 
     @property
     def any_finding(self) -> bool:
@@ -121,7 +124,28 @@ class Judge:
         return at < len(self._held_names) and self._held_names[at].startswith(beginning)
 
     def _would_withhold(self, name: str) -> bool:
-        return any(would_withhold(self.timeline, hit, self.ladder(name, hit)) for hit in self._engine.possible(name))
+        return any(self._acts(name, hit) for hit in self._engine.possible(name))
+
+    def _acts(self, name: str, hit: Hit) -> bool:
+        """Whether a hit on a call of this tool would keep it from the client."""
+        return would_withhold(self.timeline, hit, self.ladder(name, hit))
+
+    def comparison(self, name: str, namespace: str = "") -> Comparison | None:
+        """What tells a held call of this tool, as its arguments come, from every call that could be withheld. None:
+        only its end does."""
+        full_name = f"{namespace}.{name}" if namespace else name
+        if full_name not in self._comparable:
+            calls = self._must_equal(full_name)
+            if namespace and self._must_equal(name) is None:  # some detectors look at the bare name
+                calls = None
+            ignore = self.settings.for_tool(full_name).ignore
+            self._comparable[full_name] = read_calls(calls, ignore) if calls else None
+        known = self._comparable[full_name]
+        return Comparison(known) if known else None
+
+    def _must_equal(self, name: str) -> list[ToolCall] | None:
+        """The calls one of which a call of this tool must be equal to, or it is not withheld."""
+        return self._engine.must_equal(name, lambda hit: self._hold_all or self._acts(name, hit))
 
     def must_hold_beside(self, name: str, namespace: str, siblings: Siblings) -> bool:
         """As `must_hold`, because of the calls of its round that are there already. An empty name may be any tool."""

@@ -19,7 +19,9 @@ from callfuse.policy.settings import LoopSettings
 class Judged(NamedTuple):
     """One call of a run with its finding. `turn`, `round`: their indexes.
 
-    `suspect`: the call could have had a finding, before its arguments were known. `held`: it would have been held then.
+    `suspect`: the call could have had a finding, before its arguments were known. `held`: it would have been held then,
+    to its end: one that differs from all that could be withheld before its arguments are complete leaves with the first
+    character that does, and has waited for no more than what names it.
     """
 
     turn: int
@@ -64,9 +66,18 @@ def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
         verdict = verdicts.get(past.call)
         past.step = verdict.kept_step if verdict else 0
         finding = verdict.finding if verdict else None
-        held = judge.must_hold(past.name)
+        held = judge.must_hold(past.name) and not _differs(judge, past)
         of_round.append(Judged(turn, at, past, finding, verdict, judge.could_fire(past.name), held))
     return of_round
+
+
+def _differs(judge: Judge, past: PastCall) -> bool:
+    """Whether a call would leave before its last character."""
+    comparison = judge.comparison(past.name, past.call.namespace)
+    if comparison is None:
+        return False
+    comparison.feed(past.call.text[:-1])
+    return comparison.differs
 
 
 def _timeline(run: Run, rounds: Sequence[Round]) -> Timeline:

@@ -1,0 +1,513 @@
+"""Tells a call whose arguments are still coming from calls that it might yet be equal to.
+
+Calls are equal if their canonical arguments are (`model/signature.py`), so key order, white space and the spelling of
+strings and numbers do not matter. What is compared is a member of the outermost object: its key when it is complete, a
+string as far as it has come, a number at its end, a list item by item, an object at its end. One difference is enough,
+whatever comes behind it: arguments that give one key two different values equal nothing but their own text.
+
+Whatever the reader does not expect (a control character between two values, an escape that there is not, an end where a
+value should begin) is never a difference: it goes on as "may be equal" until the end. So what is no JSON is told from
+what is only if it differs before it stops being JSON.
+
+Each character is looked at once, and compared with each call that has been equal so far.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from enum import Enum, auto
+from hashlib import sha256
+from sys import getsizeof
+from typing import Any, Final, NamedTuple
+
+from callfuse.model import ToolCall
+from callfuse.model.signature import canonical_value, contradicts_itself
+from callfuse.wire.jsontext import NotJSON, UnreadableJSON, loads_exact
+from callfuse.wire.values import is_too_much_inside
+
+MOST: Final = 100
+"""Calls with which one is compared. Where there are more it is not."""
+LONGEST: Final = 512 * 1024
+"""Bytes of their canonical arguments: to read them takes 5 ms. Where they are longer nothing is compared."""
+KEPT: Final = 64 * 1024
+"""Bytes that may be kept of them, while the call is held. Where it would be more nothing is compared."""
+BEGINNING: Final = 2048
+"""Characters of a string that are kept. What begins with the same ones may be equal until its end."""
+DEPTH: Final = 8
+"""Lists in lists. Where there are more of them nothing is compared."""
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*+")
+_UNITS: Final = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))*+')
+_ESCAPE_TO_COME: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
+_SCALAR: Final = re.compile(r"[-+.0-9A-Za-z]++")
+_BRACKET: Final = re.compile(r'["{}\[\]]')
+_IN_STRING: Final = re.compile(r'["\\]')
+_NOT_JSON: Final = (b"nan", b"inf", b"-inf")
+"""Canonical forms of numbers, none of which is JSON."""
+
+
+class _TooDeepError(ValueError):
+    """A value has too many lists in lists."""
+
+
+class _Beginning(str):
+    """The beginning of a long string."""
+
+    __slots__ = ()
+
+
+class _Object(bytes):
+    """The digest of an object."""
+
+    __slots__ = ()
+
+
+class _Scalar(bytes):
+    """The canonical form of a number or a word."""
+
+    __slots__ = ()
+
+
+_Node = str | list[Any] | _Object | _Scalar
+
+
+class Known(NamedTuple):
+    """The calls of one tool with which others are compared: arguments that are objects, and those that are no JSON,
+    without white space. Arguments of the names in `ignore` do not matter."""
+
+    values: list[dict[str, _Node]]
+    texts: list[str]
+    ignore: Collection[str]
+
+
+class Comparison:
+    """Compares the arguments of one call, as they come, with those of others.
+
+    `differs`: it is equal to none of them, whatever still comes. Depends on the characters so far, however they were
+    cut, and stays.
+    """
+
+    __slots__ = ("_at", "_object", "_texts")
+
+    def __init__(self, known: "Known") -> None:
+        self._object = _ObjectReader(known)
+        self._texts = known.texts
+        self._at = 0
+
+    @property
+    def differs(self) -> bool:
+        """Whether the call is equal to none of the others."""
+        return not (self._texts or self._object.others)
+
+    def feed(self, piece: str) -> None:
+        """Take the next characters of the arguments."""
+        if self._object.others:
+            self._object.feed(piece)
+        if self._texts:
+            squeezed = "".join(piece.split())
+            self._texts = [text for text in self._texts if _goes_on(text, squeezed, self._at)]
+            self._at += len(squeezed)
+
+
+def read_calls(calls: Iterable[ToolCall], ignore: Collection[str] = ()) -> Known | None:
+    """Read the calls of one tool to compare others with them. None where one of them cannot be told from another call
+    before that is complete, or where they are too much."""
+    values: list[dict[str, _Node]] = []
+    texts: list[str] = []
+    length = kept = 0
+    for call in calls:
+        if not call.has_arguments or len(values) + len(texts) == MOST:
+            return None
+        text = call.canonical
+        length += len(text)
+        value = _value_of(text) if length <= LONGEST else None
+        if isinstance(value, dict):
+            try:
+                values.append({key: _node(one) for key, one in value.items()})
+            except _TooDeepError:
+                return None
+            kept += sum([_size(key) + _size(one) for key, one in values[-1].items()])
+        elif isinstance(value, str):
+            texts.append(_beginning("".join(value.split())))
+            kept += _size(texts[-1])
+        if value is None or kept > KEPT:
+            return None
+    return Known(values, texts, ignore)
+
+
+def _node(value: Any, depth: int = DEPTH) -> _Node:
+    """What is kept of a value. Raises _TooDeepError."""
+    if isinstance(value, str):
+        return _beginning(value)
+    if isinstance(value, list):
+        if not depth:
+            raise _TooDeepError
+        return [_node(one, depth - 1) for one in value]
+    canonical = canonical_value(value)
+    return _Object(sha256(canonical).digest()) if isinstance(value, dict) else _Scalar(canonical)
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= BEGINNING else _Beginning(text[:BEGINNING])
+
+
+def _size(node: _Node) -> int:
+    """About how many bytes it takes."""
+    return getsizeof(node) + (sum(map(_size, node)) if isinstance(node, list) else 0)
+
+
+def _goes_on(known: str, text: str, at: int) -> bool:
+    """Whether a known string goes on in this way from a place on, as far as it was kept."""
+    if isinstance(known, _Beginning):
+        return at >= len(known) or known.startswith(text[: len(known) - at], at)
+    return known.startswith(text, at)
+
+
+def _value_of(canonical: bytes) -> dict[str, Any] | str | None:
+    """Canonical arguments as an object, or as text that is no JSON; None for all else.
+
+    What only looks like an object (it is cut off, too deep, has NaN in it or contradicts itself) may be the canonical
+    form of arguments that are spelled in another way.
+    """
+    text = canonical.decode("utf-8", "surrogatepass")
+    if is_too_much_inside(text):
+        return None
+    try:
+        value = loads_exact(text)
+    except UnreadableJSON:
+        return None
+    except NotJSON:
+        return None if text[:1] in ("{", "[") or canonical in _NOT_JSON else text
+    return value if isinstance(value, dict) and not contradicts_itself(text, value) else None
+
+
+class _Other:
+    """A call that has been equal so far: its arguments (`members`: how many of them matter), and the place in them.
+
+    `node`: the value under way. `lists`: the lists around it. `at`: characters of it that have come.
+    """
+
+    __slots__ = ("at", "lists", "members", "node", "value")
+
+    def __init__(self, value: dict[str, _Node], ignore: Collection[str]) -> None:
+        self.value = value
+        self.members = len(value.keys() - set(ignore))
+        self.node: _Node = ""
+        self.lists: list[list[_Node]] = []
+        self.at = 0
+
+    def enters(self, key: str) -> bool:
+        """Go to a member; False if there is none."""
+        self.node = self.value.get(key, "")
+        return key in self.value
+
+    def opens_list(self) -> bool:
+        """Go into a list; False if the value is none."""
+        if not isinstance(self.node, list):
+            return False
+        self.lists.append(self.node)
+        return True
+
+    def has_item(self, index: int) -> bool:
+        """Go to an item of the list; False if there is none."""
+        items = self.lists[-1]
+        if index >= len(items):
+            return False
+        self.node = items[index]
+        return True
+
+    def closes_list(self, size: int) -> bool:
+        """Leave a list of this size; False if it is longer."""
+        return len(self.lists.pop()) == size
+
+    def opens_text(self) -> bool:
+        """Begin a string; False if the value is none."""
+        self.at = 0
+        return isinstance(self.node, str)
+
+    def goes_on(self, text: str) -> bool:
+        """Whether the string goes on in this way."""
+        at = self.at
+        self.at += len(text)
+        return isinstance(self.node, str) and _goes_on(self.node, text, at)
+
+    def closes_text(self) -> bool:
+        """Whether the string ends here."""
+        return self.at == len(self.node) or (isinstance(self.node, _Beginning) and self.at > len(self.node))
+
+
+class _State(Enum):
+    """What may come next."""
+
+    BEGIN = auto()
+    FIRST_KEY = auto()
+    KEY = auto()
+    IN_KEY = auto()
+    COLON = auto()
+    VALUE = auto()
+    FIRST_ITEM = auto()
+    IN_TEXT = auto()
+    IN_SCALAR = auto()
+    BEHIND_SCALAR = auto()
+    IN_OBJECT = auto()
+    COMMA = auto()
+    NOTHING = auto()
+    """The object is closed, or is no JSON: nothing more can differ."""
+
+
+class _ObjectReader:
+    """Reads a JSON object piece by piece, and drops the `others` that differ from it."""
+
+    __slots__ = ("_carry", "_ignore", "_ignored", "_nested", "_parts", "_seen", "_sizes", "_state", "others")
+
+    def __init__(self, known: Known) -> None:
+        self.others = [_Other(value, known.ignore) for value in known.values]
+        self._ignore = frozenset(known.ignore)
+        self._ignored = False
+        self._state = _State.BEGIN
+        self._carry = ""
+        self._parts: list[str] = []
+        self._sizes: list[int] = []  # of the lists that are open: items that have begun
+        self._nested = _Nested()
+        self._seen: set[str] = set()
+
+    def feed(self, piece: str) -> None:
+        """Take the next characters."""
+        text, at = self._carry + piece, 0
+        self._carry = ""
+        while at < len(text) and self.others and self._state is not _State.NOTHING:
+            at = _STEPS[self._state](self, text, at)
+
+    def _keep(self, is_equal: Callable[[_Other], bool]) -> None:
+        """Drop the others that are not equal here; what is ignored tells nothing."""
+        if not self._ignored:
+            self.others = [other for other in self.others if is_equal(other)]
+
+    def _begin(self, text: str, at: int) -> int:
+        begin = text[at:].lstrip()
+        if begin:
+            self._state = _State.FIRST_KEY
+            if begin[0] != "{":
+                self.others = []
+        return len(text) - len(begin) + 1
+
+    def _key(self, text: str, at: int) -> int:
+        """A key, or the end of an object that has none."""
+        at = _skip(text, at)
+        mark = text[at : at + 1]
+        if mark == '"':
+            self._state = _State.IN_KEY
+        elif mark == "}" and self._state is _State.FIRST_KEY:
+            self._close_object()
+        elif mark:
+            self._state = _State.NOTHING
+        return at + 1
+
+    def _in_key(self, text: str, at: int) -> int:
+        part, at, is_over = self._units(text, at)
+        self._parts.append(part)
+        if is_over:
+            key = "".join(self._parts)
+            self._parts = []
+            self._state = _State.COLON
+            self._ignored = key in self._ignore
+            if not self._ignored:
+                self._seen.add(key)
+            self._keep(lambda other: other.enters(key))
+        return at
+
+    def _colon(self, text: str, at: int) -> int:
+        at = _skip(text, at)
+        if at < len(text):
+            self._state = _State.VALUE if text[at] == ":" else _State.NOTHING
+        return at + 1
+
+    def _first_item(self, text: str, at: int) -> int:
+        """The first item of a list, or the end of one that has none."""
+        at = _skip(text, at)
+        mark = text[at : at + 1]
+        if mark == "]":
+            self._state = _State.COMMA
+        elif mark in ('"', "[", "{") or _SCALAR.match(mark):
+            self._open_item()
+        elif mark:
+            self._state = _State.NOTHING
+        return at
+
+    def _open_item(self) -> None:
+        index = self._sizes[-1]
+        self._sizes[-1] += 1
+        self._state = _State.VALUE
+        self._keep(lambda other: other.has_item(index))
+
+    def _value(self, text: str, at: int) -> int:
+        """The first character of a value."""
+        at = _skip(text, at)
+        mark = text[at : at + 1]
+        if mark == '"':
+            self._state = _State.IN_TEXT
+            self._keep(_Other.opens_text)
+        elif mark == "[" and not self._ignored:
+            self._state = _State.FIRST_ITEM
+            self._sizes.append(0)
+            self._keep(_Other.opens_list)
+        elif mark in ("{", "["):
+            self._state = _State.IN_OBJECT
+            self._keep(lambda other: isinstance(other.node, _Object))
+            return at  # with its bracket
+        elif _SCALAR.match(mark):
+            self._state = _State.IN_SCALAR
+            self._keep(lambda other: isinstance(other.node, _Scalar))
+            return at
+        elif mark:
+            self._state = _State.NOTHING
+        return at + 1
+
+    def _in_text(self, text: str, at: int) -> int:
+        part, at, is_over = self._units(text, at)
+        if part:
+            self._keep(lambda other: other.goes_on(part))
+        if is_over:
+            self._state = _State.COMMA
+            self._keep(_Other.closes_text)
+        return at
+
+    def _in_scalar(self, text: str, at: int) -> int:
+        """A number or a word."""
+        end = _end(_SCALAR, text, at)
+        self._parts.append(text[at:end])
+        if end < len(text):
+            self._state = _State.BEHIND_SCALAR
+        return end
+
+    def _behind_scalar(self, text: str, at: int) -> int:
+        """What stands behind a number or a word: only then is it sure that white space has not divided it."""
+        at = _skip(text, at)
+        if at < len(text):
+            self._state = _State.COMMA if text[at] in ",}]" else _State.NOTHING
+            self._compare_parts()
+        return at
+
+    def _in_object(self, text: str, at: int) -> int:
+        end = self._nested.end(text, at)
+        self._parts.append(text[at:end])
+        if self._nested.is_over:
+            self._state = _State.COMMA
+            self._compare_parts()
+        return end
+
+    def _comma(self, text: str, at: int) -> int:
+        """What stands behind a value: a comma, or the end of a list or of the object."""
+        at = _skip(text, at)
+        mark = text[at : at + 1]
+        if mark == "," and self._sizes:
+            self._open_item()
+        elif mark == ",":
+            self._state = _State.KEY
+        elif mark == "]" and self._sizes:
+            size = self._sizes.pop()
+            self._keep(lambda other: other.closes_list(size))
+        elif mark == "}" and not self._sizes:
+            self._close_object()
+        elif mark:
+            self._state = _State.NOTHING
+        return at + 1
+
+    def _close_object(self) -> None:
+        self._state = _State.NOTHING
+        self.others = [other for other in self.others if other.members == len(self._seen)]
+
+    def _compare_parts(self) -> None:
+        """Compare a value that is complete, if it is one."""
+        text = "".join(self._parts)
+        self._parts = []
+        if self._ignored or self._state is _State.NOTHING:
+            return
+        try:
+            value = _node(loads_exact(text))
+        except NotJSON:
+            self._state = _State.NOTHING
+        else:
+            self._keep(lambda other: other.node == value)
+
+    def _units(self, text: str, at: int) -> tuple[str, int, bool]:
+        """What comes next of a string, decoded; where its rest begins; whether the string is over.
+
+        An escape that is not complete is kept for the next piece, and so is a surrogate that may be half of a pair.
+        """
+        end = _end(_UNITS, text, at)
+        raw, is_over = text[at:end], text[end : end + 1] == '"'
+        part = str(loads_exact(f'"{raw}"')) if "\\" in raw else raw
+        if is_over:
+            return part, end + 1, True
+        rest = text[end:]
+        if rest and not _ESCAPE_TO_COME.fullmatch(rest):
+            self._state = _State.NOTHING
+        elif "\ud800" <= part[-1:] <= "\udbff" and raw[-1] != part[-1]:
+            part, rest = part[:-1], raw[-6:] + rest
+        self._carry = rest
+        return part, len(text), False
+
+
+class _Nested:
+    """Finds the end of an object, or of a list, that comes in pieces.
+
+    `is_over`: it has ended with the last piece.
+    """
+
+    __slots__ = ("_depth", "_in_string", "_is_escaped", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._depth = 0
+        self._in_string = False
+        self._is_escaped = False
+
+    def end(self, text: str, at: int) -> int:
+        """Where the value that goes on at `at` ends in this text; the text's end if it does not."""
+        self.is_over = False
+        while at < len(text):
+            if self._is_escaped:
+                self._is_escaped = False
+                at += 1
+                continue
+            found = (_IN_STRING if self._in_string else _BRACKET).search(text, at)
+            if found is None:
+                return len(text)
+            at, mark = found.end(), found.group()
+            if mark == "\\":
+                self._is_escaped = True
+            elif mark == '"':
+                self._in_string = not self._in_string
+            else:
+                self._depth += 1 if mark in "{[" else -1
+                if not self._depth:
+                    self.is_over = True
+                    break
+        return at
+
+
+def _skip(text: str, at: int) -> int:
+    """Where white space ends."""
+    return _end(_SPACE, text, at)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where the match of a pattern ends, or may begin."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+_STEPS: Final[dict[_State, Callable[[_ObjectReader, str, int], int]]] = {
+    _State.BEGIN: _ObjectReader._begin,
+    _State.FIRST_KEY: _ObjectReader._key,
+    _State.KEY: _ObjectReader._key,
+    _State.IN_KEY: _ObjectReader._in_key,
+    _State.COLON: _ObjectReader._colon,
+    _State.VALUE: _ObjectReader._value,
+    _State.FIRST_ITEM: _ObjectReader._first_item,
+    _State.IN_TEXT: _ObjectReader._in_text,
+    _State.IN_SCALAR: _ObjectReader._in_scalar,
+    _State.BEHIND_SCALAR: _ObjectReader._behind_scalar,
+    _State.IN_OBJECT: _ObjectReader._in_object,
+    _State.COMMA: _ObjectReader._comma,
+}
