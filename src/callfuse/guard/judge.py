@@ -7,6 +7,7 @@ the exchange permits: changing the request (not if it is signed), asking the mod
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, pairwise
 
 from callfuse.detect import Engine
 from callfuse.detect.comparison import Comparison, Known, read_calls
@@ -188,15 +189,17 @@ class Judge:
 
     def hindsights(self) -> Iterator[Verdict | None]:
         """As `hindsight`, for each round as if it were the newest; newest first."""
-        for round_, finding in zip(self._engine.past.rounds, self._engine.hindsights(), strict=True):
-            yield self._warning(round_, finding) if finding is not None else None
+        findings = pairwise(chain(self._engine.hindsights(), (None,)))
+        for round_, (finding, before) in zip(self._engine.past.rounds, findings, strict=True):
+            is_first = finding is not None and (before is None or before.kind != finding.kind)
+            yield self._warning(round_, finding, first=is_first) if finding is not None else None
 
-    def _warning(self, round_: Round, finding: Finding) -> Verdict:
+    def _warning(self, round_: Round, finding: Finding, *, first: bool) -> Verdict:
         call = next(one.call for one in round_.calls if one.signature == finding.signature)
         own = self.settings.for_tool(call.full_name).settings
         rung = Rung.OBSERVE if own.observes else Rung.WARN
         (rung,) = self._usable(lower((rung,), own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)))
-        return Verdict(call, finding, rung, 0, first=finding.count == finding.threshold)
+        return Verdict(call, finding, rung, 0, first=first)
 
     def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
         """Append a round whose calls were all withheld by these verdicts, and judge the next answer from now on."""
