@@ -353,9 +353,12 @@ class Tuned:
         others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
         return {**moved, **others, "detectors": self.detectors()}
 
-    def detectors(self) -> dict[str, int | bool]:
-        """The section `detectors` of the recommended settings."""
-        return {name: limit or False for name, limit in self.settings.detectors.model_dump().items()}
+    def detectors(self) -> dict[str, int | bool | str]:
+        """The section `detectors` of the recommended settings: every limit, and caps that are not the default."""
+        all_ = self.settings.detectors.model_dump(mode="json")
+        changed = self.settings.detectors.model_dump(mode="json", exclude_defaults=True)
+        limits = {name: all_[name] or False for name in LIMITS}
+        return limits | {name: value for name, value in changed.items() if name not in LIMITS}
 
 
 def limits_of(settings: LoopSettings) -> dict[str, int]:
