@@ -12,7 +12,7 @@ from callfuse.detect.budget import weight
 from callfuse.detect.comparison import MOST
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, Rule, any_call
 from callfuse.detect.pollers import have_waited, polls
-from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.settings import Detectors, ForTool, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.finding import Stretch
@@ -290,15 +290,10 @@ class Engine:
         """The hardest of one call's hits as a finding, which names the kinds of all hits."""
         if not found:
             return None
-        hit = max(found, key=self._may_act) if len(found) > 1 else found[0]
+        detectors = self.settings.for_tool(found[0].call.full_name).settings.detectors
+        hit = max(found, key=lambda one: _may_act(one, detectors)) if len(found) > 1 else found[0]
         kinds = tuple(dict.fromkeys([one.kind for one in found]))
         return self._finding(hit, kinds if len(kinds) > 1 else ())
-
-    def _may_act(self, hit: Hit) -> tuple[int, bool]:
-        """How hard it may act by its cap, and whether it takes the last rung at once."""
-        detectors = self.settings.for_tool(hit.call.full_name).settings.detectors
-        hardest = detectors.hardest(hit.kind, hard=hit.hard, waits=hit.waits)
-        return hardest, hit.hard and not hit.detector.kind.climbs
 
     def _finding(self, hit: Hit, kinds: tuple[str, ...] = ()) -> Finding:
         call, evidence = hit.call, hit.evidence
@@ -338,6 +333,12 @@ def hindsight_can_fire(rounds: Sequence[Round], settings: Settings) -> bool:
     """Cheap pre-check of `Engine.hindsights`: whether results in these rounds (newest first, one timeline) could show
     a loop. False is certain."""
     return any(one.may_fire(rounds, settings) for one in registry.HINDSIGHTS)
+
+
+def _may_act(hit: Hit, detectors: Detectors) -> tuple[int, bool]:
+    """How hard a hit may act by its cap, and whether it takes the last rung at once."""
+    hardest = detectors.hardest(hit.detector.kind.name, hard=hit.hard, waits=hit.waits)
+    return hardest, hit.hard and not hit.detector.kind.climbs
 
 
 def rounds_again(rounds: Sequence[Round]) -> list[int]:

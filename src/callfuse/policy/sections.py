@@ -132,9 +132,10 @@ class Detectors(Strict):
     def cap(self, kind: str, *, hard: bool, waits: bool) -> Rung:
         """The hardest rung that a finding of this kind may take: one that `waits` warns at most below the hard limit.
         It is never milder from there on."""
-        most: Rung = getattr(self, cap_key(kind))
+        values = vars(self)
+        most: Rung = values[f"{kind}_most"]
         if hard:
-            most_hard: Rung = getattr(self, cap_key(kind, "most_hard")) or most
+            most_hard: Rung = values[f"{kind}_most_hard"] or most
             return most_hard if most_hard.hardness >= most.hardness else most
         return milder(most, Rung.WARN) if waits else most
 
