@@ -351,14 +351,13 @@ class Tuned:
         """The recommended settings as the section `tool_call_loop`, without what is the default."""
         moved = {name: limit for name, limit in self.limits.items() if limit and name not in DETECTORS}
         others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
-        return {**moved, **others, "detectors": self.detectors()}
-
-    def detectors(self) -> dict[str, int | bool | str]:
-        """The section `detectors` of the recommended settings: every limit, and caps that are not the default."""
-        all_ = self.settings.detectors.model_dump(mode="json")
         changed = self.settings.detectors.model_dump(mode="json", exclude_defaults=True)
-        limits = {name: all_[name] or False for name in LIMITS}
-        return limits | {name: value for name, value in changed.items() if name not in LIMITS}
+        caps = {name: value for name, value in changed.items() if name not in LIMITS}
+        return {**moved, **others, "detectors": self.detectors() | caps}
+
+    def detectors(self) -> dict[str, int | bool]:
+        """The limits of the section `detectors` of the recommended settings."""
+        return {name: self.settings.limit_of(name) or False for name in LIMITS}
 
 
 def limits_of(settings: LoopSettings) -> dict[str, int]:
