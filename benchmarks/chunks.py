@@ -5,9 +5,9 @@
 An app sends the same chunks to a `send` that does nothing: bare, under callfuse, under callfuse disabled, and under a
 middleware that parses and writes each chunk anew, as a naive guard would. The runs are interleaved; the figures are
 medians. In rows named `call` the chunks differ in their piece of the arguments only; `padded` ones, and those of
-openai-responses, which are numbered, differ in more. `held` is a stream of suspects until their verdicts, for
-comparison: it is rare. `whole` is the exchange from request to settled answer, by its chunks: where each chunk is a
-call of its own, keeping the call is in it.
+openai-responses, which are numbered, differ in more. `held` is a stream of suspects, for comparison: it is rare. One
+that comes in pieces leaves with its first argument, which differs, and then piece by piece. `whole` is the exchange
+from request to settled answer, by its chunks: where each chunk is a call of its own, keeping the call is in it.
 """
 
 import argparse

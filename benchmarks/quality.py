@@ -6,8 +6,9 @@ FOLDER holds recorded runs as `callfuse replay` reads them (default ../shared/tr
 it has a finding, as `acts` if a call of it would be withheld: the difference are runs that are only warned. Shares are
 per cent, with their 95 % interval (Wilson) in brackets. `hard`: runs with a hard finding, good/failed. Of failed runs,
 `later` are the calls from the first finding on, `saved` those from the first withheld one on, `tokens` the same in
-estimated tokens. `held`: calls of good runs that would wait for a verdict; `quiet`: those of good runs without a
-finding. A kind that is off by default is measured alone, at the limit that `true` gives it.
+estimated tokens. `held`: calls of good runs that would be held to their ends (one whose first characters tell it from
+every suspect is not counted: it waits for no more than what names it); `quiet`: those of good runs without a finding.
+A kind that is off by default is measured alone, at the limit that `true` gives it.
 
 --markdown prints the tables of docs/detection.md, --write puts them between the markers of that page.
 """

@@ -162,6 +162,8 @@ ODD: list[Any] = [
     '{"a":' + "9" * 600 + "}",
     '{"a":' + "[" * 100_000 + "]" * 100_000 + "}",
     json.dumps({"a": [1] * 10_001}),
+    '{"a":' + "[" * 9 + "]" * 9 + "}",
+    json.dumps({f"key {at}": [at] for at in range(1000)}),
     json.dumps({"a": "x" * LONGEST}),
     None,
     [1],
@@ -339,7 +341,7 @@ HOSTILE = [
 def test_nothing_is_too_deep_or_too_long(text: str) -> None:
     """Nothing is raised, and no stack grows."""
     deep: Any = "x"
-    for _ in range(100):
+    for _ in range(comparison.DEPTH):
         deep = [deep]
     limit = sys.getrecursionlimit()
     made = compare_with([call({"a": deep}), call({"a": {"a": 1}}), call({"a": "é" * 60_000}), call({"a": 1})])

@@ -71,6 +71,24 @@ def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, 
 
 
 @more_examples(5)
+@given(past=timelines(), chosen=settings(), drawn=pendings)
+def test_a_call_that_is_none_of_the_suspects_has_no_finding(
+    past: Timeline, chosen: LoopSettings, drawn: list[str]
+) -> None:
+    """Where a detector names the calls that a pending one must be equal to, it finds nothing in any other; and where
+    the engine does, neither does any detector."""
+    engine = Engine(past, chosen)
+    for one in [*of_past(past), *calls(" ".join(drawn))]:
+        for detector in DETECTORS if one.name else ():
+            equal = detector.must_equal(engine.past, engine.settings)
+            if equal is not None and found(detector, past, chosen, one):
+                assert (one.full_name, one.signature) in [(other.full_name, other.signature) for other in equal]
+        suspects = engine.must_equal(one.full_name, lambda _: True) if one.name else None
+        if suspects is not None and one.signature not in [other.signature for other in suspects]:
+            assert engine.judge(one) is None
+
+
+@more_examples(5)
 @given(past=timelines(), chosen=settings())
 def test_what_goes_round_has_come_before(past: Timeline, chosen: LoopSettings) -> None:
     """Such a finding is never in fewer rounds in a row, each with a call that has come before, than its count says."""

@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum, auto
 from hashlib import sha256
-from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
 from callfuse.model import ToolCall
@@ -32,6 +31,8 @@ KEPT: Final = 64 * 1024
 """Bytes that may be kept of them, while the call is held. Where it would be more nothing is compared."""
 BEGINNING: Final = 2048
 """Characters of a string that are kept. What begins with the same ones may be equal until its end."""
+_OBJECT: Final = 64
+"""Bytes of a string or list beside what is in it."""
 DEPTH: Final = 8
 """Lists in lists. Where there are more of them nothing is compared."""
 
@@ -151,8 +152,10 @@ def _beginning(text: str) -> str:
 
 
 def _size(node: _Node) -> int:
-    """About how many bytes it takes."""
-    return getsizeof(node) + (sum(map(_size, node)) if isinstance(node, list) else 0)
+    """About how many bytes it takes, at most."""
+    if isinstance(node, list):
+        return _OBJECT + sum([8 + _size(one) for one in node])
+    return _OBJECT + (4 * len(node) if isinstance(node, str) and not node.isascii() else len(node))
 
 
 def _goes_on(known: str, text: str, at: int) -> bool:
