@@ -12,7 +12,6 @@ from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.notes import note_keys
 from callfuse.conversations.timeline import Conversation, read_conversation
-from callfuse.detect.siblings import Room
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
 from callfuse.model import PastCall, ToolCall
@@ -122,10 +121,7 @@ class ExchangeEvidence:
         self.is_healthy = not self.judge.any_finding
         self.holds = not self.is_healthy and self.judge.any_hold
         self.room = self.judge.room
-        self.hands_over = self.judge.may_withhold_any
-        if request.choices > 1:  # which choices have begun must be known from the beginning
-            self.holds |= self.hands_over and self.room != Room()
-            self.hands_over = False
+        self.hands_over = self.judge.may_withhold_any and request.choices == 1
         self.hindsight = self.judge.hindsight() if conversation.brings_results else None
 
     @property

@@ -27,8 +27,7 @@ from callfuse.observe import log
 class GuardedAnswer:
     """One client's answer.
 
-    `ask`: the request to make when the current call of the app is over; None if there is none. `is_cut`: it has ended
-    before that call, which is no longer needed. `guard`: None until an
+    `ask`: the request to make when the current call of the app is over; None if there is none. `guard`: None until an
     answer that can be guarded has begun. `before_verdict` is called when a stream waits for its verdict.
     """
 
@@ -45,7 +44,6 @@ class GuardedAnswer:
         "client",
         "dialect",
         "guard",
-        "is_cut",
         "keeper",
         "settings",
     )
@@ -61,7 +59,6 @@ class GuardedAnswer:
         client: ClientStream,
     ) -> None:
         self.ask: Ask | None = None
-        self.is_cut = False
         self.before_verdict: Callable[[], None] = _nothing
         self.guard: SafeGuard | None = None
         self.client = client
@@ -80,6 +77,11 @@ class GuardedAnswer:
     def is_wanted(self) -> bool:
         """Whether the client is still there."""
         return not self._body.gone
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it has ended before the app's call, which is no longer needed."""
+        return self.client.is_cut
 
     @property
     def names_model(self) -> bool:
@@ -247,7 +249,7 @@ class GuardedAnswer:
                 self.before_verdict()
             step = await guard.decide(self._review.review)
             out += step.out
-            self.ask, self.is_cut = step.ask, step.ends
+            self.ask, self.client.is_cut = step.ask, step.ends
         if (final or self.is_cut) and not guard.pending:
             await self._finish(guard, out)
         else:

@@ -13,13 +13,13 @@ class ClientStream:
     """The client's stream. The start of a whole answer waits for its body; the start of a stream is sent at once.
 
     `last_sent`: time of the last bytes, in seconds of the event loop (only while `shared`). `closed`: the final message
-    is sent.
+    is sent; `is_cut`: before the app has come to it.
     """
 
     def __init__(self, send: Send) -> None:
         self.last_sent = 0.0
         self.shared = False
-        self.closed = False
+        self.closed = self.is_cut = False
         self._send = send
         self._start: Message | None = None
         self._lock = anyio.Lock()

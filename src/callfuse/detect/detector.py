@@ -25,8 +25,8 @@ class Evidence:
 
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
-    `lap` names the tools of a sequence. `certain`: a hard finding whatever the count. `in_answer`: it rests on calls of
-    the pending round alone. `factor`: the limits for it are this many times as high.
+    `lap` names the tools of a sequence. `certain`: a hard finding whatever the count. `factor`: the limits for it are
+    this many times as high.
     """
 
     count: int
@@ -35,7 +35,6 @@ class Evidence:
     whole_round: frozenset[Signature] | None = None
     lap: tuple[str, ...] = ()
     certain: bool = False
-    in_answer: bool = False
     factor: int = 1
 
 
@@ -183,7 +182,7 @@ class Hit:
     @property
     def in_answer(self) -> bool:
         """Whether it rests on calls of the pending round alone."""
-        return self.evidence.in_answer
+        return self.count > 1 and not self.evidence.calls
 
 
 def twice(soft: int) -> tuple[int, int]:

@@ -185,11 +185,7 @@ class Engine:
 
         No news frees the `refused`: they have had their chance.
         """
-        inside = self.may_find_inside(len(calls))
-        if not (inside or self.can_fire):
-            return []
-        hits = self._hits_inside(calls) if inside else [(call, self._hits_of(call)) for call in calls]
-        hits = [(call, of_call) for call, of_call in hits if of_call]
+        hits = self._hits_of_round(calls)
         news = bool(hits) and True in map(self.is_news, calls)
         signatures = {call.signature for call in calls if call.name}
         judged = []
@@ -214,13 +210,16 @@ class Engine:
         soft = self.settings.for_tool(call.full_name).settings.limit_of(name)
         return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
 
-    def _hits_inside(self, calls: Sequence[ToolCall]) -> list[tuple[ToolCall, list[Hit]]]:
-        """The hits on each call of a round, with those before it."""
-        siblings, hits = Siblings(), []
+    def _hits_of_round(self, calls: Sequence[ToolCall]) -> list[tuple[ToolCall, list[Hit]]]:
+        """The hits on each call of a round that has any, by those before it, too."""
+        if not self.may_find_inside(len(calls)):
+            return [(call, hits) for call in calls if (hits := self._hits_of(call))] if self.can_fire else []
+        siblings, found = Siblings(), []
         for call in calls:
-            hits.append((call, self._hits_of(call, siblings)))
+            if hits := self._hits_of(call, siblings):
+                found.append((call, hits))
             siblings.add(call)
-        return hits
+        return found
 
     def _hits_of(self, call: ToolCall, siblings: Siblings | None = None) -> list[Hit]:
         """The hits of all detectors on a call."""
@@ -313,7 +312,6 @@ class Engine:
             whole_round=evidence.whole_round,
             stretch=Stretch(evidence.lap, hit.hard_from, hit.waits),
             kinds=kinds,
-            in_answer=evidence.in_answer,
         )
 
     def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> str | None:

@@ -52,6 +52,7 @@ class AnswerCalls:
     """Reads one answer and steps the holds of its choices.
 
     `over`: the answer has ended. `complete`: it ended properly. `broke`: it carried an error.
+    `is_cut`: it was ended before its end.
     """
 
     def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue) -> None:
@@ -69,6 +70,7 @@ class AnswerCalls:
         self._growing: dict[OpenCall, str] = {}
         self._flooded = False
         self._prefixes = HeldPrefixes(judge)
+        self.is_cut = False
 
     @property
     def any(self) -> bool:
@@ -218,6 +220,11 @@ class AnswerCalls:
             self._stubborn.add(choice)
         else:
             self._condemned.setdefault(choice, []).append(call)
+
+    def cut_short(self) -> None:
+        """End the answer before the model does: what is still to come is not worth waiting for."""
+        self.is_cut = True
+        self.end(complete=True)
 
     def end(self, *, complete: bool | None = None) -> None:
         """End the answer. `complete=None` (the default) means: complete if every choice has finished."""

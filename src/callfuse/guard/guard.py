@@ -115,7 +115,6 @@ class Guard:
         self._judge = judge
         self._trace = trace
         self._rewriter = Rewriter(self._codec, request, usage=judge.settings.usage)
-        self._may_cut = not self._codec.whole and request.choices == 1 and not _is_stored(request)
         self._begin()
 
     def _begin(self) -> None:
@@ -130,7 +129,6 @@ class Guard:
         self._rewriter.begin(self._queue, self._kept)
         self._recorded = False
         self._unjudged = False
-        self._is_flooded = False
         self._mode = Mode.FOLLOWING
 
     @property
@@ -495,9 +493,8 @@ class Guard:
                 return
         self._calls.compare()
         queue.put(raw, choices, entries)
-        if self._may_cut and self._calls.is_flooded and not self._calls.over:
-            self._is_flooded = True
-            self._calls.end(complete=True)
+        if self._calls.is_flooded and not self._calls.over and not self._codec.whole and self._loop.may_cut:
+            self._calls.cut_short()
             return
         # an end before the first call may have passed unread, by its chunk, so it never counts
         if What.ENDED in [event.what for event in events] and (self._calls.any or self._continues):
@@ -556,13 +553,10 @@ class Guard:
         calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
-        if self._is_flooded and withheld:
-            withheld |= set(queue.held) - calls.keys()  # what has not ended never will
+        withheld |= self._never_ending(calls) if withheld else set()
         lost = sorted(queue.to_judge - self._calls.choices_beside(withheld))
         if lost:
-            verdicts = self._loop.apply_hardest_rung(verdicts)
-            if self._is_flooded:  # a turn that was cut short cannot be answered
-                verdicts = self._as_blocks(verdicts)
+            verdicts = self._hardest(verdicts)
             if not self._may_lose(verdicts):
                 verdicts = [replace(verdict, rung=None) for verdict in verdicts]
                 withheld = set()
@@ -570,17 +564,35 @@ class Guard:
         self._keep(calls.values(), verdicts)
         if withheld:
             withheld |= self._nameless(lost)
-        if withheld and self._is_flooded:
-            self._enter(Mode.SILENT)
-            return Step(self._thin(calls, verdicts, withheld, lost), ends=True)
-        if withheld and lost and all_ask(verdicts):
-            return self._ask(verdicts, withheld)
         if withheld:
-            self._enter(Mode.CLOSED)
-            return Step(self._thin(calls, verdicts, withheld, lost))
+            return self._withhold(calls, verdicts, withheld, lost)
         self._pass_rest()
         queue.release_all()
         return Step(queue.drain())
+
+    def _withhold(
+        self,
+        calls: Mapping[OpenCall, ToolCall],
+        verdicts: Sequence[Verdict],
+        withheld: set[OpenCall],
+        lost: Collection[int],
+    ) -> Step:
+        """Ask, thin, or cut short."""
+        if lost and all_ask(verdicts):
+            return self._ask(verdicts, withheld)
+        ends = self._calls.is_cut
+        self._enter(Mode.SILENT if ends else Mode.CLOSED)
+        return Step(self._thin(calls, verdicts, withheld, lost), ends=ends)
+
+    def _never_ending(self, calls: Collection[OpenCall]) -> set[OpenCall]:
+        """Of an answer that is cut short, the held calls that have not ended."""
+        return set(self._queue.held).difference(calls) if self._calls.is_cut else set()
+
+    def _hardest(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """The verdicts for a round that loses all its calls. A turn that was cut short cannot be answered, so nobody is
+        asked again."""
+        verdicts = self._loop.apply_hardest_rung(verdicts)
+        return self._as_blocks(verdicts) if self._calls.is_cut else verdicts
 
     def _nameless(self, lost: Collection[int]) -> set[OpenCall]:
         """The calls without a name in these choices, as far as they can still be withheld."""
@@ -600,7 +612,7 @@ class Guard:
         where = {whole: call.choice for call, whole in calls.items()}
         for verdict in verdicts:
             of_choice.setdefault(where[verdict.call], []).append(verdict)
-        write = self._rewriter.cut_short if self._is_flooded else self._rewriter.thin
+        write = self._rewriter.cut_short if self._calls.is_cut else self._rewriter.thin
         return write(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost})
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
@@ -661,11 +673,6 @@ class Guard:
             if out is not None:
                 return out
         return b""
-
-
-def _is_stored(request: Request) -> bool:
-    """Whether the vendor stores the answer, or one before it, and its items."""
-    return request.chain is not None and (request.chain.stored or request.chain.chained)
 
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:

@@ -55,6 +55,13 @@ class SteerLoop:
         """Whether the last request went to another model than the client's."""
         return bool(self._options.model)
 
+    @property
+    def may_cut(self) -> bool:
+        """Whether an answer may be cut short: it has no other choice that would lose its own, and no request can
+        continue it by the id under which its vendor stores it."""
+        chain = self._request.chain
+        return self._request.choices == 1 and not (chain is not None and (chain.stored or chain.chained))
+
     def apply_hardest_rung(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts for a round that loses all its calls: each gets the hardest of their rungs. If that rung asks
         but would not be harder than the last one asked for, each gets `block`."""

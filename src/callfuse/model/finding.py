@@ -29,8 +29,7 @@ class Finding:
     one. `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is
     the longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came
     back last, shortened; None if no result is known. `ends_on_news`: a new call in the same round shows progress and
-    voids the finding; `whole_round`: only a round of exactly these signatures is meant. `in_answer`: it rests on calls
-    of the pending round alone.
+    voids the finding; `whole_round`: only a round of exactly these signatures is meant.
     """
 
     kind: str
@@ -47,7 +46,6 @@ class Finding:
     whole_round: frozenset[Signature] | None = None
     stretch: Stretch = ORDINARY
     kinds: tuple[str, ...] = ()
-    in_answer: bool = False
 
     @property
     def lap(self) -> tuple[str, ...]:
@@ -63,3 +61,8 @@ class Finding:
     def waits(self) -> bool:
         """Whether a call of the stretch waits for something outside."""
         return self.stretch.waits
+
+    @property
+    def in_answer(self) -> bool:
+        """Whether it rests on calls of the pending round alone."""
+        return self.count > 1 and not self.calls
