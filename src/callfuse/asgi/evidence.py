@@ -87,7 +87,6 @@ class ExchangeEvidence:
         "_lane",
         "_limits",
         "_now",
-        "_settings",
         "hands_over",
         "hindsight",
         "holds",
@@ -95,6 +94,7 @@ class ExchangeEvidence:
         "kept",
         "request",
         "room",
+        "settings",
     )
 
     def __init__(
@@ -112,7 +112,7 @@ class ExchangeEvidence:
         self.request = request
         self._lane = lane
         self._now = now
-        self._settings = settings
+        self.settings = settings
         self._limits = (may_change, may_withhold, hold_all)
         self._judge: Judge | None = None
         conversation = read_conversation(request.get(), state, now, settings, named=lane.named)
@@ -129,7 +129,7 @@ class ExchangeEvidence:
         """The history of the request, merged with the ledger's state of its lane."""
         if self._conversation is None:
             request, state, named = self.request.get(), self.kept.state, self._lane.named
-            self._conversation = read_conversation(request, state, self._now, self._settings, named=named)
+            self._conversation = read_conversation(request, state, self._now, self.settings, named=named)
         return self._conversation
 
     @property
@@ -139,7 +139,7 @@ class ExchangeEvidence:
             may_change, may_withhold, hold_all = self._limits
             self._judge = Judge(
                 self.conversation.timeline,
-                self._settings,
+                self.settings,
                 model=self.request.model,
                 may_change=may_change,
                 may_ask=self.request.choices == 1,
@@ -169,7 +169,7 @@ class ExchangeEvidence:
     ) -> LaneState:
         """The lane's state with the new rounds and notes of this exchange. `now`: seconds."""
         keyed = note_keys(self.conversation, notes) if notes else []
-        settings = self._settings
+        settings = self.settings
         blocked = any(one.blocked for calls in rounds for one in calls)
         timeline = self.conversation.timeline if blocked else None
         return self.kept.after(

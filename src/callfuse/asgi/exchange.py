@@ -115,7 +115,6 @@ class Exchange:
         reads_all = self._prepared.keeps_place
         self._watch = watch = Watch(
             self._evidence,
-            self._prepared.settings,
             self._keeper,
             self._host.counts,
             body,

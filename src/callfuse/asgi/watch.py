@@ -24,8 +24,7 @@ from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.types import Message, Send
 from callfuse.guard.observer import Handover, Observer
 from callfuse.observe.counts import Counts
-from callfuse.policy.settings import LoopSettings
-from callfuse.wire import EVENTS, WHOLE, Format
+from callfuse.wire import WHOLE, Format
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 TakeOver = Callable[[Format | None], Awaitable[TakenOver]]
@@ -33,6 +32,22 @@ TakeOver = Callable[[Format | None], Awaitable[TakenOver]]
 
 MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one message may unpack to and still be watched: about 10 ms, in which no other stream goes on."""
+
+
+class _Rest:
+    """What a guard may have to go on with. `hands_over`: it may. `taken`: it does. `form`: that of the stream, None if
+    it is whole. `part`: the beginning of a frame, which waits for its end. `delayed`: the messages of a whole answer.
+    `unchanged`: the last message that was read has changed nothing of this."""
+
+    __slots__ = ("delayed", "form", "hands_over", "part", "take_over", "taken", "unchanged")
+
+    def __init__(self, take_over: TakeOver) -> None:
+        self.take_over = take_over
+        self.taken: TakenOver | None = None
+        self.hands_over = self.unchanged = False
+        self.form: Format | None = None
+        self.part = b""
+        self.delayed: list[Message] | None = None
 
 
 class Watch:
@@ -46,31 +61,23 @@ class Watch:
     __slots__ = (
         "_body",
         "_counts",
-        "_delayed",
         "_evidence",
-        "_format",
         "_frame_end",
-        "_hands_over",
         "_idle",
         "_intake",
         "_keeper",
         "_kept_mark",
         "_mark",
         "_observer",
-        "_part",
+        "_rest",
         "_send",
-        "_settings",
         "_stage",
-        "_take_over",
-        "_taken",
-        "_unchanged",
         "_unpacks",
     )
 
     def __init__(
         self,
         evidence: ExchangeEvidence,
-        settings: LoopSettings,
         keeper: Keeper,
         counts: Counts,
         body: RequestBody,
@@ -81,7 +88,6 @@ class Watch:
         reads_all: bool,
     ) -> None:
         self._evidence = evidence
-        self._settings = settings
         self._keeper = keeper
         self._counts = counts
         self._body = body
@@ -89,13 +95,7 @@ class Watch:
         self._unpacks = unpacks
         self._mark: Final = b"" if reads_all else evidence.request.dialect.call_mark
         self._kept_mark = evidence.request.dialect.kept_mark
-        self._take_over = take_over
-        self._taken: TakenOver | None = None
-        self._hands_over = False
-        self._part = b""
-        self._unchanged = False
-        self._delayed: list[Message] | None = None
-        self._format: Format = EVENTS
+        self._rest = _Rest(take_over)
         self._stage = keeper.fail_open.stage("while watching")
         self._intake: Intake | None = None
         self._observer: Observer | None = None
@@ -143,24 +143,24 @@ class Watch:
 
     def _send_read(self, part: Message, message: Message) -> Awaitable[None]:
         """Read what is left of a message, then pass it on whole."""
-        if self._taken is not None:
-            return self._taken.take(message)
+        if self._rest.taken is not None:
+            return self._rest.taken.take(message)
         ended: Observer | None = None
-        self._unchanged = False
+        self._rest.unchanged = False
         with self._stage:
             ended = self._observe(part)
-        if self._unchanged:
+        if self._rest.unchanged:
             return self._send(message)
         if self._stage.failed:
             self._stop()
-        if self._delayed is not None:
-            return self._delay(self._delayed, message, ended)
-        if self._hands_over:
+        if self._rest.delayed is not None:
+            return self._delay(self._rest.delayed, message, ended)
+        if self._rest.hands_over:
             observer = ended or self._observer
             if observer is not None and observer.handover is not None:
                 return self._hand_over(observer.handover, message, len(message.get("body", b"")))
             message = self._align(message, 0 if ended or observer is None else observer.buffered_bytes)
-            if self._part and not message["body"]:
+            if self._rest.part and not message["body"]:
                 return _nothing()
         if ended is not None:
             return self._send_last(ended, message)
@@ -172,11 +172,11 @@ class Watch:
         delayed.append(message)
         if ended is None and message["type"] in (START, BODY) and (self._observer or self._intake):
             return
-        self._delayed = taken = None
+        self._rest.delayed = taken = None
         with self._stage:
             taken = await self._taken_whole(ended) if ended is not None else None
         if taken is not None and ended is not None and ended.handover is not None:
-            self._taken = taken
+            self._rest.taken = taken
             await taken.begin_whole(ended.handover, delayed[0])
             return
         for one in delayed[:-1]:
@@ -185,16 +185,16 @@ class Watch:
 
     async def _taken_whole(self, ended: Observer) -> TakenOver | None:
         await off_loop.run(ended.read_rest, ended.buffered_bytes)
-        return await self._take_over(None) if ended.handover is not None else None
+        return await self._rest.take_over(None) if ended.handover is not None else None
 
     def _align(self, message: Message, waiting: int) -> Message:
         """The message with whole frames only, as a guard may have to go on: a frame that has left in part cannot be
         held. `waiting`: the bytes of an incomplete frame at its end, which leave with the rest of it."""
-        if message["type"] != BODY or not (waiting or self._part):
+        if message["type"] != BODY or not (waiting or self._rest.part):
             return message
-        unsent = self._part + message.get("body", b"")
+        unsent = self._rest.part + message.get("body", b"")
         end = len(unsent) - waiting
-        self._part = unsent[end:]
+        self._rest.part = unsent[end:]
         return {**message, "body": unsent[:end]}
 
     def send_to_the_end(self, message: Message) -> Awaitable[None]:
@@ -206,16 +206,16 @@ class Watch:
     async def _hand_over(self, handover: Handover, message: Message, read: int) -> None:
         """Let a guard go on with the answer, from the first byte that the client has not got. `read`: the bytes of this
         message that were read."""
-        unsent, read = self._part + message.get("body", b""), read + len(self._part)
-        begin, self._part = read - handover.size, b""
+        unsent, read = self._rest.part + message.get("body", b""), read + len(self._rest.part)
+        begin, self._rest.part = read - handover.size, b""
         taken: TakenOver | None = None
         with self._stage:
-            taken = await self._take_over(self._format)
+            taken = await self._rest.take_over(self._rest.form)
         self._stop()
         if taken is None:
             await self._send({**message, "body": unsent})
             return
-        self._taken = taken
+        self._rest.taken = taken
         if begin:
             await self._send({**message, "body": unsent[:begin], "more_body": True})
         await taken.begin(handover, unsent[begin:read])
@@ -224,11 +224,11 @@ class Watch:
 
     async def end(self) -> None:
         """The app's call is over. What is left of an answer that broke off leaves."""
-        if self._taken is not None:
-            await self._taken.end()
+        if self._rest.taken is not None:
+            await self._rest.taken.end()
             return
-        delayed, part = self._delayed or [], self._part
-        self._delayed, self._part = None, b""
+        delayed, part = self._rest.delayed or [], self._rest.part
+        self._rest.delayed, self._rest.part = None, b""
         for message in delayed:
             await self._send(message)
         if part:
@@ -240,13 +240,13 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        return self._taken is not None and self._taken.is_cut and isinstance(error, Exception)
+        return self._rest.taken is not None and self._rest.taken.is_cut and isinstance(error, Exception)
 
     def close(self) -> None:
         """Stop watching, and drop what was read: the exchange is over."""
         self._stop()
-        if self._taken is not None:
-            self._taken.close()
+        if self._rest.taken is not None:
+            self._rest.taken.close()
 
     def _observe(self, message: Message) -> Observer | None:
         """Read a message. Returns the observer if this is the last message of a watched answer, else None."""
@@ -256,7 +256,7 @@ class Watch:
         if message.get("more_body"):
             waiting = observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
-            self._unchanged = waiting is None
+            self._rest.unchanged = waiting is None
             if waiting is not None:
                 self._count(waiting)
             return None
@@ -328,12 +328,12 @@ class Watch:
         else:
             self._intake = intake
             if shape == WHOLE_BODY and not intake.packed and self._evidence.hands_over:
-                self._hands_over, self._delayed = True, []
+                self._rest.hands_over, self._rest.delayed = True, []
             elif shape.stream and not intake.packed:
                 self._frame_end = shape.stream.frame_end
-                self._hands_over = self._evidence.hands_over and b"content-length" not in headers.read(message)
-                self._idle = self._evidence.hindsight is None and not self._hands_over
-                self._format = shape.stream
+                self._rest.hands_over = self._evidence.hands_over and b"content-length" not in headers.read(message)
+                self._idle = self._evidence.hindsight is None and not self._rest.hands_over
+                self._rest.form = shape.stream
 
     def _give_up(self, cause: str) -> None:
         """Stop watching, and count why."""
@@ -349,12 +349,12 @@ class Watch:
         return Observer(
             request.dialect,
             request.choices,
-            self._settings,
+            evidence.settings,
             None if evidence.is_healthy else evidence.judge,
             shape.stream or WHOLE,
             room=evidence.room,
             judge_of=lambda: evidence.judge,
-            hands_over=self._hands_over,
+            hands_over=self._rest.hands_over,
         )
 
     def _stop(self) -> None:

@@ -16,6 +16,7 @@ from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.template import ChunkTemplate, TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import apply_ignored_arguments
+from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import EVENTS, Format, Framer, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON
@@ -52,6 +53,67 @@ class Handover(NamedTuple):
         return len(self.opening.raw) + sum(map(len, self.rest)) + self.framer.waiting
 
 
+class _Judging(NamedTuple):
+    """Who judges the calls at the end of the answer. `judge_of` makes a judge where there is none."""
+
+    choices: int
+    settings: LoopSettings
+    judge: Judge | None
+    judge_of: Callable[[], Judge] | None
+    room: Room
+
+    def verdicts(self, calls: Sequence[ToolCall]) -> Sequence[Verdict]:
+        """The verdicts on a round, none of which withholds."""
+        judge = self.judge
+        if judge is None and self.judge_of is not None and self.room.is_passed_by(calls):
+            judge = self.judge_of()
+        return judge.verdicts(calls) if judge else ()
+
+
+class _Relay:
+    """What a guard must know of an answer, if it ever has to go on with it: then `handover` is set.
+
+    `_before`: the first frame that the client has, those that open and close calls, those with the dialect's mark, and
+    the newest one, by which a writer knows where the stream is.
+    """
+
+    __slots__ = ("_before", "_mark", "_newest", "_reached", "foresight", "handover")
+
+    def __init__(self, foresight: Foresight, mark: bytes) -> None:
+        self.foresight = foresight
+        self.handover: Handover | None = None
+        self._mark = mark
+        self._before: list[bytes] = []
+        self._newest: bytes | None = None
+        self._reached: tuple[Opening, Reader] | None = None
+
+    def keep(self, raw: bytes) -> None:
+        """Keep frames that come before any call, as far as it is needed."""
+        if (not self._before or self._marks(raw)) and b"{" in raw:
+            self._before.append(raw)
+
+    def foresees(self, frame: bytes, payload: Payload | None, events: Sequence[Event], reader: Reader) -> bool:
+        """Whether a call that this frame opens could be one too many; then a guard must go on from it."""
+        if not events:
+            if self._newest is not None and self._newest is self._before[-1]:
+                self._before.pop()
+            self._newest = frame if self._before and not self._marks(frame) else None
+        elif payload is not None and self.foresight.foresees(events):
+            self._reached = Opening(frame, payload, events, tuple(reader.entries)), reader
+            return True
+        self._before.append(frame)
+        return False
+
+    def hand_over(self, framer: Framer, rest: Iterable[bytes]) -> None:
+        """Hand over from the frame that was reached. `rest`: those behind it."""
+        if self._reached is not None:
+            opening, reader = self._reached
+            self.handover = Handover(framer, reader, self._before, opening, tuple(rest))
+
+    def _marks(self, raw: bytes) -> bool:
+        return bool(self._mark) and self._mark in raw
+
+
 class Observer:
     """Reads one answer of `choices` choices, up to `max_response_bytes` bytes.
 
@@ -65,24 +127,17 @@ class Observer:
 
     __slots__ = (
         "_answer_id",
-        "_before",
         "_calls",
-        "_choices",
         "_codec",
         "_ending",
         "_finder",
-        "_foresight",
         "_framer",
-        "_judge",
-        "_judge_of",
+        "_judging",
         "_left",
-        "_newest",
         "_reader",
-        "_room",
-        "_settings",
+        "_relay",
         "_template",
         "frame_end",
-        "handover",
         "idle",
     )
 
@@ -98,18 +153,13 @@ class Observer:
         judge_of: Callable[[], Judge] | None = None,
         hands_over: bool = False,
     ) -> None:
-        self._choices = choices
-        self._settings = settings
-        self._judge = judge
+        self._judging = _Judging(choices, settings, judge, judge_of, room)
         self._codec = codec_of(dialect, form)
         self._framer = form.framer()
-        self._room = room
-        self._judge_of = judge_of
-        self._foresight = Foresight(room, settings) if hands_over and room != NO_LIMIT else None
-        self._before: list[bytes] = []
-        self._newest: bytes | None = None
-        self.handover: Handover | None = None
-        self._reader = self._codec.reader(trace=self._foresight is not None)
+        self._relay: _Relay | None = None
+        if hands_over and room != NO_LIMIT:
+            self._relay = _Relay(Foresight(room, settings), self._codec.kept_mark)
+        self._reader = self._codec.reader(trace=self._relay is not None)
         self._calls = self._reader.calls
         self._ending = Ending()
         self._answer_id = ""
@@ -122,7 +172,12 @@ class Observer:
     @property
     def may_judge(self) -> bool:
         """Whether `settle` may have to make a judge, for there are many calls."""
-        return self._judge is None and len(self._calls) > min(self._room)
+        return self._judging.judge is None and len(self._calls) > min(self._judging.room)
+
+    @property
+    def handover(self) -> Handover | None:
+        """What a guard needs to go on; None if it need not."""
+        return self._relay.handover if self._relay is not None else None
 
     @property
     def buffered_bytes(self) -> int:
@@ -132,7 +187,8 @@ class Observer:
     def feed(self, chunk: bytes) -> int | None:
         """Read a chunk of the answer. Returns `buffered_bytes`; None if it is sure to be as before."""
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
-            self._keep_for_guard(chunk)
+            if self._relay is not None:
+                self._relay.keep(chunk)
             return None
         self._left -= len(chunk)
         if self._left < 0:
@@ -148,42 +204,6 @@ class Observer:
             self._read(frames)
             self.idle = not self._calls and self._framer.empty
         return self._framer.waiting
-
-    def _keep_for_guard(self, raw: bytes) -> None:
-        """Keep what a guard must know of what the client has, if it ever has to go on: the first frame, and what the
-        dialect's writer needs of those before a call."""
-        if self._foresight is not None and (not self._before or self._marks_kept(raw)) and b"{" in raw:
-            self._before.append(raw)
-
-    def _marks_kept(self, raw: bytes) -> bool:
-        mark = self._codec.kept_mark
-        return bool(mark) and mark in raw
-
-    def _foresees(self, frame: bytes, payload: Payload | None, events: Sequence[Event], rest: Iterable[bytes]) -> bool:
-        """Whether a call that this frame opens could be one too many; then a guard goes on from it. Else what a guard
-        must know of it is kept."""
-        if self._foresight is None:
-            return False
-        if not events:
-            self._keep_if_newest(frame)
-            return False
-        if payload is not None and self._foresight.foresees(events):
-            self._hand_over(Opening(frame, payload, events, tuple(self._reader.entries)), rest)
-            return True
-        self._before.append(frame)
-        return False
-
-    def _keep_if_newest(self, frame: bytes) -> None:
-        """Keep a frame that opens and closes no call as long as it is the newest: by it a writer knows where the stream
-        is."""
-        if self._newest is not None and self._newest is self._before[-1]:
-            self._before.pop()
-        self._newest = frame if self._before and not self._marks_kept(frame) else None
-        self._before.append(frame)
-
-    def _hand_over(self, opening: Opening, rest: Iterable[bytes]) -> None:
-        self.handover = Handover(self._framer, self._reader, self._before, opening, tuple(rest))
-        self._template = None
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self._codec
@@ -202,7 +222,8 @@ class Observer:
         codec, left = self._codec, iter(frames)
         for frame in left:
             if not (self._calls or codec.is_stateful or codec.shows_call(frame)):
-                self._keep_for_guard(frame)
+                if self._relay is not None:
+                    self._relay.keep(frame)
                 continue
             try:
                 payload = codec.form.payload(frame)
@@ -217,7 +238,8 @@ class Observer:
                 if codec.is_stateful:
                     self._answer_id = self._answer_id or codec.answer_id(payload)
                 events = self._reader.read(payload)
-            if self._foresees(frame, payload, events, left):
+            if self._relay is not None and self._relay.foresees(frame, payload, events, self._reader):
+                self._relay.hand_over(self._framer, left)
                 return
             for event in events:
                 self._ending.note(event)
@@ -230,7 +252,7 @@ class Observer:
     def settle(self) -> ExchangeRecord:
         """The record of the delivered answer: its calls and their verdicts. Empty if it broke, or was too long to
         read."""
-        record = ExchangeRecord(self._choices)
+        record = ExchangeRecord(self._judging.choices)
         self.read_rest()
         if not self._ending.finished or self._ending.broke or self._left < 0:
             return record
@@ -239,7 +261,7 @@ class Observer:
         whole = [call for call in self._calls if self._ending.is_evidence(call)]
         of_choice: dict[int, list[ToolCall]] = {}
         for call in whole:
-            made = call.complete() if self._foresight is None else self._foresight.made(call)
+            made = call.complete() if self._relay is None else self._relay.foresight.made(call)
             of_choice.setdefault(call.choice, []).append(made)
         for choice in sorted(of_choice):
             self._keep(record, of_choice[choice])
@@ -247,8 +269,5 @@ class Observer:
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
         """Record a delivered round with its verdicts, none of which withholds."""
-        calls = apply_ignored_arguments(calls, self._settings)
-        judge = self._judge
-        if judge is None and self._judge_of is not None and self._room.is_passed_by(calls):
-            judge = self._judge_of()
-        record.keep(calls, judge.verdicts(calls) if judge else ())
+        calls = apply_ignored_arguments(calls, self._judging.settings)
+        record.keep(calls, self._judging.verdicts(calls))
