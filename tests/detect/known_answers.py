@@ -324,8 +324,8 @@ ANSWERS: Final = (
         "a tool that does not exist, eleven times with other arguments",
         [error("web", text, "Error: tool web not found") for text in _numbered(11)],
         "blocked at call 11",
-        "call 3: unknown_tool, warns; call 4: unknown_tool, acts",
-        "three results that say so are enough",
+        "call 3: unknown_tool, acts",
+        "two results that say so and a third call are enough",
     ),
     KnownAnswer(
         "deer-flow",

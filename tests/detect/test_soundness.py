@@ -213,6 +213,7 @@ def test_the_pre_check_of_results_is_sound(past: Timeline, chosen: LoopSettings)
                 assert evidence.calls[0] in whole.rounds[at].distinct or evidence.calls[0] in whole.rounds[at].calls
                 assert evidence.count >= chosen.limit_of(hindsight.kind.name) or chosen.per_tool
             later = whole.rounds[at - 1].time if at else past.now
-            then = Timeline(whole.rounds[at:], later or 0.0)
+            declares = whole._declares if whole.lists_tools else None
+            then = Timeline(whole.rounds[at:], later or 0.0, declares=declares)
             known = next(hindsight.evidence(then, chosen))
             assert (evidence and evidence.count) == (known and known.count)

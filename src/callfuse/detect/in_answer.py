@@ -61,6 +61,8 @@ class Flood(InAnswer):
         "flood",
         seen="call {count} of one answer",
         suggestion="Make the calls that matter most, and wait for their results.",
+        limited_by="max_calls_per_answer",
+        about="Calls in one answer beyond `max_calls_per_answer`. `false` is off.",
     )
 
     def limits(self, tool: ForTool) -> tuple[int, int]:

@@ -48,39 +48,43 @@ class Ending:
         return call.closed and call.has_name and call not in self.cut
 
 
+class _Round:
+    """The calls of one choice so far. `news`: one of them is new. `condemned`: looping ones that a new one would free;
+    `stubborn`: there are others."""
+
+    __slots__ = ("condemned", "news", "siblings", "stubborn")
+
+    def __init__(self) -> None:
+        self.siblings = Siblings()
+        self.condemned: list[ToolCall] = []
+        self.news = False
+        self.stubborn = False
+
+
 class AnswerCalls:
     """Reads one answer and steps the holds of its choices.
 
-    `over`: the answer has ended. `complete`: it ended properly. `broke`: it carried an error.
-    `is_cut`: it was ended before its end.
+    `over`: the answer has ended. `complete`: it ended properly. `is_cut`: it was ended before its end.
     """
 
     def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue) -> None:
         self.over = False
         self.complete = False
+        self.is_cut = False
         self._reader = reader
         self._judge = judge
         self._queue = queue
         self._ending = Ending()
         self._made: dict[OpenCall, tuple[int, ToolCall]] = {}
-        self._condemned: dict[int, list[ToolCall]] = {}
-        self._news: set[int] = set()
-        self._stubborn: set[int] = set()
-        self._siblings: dict[int, Siblings] = {}
+        self._rounds: dict[int, _Round] = {}
         self._growing: dict[OpenCall, str] = {}
         self._flooded = False
         self._prefixes = HeldPrefixes(judge)
-        self.is_cut = False
 
     @property
     def any(self) -> bool:
         """Whether the answer has any call so far."""
         return bool(self._reader.calls)
-
-    @property
-    def broke(self) -> bool:
-        """Whether the stream has carried an error."""
-        return self._ending.broke
 
     @property
     def choices(self) -> set[int]:
@@ -112,15 +116,14 @@ class AnswerCalls:
         for call in reader.calls:
             if call in opened:
                 continue
-            siblings = self._siblings.setdefault(call.choice, Siblings())
+            round_ = self._round_of(call.choice)
             self._queue.open_call(call, suspect=False)
             if not call.closed or call in closed:
-                self._begin_growing(siblings, call)
+                self._begin_growing(round_.siblings, call)
                 continue
             complete = self._complete(call)
-            siblings.add(complete)
-            if self._judge.is_news(complete):
-                self._news.add(call.choice)
+            round_.siblings.add(complete)
+            round_.news |= self._judge.is_news(complete)
 
     def read(self, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
         """The events of a payload, and where the parts of calls stand in it."""
@@ -146,11 +149,17 @@ class AnswerCalls:
         for choice in self._prefixes.compare():
             self._queue.step(choice, Input.DIFFERENT)
 
+    def _round_of(self, choice: int) -> _Round:
+        round_ = self._rounds.get(choice)
+        if round_ is None:
+            round_ = self._rounds[choice] = _Round()
+        return round_
+
     def _open(self, choice: int, call: OpenCall) -> None:
         """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
-        if not self._siblings:
+        if not self._rounds:
             self._ending.forget()
-        siblings = self._siblings.setdefault(choice, Siblings())
+        siblings = self._round_of(choice).siblings
         self._stop_growing(siblings, call)
         beside = self._is_suspect_beside(call, siblings)
         alone = not (beside or siblings.growing)
@@ -185,41 +194,36 @@ class AnswerCalls:
         """A call is complete: judge it if it is held, and release the choice if it is news that clears the looping
         calls."""
         self._prefixes.end(call)
-        complete, siblings = self._complete(call), self._siblings.setdefault(choice, Siblings())
+        complete, round_ = self._complete(call), self._round_of(choice)
+        siblings = round_.siblings
         self._stop_growing(siblings, call)
-        brings_news = self._judge.is_news(complete)
-        if brings_news and choice not in self._news:
-            self._news.add(choice)
-            if any(self._judge.finding(one, news=True) for one in self._condemned.pop(choice, ())):
-                self._stubborn.add(choice)
+        if not round_.news and self._judge.is_news(complete):
+            round_.news = True
+            round_.stubborn |= any(self._judge.finding(one, news=True) for one in round_.condemned)
+            round_.condemned.clear()
         if self._queue.is_holding(choice):
-            self._judge_held(choice, call, complete, siblings)
+            self._judge_held(call, complete, round_)
             # What still grows may loop in spite of the news.
-            if choice in self._news and choice not in self._stubborn and not siblings.growing:
+            if round_.news and not round_.stubborn and not siblings.growing:
                 self._queue.step(choice, Input.NEWS)
         siblings.add(complete)
 
-    def _judge_held(self, choice: int, call: OpenCall, complete: ToolCall, siblings: Siblings) -> None:
+    def _judge_held(self, call: OpenCall, complete: ToolCall, round_: _Round) -> None:
         """Judge a call that is complete while its choice waits, by the calls that are complete so far. They may end in
         another order than they began: by one that has left, another that waits may be one too many."""
-        news = choice in self._news
-        finding = self._judge.finding(complete, news=news, siblings=siblings)
+        siblings = round_.siblings
+        finding = self._judge.finding(complete, news=round_.news, siblings=siblings)
         looping = finding is not None
         self._flooded |= finding is not None and self._judge.cuts(complete, finding)
         if looping and not self._queue.holds_call(call):
-            looping = self._judge.finding(complete, news=news) is None
+            looping = self._judge.finding(complete, news=round_.news) is None
         # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
         if looping or (call.has_name and not siblings.growing):
-            self._queue.step(choice, Input.LOOPING if looping else Input.INNOCENT)
-        if looping:
-            self._condemn(choice, complete, siblings)
-
-    def _condemn(self, choice: int, call: ToolCall, siblings: Siblings) -> None:
-        """Remember a looping call until a new one comes in its choice, or that it loops in spite of one."""
-        if choice in self._news or self._judge.finding(call, news=True, siblings=siblings):
-            self._stubborn.add(choice)
-        else:
-            self._condemned.setdefault(choice, []).append(call)
+            self._queue.step(call.choice, Input.LOOPING if looping else Input.INNOCENT)
+        if looping and (round_.news or self._judge.finding(complete, news=True, siblings=siblings)):
+            round_.stubborn = True
+        elif looping:
+            round_.condemned.append(complete)
 
     def cut_short(self) -> None:
         """End the answer before the model does: what is still to come is not worth waiting for."""
