@@ -77,7 +77,8 @@ def test_a_finding_names_what_it_rests_on() -> None:
     assert finding.previous == "Error: q"
 
 
-ALONE = LoopSettings.model_validate({"detectors": {"same_error": False, "known_pairs": False, "no_news": False}, "max_repeats": 0})
+OTHERS_OFF = {"same_error": False, "known_pairs": False, "no_news": False}
+ALONE = LoopSettings.model_validate({"detectors": OTHERS_OFF, "max_repeats": 0})
 """Settings under which nothing else is found."""
 
 
@@ -150,9 +151,9 @@ def test_a_list_of_tools_is_the_last_word() -> None:
 
 def test_results_as_other_streaks() -> None:
     """Limits, pauses and changes of state are as of every detector."""
-    four = LoopSettings.model_validate({"detectors": {"unknown_tool": 4, "same_error": False, "known_pairs": False}, "max_repeats": 0})
+    four = LoopSettings.model_validate({"detectors": {**OTHERS_OFF, "unknown_tool": 4}, "max_repeats": 0})
     assert told(*["x=?"] * 4, settings=four) == [0, 0, 0, 4]
-    off = LoopSettings.model_validate({"detectors": {"unknown_tool": False, "same_error": False, "known_pairs": False}, "max_repeats": 0})
+    off = LoopSettings.model_validate({"detectors": {**OTHERS_OFF, "unknown_tool": False}, "max_repeats": 0})
     assert told(*["x=?"] * 4, settings=off) == [0, 0, 0, 0]
     assert told("x=?", "x=?", "x=?", "x=?", times=[0, 1, 302, 303]) == [0, 0, 0, 0]
     changing = ALONE.model_copy(update={"state_changing": ("b",)})
