@@ -36,7 +36,7 @@ VALUES: dict[str, dict[int, Any]] = {
     "ttl_seconds": dict(enumerate([60, 61, 62, 63, 64])),
     "similarity_threshold": dict(enumerate([0.5, 0.6, 0.7, 0.8, 0.9])),
     **{f"detectors.{kind}": dict(enumerate([21, 22, 23, 24, 25])) for kind in LIMITS},
-    **{f"detectors.{kind}": dict(enumerate([False, True] * 2 + [False])) for kind in KINDS.keys() - LIMITS.keys()},
+    **{f"detectors.{kind}": dict(enumerate([False, True] * 2 + [False])) for kind in KINDS if kind not in LIMITS},
     **{f"detectors.{cap_key(kind, which)}": dict(enumerate(CAPPED_TO)) for kind in KINDS for which in CAPS},
     **{f"error_messages.{name}": dict(enumerate("abcde")) for name in ErrorMessages.model_fields},
     "escalate_model": {SERVER: "a", MODEL_TIER: "b", SESSION: "c"},
