@@ -12,7 +12,7 @@ from tests.support.asgi import drive
 from tests.support.config import settings
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect, given_log, reply
-from tests.support.plain import again, spin
+from tests.support.plain import again, saying, spin
 from tests.support.scripted import play
 
 LONG = SLICE_BYTES * 20
@@ -60,3 +60,12 @@ async def test_others_go_on_within_one_chunk(kit: DialectKit, rounds: int) -> No
         turns.append(others.turns)
     assert sent[0] == sent[1]
     assert turns[0] > LONG // SLICE_BYTES - 2
+
+
+@every_dialect
+async def test_an_event_ends_in_a_long_chunk(kit: DialectKit) -> None:
+    """What had come of the event leaves before the rest of it, and before all that stands behind it."""
+    answer = reply(kit, saying("Here it is."), stream=True)
+    whole = answer.body + b"\n" * LONG
+    guarded = CallFuseMiddleware(play(answer.cut((whole[:10], whole[10:]))), settings("block"))
+    assert (await drive(guarded, ask(kit, spin(1), stream=True))).body == whole

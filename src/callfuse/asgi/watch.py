@@ -130,13 +130,15 @@ class Watch:
         *most, last = slices(chunk)
         read = 0
         for piece in most:
+            handover: Handover | None = None
             with self._stage:
                 self._observe({"type": BODY, "body": piece, "more_body": True})
+                handover = self._observer.handover if self._observer is not None else None
             read += len(piece)
             if self._stage.failed:
                 self._stop()
-            elif (observer := self._observer) is not None and observer.handover is not None:
-                await self._hand_over(observer.handover, message, read)
+            elif handover is not None:
+                await self._hand_over(handover, message, read)
                 return
             await checkpoint()
         await self._send_read({**message, "body": last}, message)
@@ -146,20 +148,24 @@ class Watch:
         if self._rest.taken is not None:
             return self._rest.taken.take(message)
         ended: Observer | None = None
+        handover: Handover | None = None
+        waiting = 0
         self._rest.unchanged = False
         with self._stage:
             ended = self._observe(part)
-        if self._rest.unchanged:
+            observer = ended or self._observer
+            if self._rest.hands_over and observer is not None:
+                handover, waiting = observer.handover, 0 if ended else observer.buffered_bytes
+        if self._rest.unchanged and not self._rest.part:
             return self._send(message)
         if self._stage.failed:
             self._stop()
         if self._rest.delayed is not None:
             return self._delay(self._rest.delayed, message, ended)
         if self._rest.hands_over:
-            observer = ended or self._observer
-            if observer is not None and observer.handover is not None:
-                return self._hand_over(observer.handover, message, len(message.get("body", b"")))
-            message = self._align(message, 0 if ended or observer is None else observer.buffered_bytes)
+            if handover is not None and not self._stage.failed:
+                return self._hand_over(handover, message, len(message.get("body", b"")))
+            message = self._align(message, waiting)
             if self._rest.part and not message["body"]:
                 return _nothing()
         if ended is not None:
@@ -172,20 +178,19 @@ class Watch:
         delayed.append(message)
         if ended is None and message["type"] in (START, BODY) and (self._observer or self._intake):
             return
-        self._rest.delayed = taken = None
+        self._rest.delayed = taken = handover = None
         with self._stage:
-            taken = await self._taken_whole(ended) if ended is not None else None
-        if taken is not None and ended is not None and ended.handover is not None:
+            if ended is not None:
+                await off_loop.run(ended.read_rest, ended.buffered_bytes)
+                handover = ended.handover
+                taken = await self._rest.take_over(None) if handover is not None else None
+        if taken is not None and handover is not None:
             self._rest.taken = taken
-            await taken.begin_whole(ended.handover, delayed[0])
+            await taken.begin_whole(handover, delayed[0])
             return
         for one in delayed[:-1]:
             await self._send(one)
         await (self._send(message) if ended is None else self._send_last(ended, message))
-
-    async def _taken_whole(self, ended: Observer) -> TakenOver | None:
-        await off_loop.run(ended.read_rest, ended.buffered_bytes)
-        return await self._rest.take_over(None) if ended.handover is not None else None
 
     def _align(self, message: Message, waiting: int) -> Message:
         """The message with whole frames only, as a guard may have to go on: a frame that has left in part cannot be
