@@ -84,7 +84,7 @@ def test_what_the_client_does_not_execute_passes(recording: Recording) -> None:
 
 @some_recordings(lambda one: one.form == "request.json")
 def test_a_recorded_request_reaches_the_app_unchanged(recording: Recording) -> None:
-    """Real histories are read without a finding, and not a byte of them changes under any ladder. Of three equal calls in
+    """Real histories are read without a finding; not a byte of them changes under any ladder. Of three equal calls of
     one answer a ladder that warns tells."""
     answer = whole(b"{}")
     for chunks in ways(recording.body):
