@@ -101,7 +101,9 @@ def _with_more(before: Evidence | None, others: int) -> Evidence | None:
     """The evidence with so many other calls of the pending round; they count like any other."""
     if not others:
         return before
-    return replace(before, count=before.count + others) if before else Evidence(1 + others)
+    if before is None:
+        return Evidence(1 + others, in_answer=True)
+    return replace(before, count=before.count + others, in_answer=not before.calls)
 
 
 def _first_beyond(most: int) -> tuple[int, int]:

@@ -26,7 +26,7 @@ class Evidence:
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
     `lap` names the tools of a sequence. `certain`: a hard finding whatever the count. `factor`: the limits for it are
-    this many times as high.
+    this many times as high. `in_answer`: it rests on calls of the pending round alone.
     """
 
     count: int
@@ -36,6 +36,7 @@ class Evidence:
     lap: tuple[str, ...] = ()
     certain: bool = False
     factor: int = 1
+    in_answer: bool = False
 
 
 class Rule(ABC):
@@ -182,7 +183,7 @@ class Hit:
     @property
     def in_answer(self) -> bool:
         """Whether it rests on calls of the pending round alone."""
-        return self.count > 1 and not self.evidence.calls
+        return self.evidence.in_answer
 
 
 def twice(soft: int) -> tuple[int, int]:

@@ -310,7 +310,7 @@ class Engine:
             previous=self._previous(call, newest),
             ends_on_news=hit.detector.ends_on_news,
             whole_round=evidence.whole_round,
-            stretch=Stretch(evidence.lap, hit.hard_from, hit.waits),
+            stretch=Stretch(evidence.lap, hit.hard_from, hit.waits, evidence.in_answer),
             kinds=kinds,
         )
 

@@ -51,7 +51,7 @@ class EqualCalls(InAnswer):
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """The equal calls before it."""
-        return Evidence(1 + counted.equal) if counted.equal else None
+        return Evidence(1 + counted.equal, in_answer=True) if counted.equal else None
 
 
 class Flood(InAnswer):
@@ -76,4 +76,4 @@ class Flood(InAnswer):
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """All calls before it."""
-        return Evidence(1 + counted.calls)
+        return Evidence(1 + counted.calls, in_answer=True)

@@ -10,12 +10,13 @@ class Stretch(NamedTuple):
     """What is known of the stretch of rounds that a finding is about.
 
     `lap` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
-    `waits`: a call of it waits for something outside.
+    `waits`: a call of it waits for something outside. `in_answer`: it is no more than the pending round.
     """
 
     lap: tuple[str, ...] = ()
     hard_from: int = 0
     waits: bool = False
+    in_answer: bool = False
 
 
 ORDINARY: Final = Stretch()
@@ -65,4 +66,4 @@ class Finding:
     @property
     def in_answer(self) -> bool:
         """Whether it rests on calls of the pending round alone."""
-        return self.count > 1 and not self.calls
+        return self.stretch.in_answer
