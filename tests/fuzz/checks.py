@@ -37,7 +37,7 @@ from tests.fuzz.virtual import Hang, VirtualLoop
 from tests.support.asgi import Exchange, Message, Request, Scope
 from tests.support.meeting import given_log
 from tests.support.scripted import OTHER_STREAMS, Gate, Heard, Reply, ScriptedApp
-from tests.support.wire import frames, quiet
+from tests.support.wire import quiet
 
 TURNS_TO_SETTLE: Final = 20
 """Of the loop, in which what was begun must come to its end."""
@@ -342,7 +342,7 @@ def _same(sent: bytes, got: bytes) -> bool:
     if sent.lstrip().startswith(b"[") and _lines(sent) == _lines(got):  # keep-alives of a JSON array are blank lines
         return len(got) >= len(sent)
     one, other = quiet(sent), quiet(got)
-    return len(got) >= len(sent) and (one == other or sorted(frames(one)) == sorted(frames(other)))
+    return len(got) >= len(sent) and (one == other or sorted(_lines(sent)) == sorted(_lines(got)))
 
 
 def _lines(body: bytes) -> list[bytes]:

@@ -109,6 +109,18 @@ def test_calls_without_a_name_are_no_evidence() -> None:
 
 
 @each_kit
+def test_text_before_a_call_takes_nothing_of_the_limit(kit: DialectKit) -> None:
+    """Its chunks may pass unread: else they would decide whether the call is too far behind."""
+    body = stream_of(kit, saying(*["x" * 500] * 6, same_call()))
+    made = scene(kit, ladder="warn", stream=True, max_response_bytes=len(body) - 2500)
+    for chunks in (frames(body), [body], list(bytewise(body))):
+        observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
+        for one in chunks:
+            observer.feed(one)
+        assert [len(kept) for kept in observer.settle().rounds] == [1]
+
+
+@each_kit
 def test_whole_answers(kit: DialectKit) -> None:
     """Kept from a body within the limit that is JSON; anything else is passed over."""
     good = kit.whole(again())

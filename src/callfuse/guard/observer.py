@@ -115,7 +115,8 @@ class _Relay:
 
 
 class Observer:
-    """Reads one answer of `choices` choices, up to `max_response_bytes` bytes.
+    """Reads one answer of `choices` choices, up to `max_response_bytes` bytes from the frame of its first call on: what
+    comes before may pass unread, by its chunks.
 
     `judge` gives the verdicts; without one, that of `judge_of` does where the calls of the answer make it necessary:
     where they are more than there is `room` for. `handover` is set, where `hands_over`, before a call leaves that could
@@ -190,19 +191,21 @@ class Observer:
             if self._relay is not None:
                 self._relay.keep(chunk)
             return None
-        self._left -= len(chunk)
-        if self._left < 0:
-            self._framer.flush()
-            return 0
         template = self._template
         if template is not None and template.append(chunk):
+            self._left -= len(chunk)
             return None
+        if self._left < 0:
+            return 0
         frames = self._framer.feed(chunk)
         if self._calls:
             self._read_growing(chunk, frames)
         else:
             self._read(frames)
             self.idle = not self._calls and self._framer.empty
+        if self._framer.waiting > self._left:
+            self._left = -1
+            self._framer.flush()
         return self._framer.waiting
 
     def _is_quiet(self, chunk: bytes) -> bool:
@@ -225,6 +228,7 @@ class Observer:
                 if self._relay is not None:
                     self._relay.keep(frame)
                 continue
+            self._left -= len(frame)
             try:
                 payload = codec.form.payload(frame)
             except NotFramed:
