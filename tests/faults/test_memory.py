@@ -13,7 +13,7 @@ import pytest
 
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.queue import HoldQueue, KeptBytes
-from tests.support.asgi import App, drive
+from tests.support.asgi import drive
 from tests.support.config import guard
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect, framewise
@@ -39,7 +39,8 @@ def living(*, collected: bool = True) -> Counter[str]:
 
 
 QUIET_WAYS = ("pass", "steer", "block", "garbage", "error status")
-WAYS = (*QUIET_WAYS, "break in a hold", "end in a hold")
+HEALTHY_WAYS = ("healthy", "handed over", "handed over and cut")
+WAYS = (*QUIET_WAYS, *HEALTHY_WAYS, "break in a hold", "end in a hold")
 
 
 LONG = History(
@@ -59,8 +60,12 @@ def scripts(kit: DialectKit) -> dict[str, tuple[Reply, ...]]:
     """Exchanges that end in every way."""
     looping, changed = framewise(kit, again()), framewise(kit, elsewhere())
     held = [frame.raw for frame in kit.frames(saying(same_call()))][:3]
+    equal = [new_call(f"call_e{at}Q") for at in range(10)]
     return {
         "pass": (framewise(kit, saying("Hi.")),),
+        "healthy": (framewise(kit, saying("Well.", new_call())),),
+        "handed over": (framewise(kit, saying("Well.", *equal[:5])),),
+        "handed over and cut": (framewise(kit, saying("Well.", *equal)),),
         "steer": (looping, changed),
         "block": (looping, looping),
         "break in a hold": (Reply(tuple(held), raises=Broke("x")),),
@@ -70,8 +75,9 @@ def scripts(kit: DialectKit) -> dict[str, tuple[Reply, ...]]:
     }
 
 
-async def _exchange(guarded: App, kit: DialectKit) -> None:
-    await drive(guarded, ask(kit, spin(), stream=True))
+def history_of(way: str) -> History:
+    """The conversation in which an exchange ends so."""
+    return LONG if way in HEALTHY_WAYS else spin()
 
 
 @every_dialect
@@ -86,7 +92,7 @@ def test_nothing_of_an_exchange_stays(kit: DialectKit, way: str) -> None:
             for _ in range(times):
                 app.replies = scripts(kit)[way]
                 app.heard.clear()
-                await _exchange(guarded, kit)
+                await drive(guarded, ask(kit, history_of(way), stream=True))
 
         asyncio.run(each())
         return living()
@@ -106,18 +112,18 @@ def _no_collector(frozen_heap: None) -> Iterator[None]:
 @every_dialect
 @pytest.mark.usefixtures("_no_collector")
 @pytest.mark.parametrize("stored", [False, True], ids=["", "stored"])
-@pytest.mark.parametrize("way", ["healthy", *QUIET_WAYS])
+@pytest.mark.parametrize("way", [*HEALTHY_WAYS, *QUIET_WAYS])
 def test_the_collector_has_nothing_to_do(kit: DialectKit, way: str, stored: bool) -> None:
     """An exchange is gone with its last message: no cycle holds its body, which may be large, any longer."""
     app = ScriptedApp(())
     guarded = guard(app, "chance_then_block")
-    asked = ask(kit, LONG if way == "healthy" else spin(), stream=True)
+    asked = ask(kit, history_of(way), stream=True)
     if stored:  # by vendors that do
         asked = replace(asked, body=asked.body.replace(b'"store":false', b'"store":true'))
 
     async def talk() -> None:
         for _ in range(3):  # the first leaves something in the ledger
-            app.replies = scripts(kit).get(way) or (framewise(kit, saying("Well.", new_call())),)
+            app.replies = scripts(kit)[way]
             await drive(guarded, asked)
             app.heard.clear()
 

@@ -102,6 +102,7 @@ class Exchange:
         """Drop the request and what was read of its answer; the app's own frames may outlive the exchange."""
         if self._watch is not None:
             self._watch.close()
+            self._watch = None
         self._evidence.close()
 
     async def _take_over(self, scope: Scope, body: RequestBody, send: Send, form: Format | None) -> TakenOver:

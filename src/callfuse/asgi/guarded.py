@@ -300,7 +300,8 @@ class GuardedAnswer:
             self.keeper.report(self.guard.record)
 
     def close(self) -> None:
-        """The exchange is over: drop what the guard keeps of its answers."""
+        """The exchange is over: drop what the guard keeps of its answers, and who waits for verdicts."""
+        self.before_verdict = _nothing
         if self.guard is not None:
             self.guard.close()
 

@@ -248,10 +248,13 @@ class Watch:
         return self._rest.taken is not None and self._rest.taken.is_cut and isinstance(error, Exception)
 
     def close(self) -> None:
-        """Stop watching, and drop what was read: the exchange is over."""
+        """Stop watching, and drop what was read and what leads to the exchange, which is over. What the app still sends
+        behind an answer that a guard has gone on with leads nowhere."""
         self._stop()
         if self._rest.taken is not None:
             self._rest.taken.close()
+            self._send = _drop
+        self._rest = _Rest(_take_nothing)
 
     def _observe(self, message: Message) -> Observer | None:
         """Read a message. Returns the observer if this is the last message of a watched answer, else None."""
@@ -381,3 +384,12 @@ class Watch:
 
 async def _nothing() -> None:
     """What is sent of a part of a frame."""
+
+
+async def _drop(_message: Message) -> None:
+    """The `send` of an answer that is over."""
+
+
+async def _take_nothing(_form: Format | None) -> TakenOver:
+    """What goes on with an exchange that is over."""
+    raise LookupError("the exchange is over")
