@@ -11,7 +11,7 @@ from callfuse.testing import violations
 from tests.support.asgi import Request, run
 from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.model import Answer, Call, History, Round, User, View, seen
-from tests.support.oracle import loops, may_loop
+from tests.support.oracle import loops, may_be_too_many, may_loop
 from tests.support.scripted import Reply, play
 from tests.support.streams import KNOWN, answers, chunkings, fresh, styles, tangled
 from tests.support.wire import cut, frames, is_insertion, quiet
@@ -130,15 +130,30 @@ def called(letter: str) -> Call:
         (conversation("ab", "a"), "a", "a"),
         (conversation("a", "a"), "ab", ""),
         (conversation("b", "a", "a"), "ab", "a"),
-        (conversation("ab", "ab"), "ba", "ab"),
+        (conversation("ab", "ab"), "ba", "ba"),
         (conversation("a", "a", "a", "a", "a", results="rsrsr"), "a", "a"),
         (conversation("a", "a", "a", "a", results="rsrs"), "a", ""),
         (conversation("a", "a").and_then(User("Again.")), "a", ""),
         (conversation("a", "a").and_then(*conversation("a").turns), "a", ""),
+        (conversation(), "aa", ""),
+        (conversation(), "aaaa", "aa"),
+        (conversation("a"), "abaaba", "aa"),
+        (conversation("a", "a"), "aaa", "aaa"),
+        (conversation("a", "a"), "aaab", "a"),
     ],
 )
 def test_the_oracle_knows_simple_loops(history: History, pending: str, found: str) -> None:
-    """Three rounds in a row with one outcome, or six with any; a new call or a user message ends a streak."""
-    judged = loops(history, [called(letter) for letter in pending])
-    assert {call.id for call in judged} == {f"call_{letter}" for letter in found}
-    assert may_loop(history, "search") or not judged
+    """Three rounds in a row with one outcome, or six with any; a new call or a user message ends a streak. The third
+    equal call of one answer."""
+    calls = [called(letter) for letter in pending]
+    judged = loops(history, calls)
+    assert [call.id for call in judged] == [f"call_{letter}" for letter in found]
+    assert may_loop(history, "search") or set(judged) <= set(may_be_too_many(calls))
+
+
+@pytest.mark.parametrize(("pending", "found"), [("aa", ""), ("aab", "b"), ("abcd", ""), ("abacaa", "caa")])
+def test_the_oracle_knows_what_may_be_too_many(pending: str, found: str) -> None:
+    """The call behind two equal ones, whatever its arguments are."""
+    assert [call.id for call in may_be_too_many([called(letter) for letter in pending])] == [
+        f"call_{letter}" for letter in found
+    ]

@@ -105,12 +105,22 @@ def test_the_sdks_replay_of_a_thinned_answer_is_accepted(kit: DialectKit) -> Non
 
 @every_dialect
 def test_identical_calls_of_one_round_are_one_piece_of_evidence(kit: DialectKit) -> None:
-    """Three equal calls at once are no loop; where the loop is there already, all of them go."""
-    triple = saying(*(same_call(f"call_p{at}") for at in range(3)))
-    innocent = meet(ask(kit, History((User("Go."),)), stream=True), [reply(kit, triple, stream=True)])
-    assert innocent.body == stream_of(kit, triple)
-    guilty = meet(ask(kit, spin(), stream=True), [reply(kit, triple, stream=True)])
-    assert b"call_p" not in guilty.body
+    """Three equal calls in each round count as one would: two rounds are no loop yet, the third is, and all of it
+    goes. A pair is too few to be a loop within its answer."""
+    pair = saying(*(same_call(f"call_p{at}") for at in range(2)))
+    go = History((User("Go."),))
+    for rounds in range(3):
+        history = go.and_then(*(triple(f"call_r{at}") for at in range(rounds)))
+        met = meet(ask(kit, history, stream=True), [reply(kit, pair, stream=True)])
+        if rounds < 2:
+            assert met.body == stream_of(kit, pair)
+        else:
+            assert b"call_p" not in met.body
+
+
+def triple(prefix: str) -> Round:
+    """A round of three equal calls, as an agent has it whose rounds came by another way."""
+    return Round(tuple(same_call(f"{prefix}n{at}") for at in range(3)), (RESULT,) * 3)
 
 
 def test_the_fixture_spins() -> None:

@@ -3,12 +3,14 @@
 In: a history and the calls of one pending answer. Out: the pending calls that are loops. Simple means: at most ten
 rounds since the last user message, every call answered, equal calls of one round answered equally, no pollers.
 
+    in one answer     the n-th equal call and those behind it, whatever the history and the other calls are
     repeat            n rounds in a row bring the call, the n-th being the pending one, all with the same outcome
     repeat_changing   the same, whatever the outcomes
     progress          a round that brings a call not seen before ends the streaks of the others and counts for none;
                       for that new call it is the first round of its own streak
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tests.support.model import Call, History, Round, User
@@ -41,13 +43,12 @@ def loops(history: History, pending: Sequence[Call], *, repeats: int = 3, changi
     """The pending calls that are loops, in their order."""
     rounds = live_rounds(history)
     known = set().union(*rounds)
-    if any(call.signature not in known for call in pending):
-        return ()
+    brings_news = any(call.signature not in known for call in pending)
     return tuple(
         call
-        for call in pending
-        if 1 + streak(rounds, call.signature, equal_outcomes=True) >= repeats
-        or 1 + streak(rounds, call.signature, equal_outcomes=False) >= changing
+        for at, call in enumerate(pending)
+        if 1 + [other.signature for other in pending[:at]].count(call.signature) >= repeats
+        or (not brings_news and _goes_on(rounds, call.signature, repeats=repeats, changing=changing))
     )
 
 
@@ -55,10 +56,24 @@ def may_loop(history: History, name: str, *, repeats: int = 3, changing: int = 6
     """Whether any arguments could make a call of this tool a loop."""
     rounds = live_rounds(history)
     return any(
-        signature[0] == name
-        and (
-            1 + streak(rounds, signature, equal_outcomes=True) >= repeats
-            or 1 + streak(rounds, signature, equal_outcomes=False) >= changing
-        )
+        signature[0] == name and _goes_on(rounds, signature, repeats=repeats, changing=changing)
         for signature in set().union(*rounds)
+    )
+
+
+def may_be_too_many(pending: Sequence[Call], *, repeats: int = 3) -> tuple[Call, ...]:
+    """The pending calls that some arguments would make the n-th equal one of their answer, in their order."""
+    before = [Counter(call.signature for call in pending[:at]) for at in range(len(pending))]
+    return tuple(
+        call
+        for equal, call in zip(before, pending, strict=True)
+        if any(signature[0] == call.name and count + 1 >= repeats for signature, count in equal.items())
+    )
+
+
+def _goes_on(rounds: Sequence[Outcomes], call: Signature, *, repeats: int, changing: int) -> bool:
+    """Whether one more round with this call would be a loop."""
+    return (
+        1 + streak(rounds, call, equal_outcomes=True) >= repeats
+        or 1 + streak(rounds, call, equal_outcomes=False) >= changing
     )
