@@ -92,11 +92,8 @@ class Exchange:
         self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send, watch: Watch
     ) -> None:
         """Call the app with an answer that may be handed over."""
-        try:
-            with watch:
-                await call(app, used, given, receive, send)
-        finally:
-            await watch.end()
+        async with watch:
+            await call(app, used, given, receive, send)
 
     def close(self) -> None:
         """Drop the request and what was read of its answer; the app's own frames may outlive the exchange."""

@@ -227,7 +227,18 @@ class Watch:
         if read < len(unsent) or not message.get("more_body"):
             await taken.take({**message, "body": unsent[read:]})
 
-    async def end(self) -> None:
+    async def __aenter__(self) -> None:
+        """Within, an error of the app is not raised if its answer was complete before: it has been hung up on."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        ended = error is None or isinstance(error, Exception)
+        if ended:  # a call that is cancelled or dropped must not wait for its client
+            await self._end()
+        return ended and self._rest.taken is not None and self._rest.taken.is_cut
+
+    async def _end(self) -> None:
         """The app's call is over. What is left of an answer that broke off leaves."""
         if self._rest.taken is not None:
             await self._rest.taken.end()
@@ -238,14 +249,6 @@ class Watch:
             await self._send(message)
         if part:
             await self._send({"type": BODY, "body": part, "more_body": True})
-
-    def __enter__(self) -> None:
-        """Within, an error of the app is not raised if its answer was complete before: it has been hung up on."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        return self._rest.taken is not None and self._rest.taken.is_cut and isinstance(error, Exception)
 
     def close(self) -> None:
         """Stop watching, and drop what was read and what leads to the exchange, which is over. What the app still sends
