@@ -28,7 +28,7 @@ def with_detector(folder: Path, text: str) -> Copy:
     copy.add_file("src/callfuse/detect/monotone.py", text)
     copy.add_line(REGISTRY, "from callfuse.detect.kind import", "from callfuse.detect.monotone import Monotone")
     copy.add_line(REGISTRY, "    WeightedBudget(),", "    Monotone(),")
-    copy.add_line("docs/settings.md", "| `detectors.stagnation`", ROW)
+    copy.add_line("docs/settings.md", "| `detectors.budget`", ROW)
     return copy
 
 
