@@ -68,6 +68,8 @@ def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
         finding = verdict.finding if verdict else None
         held = judge.must_hold(past.name) and not _differs(judge, past)
         of_round.append(Judged(turn, at, past, finding, verdict, judge.could_fire(past.name), held))
+    if verdicts:
+        round_.forget()  # equal calls are one, with the step of the highest
     return of_round
 
 
