@@ -26,6 +26,7 @@ from callfuse.offline.tuning import (
     Source,
     Tuned,
     Tuning,
+    may_withhold,
     tune,
 )
 from callfuse.policy.settings import LoopSettings
@@ -42,6 +43,8 @@ BASES: dict[str, dict[str, Any]] = {
     "changing off": {"max_repeats_changing": 0},
     "more on": {"similarity_threshold": 0.9, "detectors": {"stagnation": 3}, "max_calls": 9},
     "by tool": {"per_tool": {"a": {"max_repeats": 4}, "b": {"max_repeats": 0}, "wait": {"max_calls": 3}}},
+    "caps lifted": {"mode": "unattended"},
+    "caps set": {"detectors": {"repeat": {"most": "warn"}, "no_news": {"most": "warn", "most_hard": "block"}}},
     "no patience": {"window": 2, "poll_factor": 1, "state_changing": ["b"]},
 }
 SCALES = {name: Scale(LoopSettings.model_validate(base)) for name, base in BASES.items()}
@@ -71,7 +74,10 @@ def first_found(run: Run, settings: LoopSettings, *, warned: bool) -> int | None
     """How many calls were made before the round in which something is found first."""
     calls = list(judge_run(run, settings))
     for one in calls:
-        if one.finding is not None and (warned or one.finding.kind != "same_error"):
+        if one.finding is None:
+            continue
+        may_act = one.verdict is not None and one.verdict.step != 0  # else its results have shown it
+        if warned or (may_act and may_withhold(one.finding, one.call.call, settings)):
             return next(at for at, other in enumerate(calls) if (other.turn, other.round) == (one.turn, one.round))
     return None
 
@@ -87,6 +93,8 @@ def first_beyond(scale: Scale, run: Run, line: Score, *, warned: bool) -> int | 
 @example(run=run_of(["a"] * 2 + ["b"] * 12), line=Score(TWICE, 1), warned=True)
 @example(run=run_of(["wait=x"] * 24), line=Score(11), warned=True)
 @example(run=run_of(["a=!x", "a1=!x", "a2=!x", "a=!x", "a1=!x"]), line=Score(14), warned=True)
+@example(run=run_of(["a", "wait"] * 12), line=Score(TWICE, 48), warned=False)
+@example(run=run_of([f"a={at}" for at in "abcdefghijkl"]), line=Score(11), warned=False)
 def test_settings_act_where_the_score_is_beyond_the_line(name: str, run: Run, line: Score, *, warned: bool) -> None:
     """At every line, on the same run and from the same call on."""
     scale = SCALES[name]

@@ -33,7 +33,7 @@ from callfuse.detect.budget import weight
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.registry import KINDS
 from callfuse.detect.streak import COUNTED
-from callfuse.model import Round, Timeline
+from callfuse.model import Finding, Round, Timeline, ToolCall
 from callfuse.offline.conformal import Trial, line, max_beyond, min_scores, trial
 from callfuse.offline.excerpts import short
 from callfuse.offline.replay import MAX_FAULTS
@@ -134,7 +134,7 @@ class Scale:
     def steps(self, run: Run, *, warned: bool) -> list[Step]:
         """The scores that a run reaches one after the other, each higher than the one before; empty without calls.
 
-        `warned`: count findings that can only warn, too.
+        `warned`: count findings that warn at most by their caps, too; else only those that may keep a call.
         """
         steps: list[Step] = []
         calls = 0
@@ -148,7 +148,7 @@ class Scale:
         return steps
 
     def _score(self, rounds: list[Round], at: int, *, warned: bool) -> Score:
-        """The lowest line at which nothing would be found in a round."""
+        """The lowest line at which nothing that counts would be found in a round."""
         before, after = Timeline(_newest_first(rounds, at)), Timeline(_newest_first(rounds, at + 1))
         calls = [one.call for one in rounds[at].calls]
 
@@ -156,9 +156,10 @@ class Scale:
             if points not in self._at:
                 self._at[points] = self.settings(Score(points))
             settings = self._at[points]
-            if Engine(before, settings).judge_round(calls):
-                return False
-            return not (warned and next(Engine(after, settings).hindsights(), None))
+            found = Engine(before, settings).judge_round(calls)
+            if not warned:
+                return not any(may_withhold(finding, call, settings) for call, finding in found)
+            return not found and next(Engine(after, settings).hindsights(), None) is None
 
         points = 0 if is_free(0) else bisect_left(range(ALWAYS.points), True, lo=1, key=is_free)
         if points not in (0, TWICE):
@@ -166,6 +167,12 @@ class Scale:
         weighed = weight(before, self._base)
         beside = len({call.signature for call in calls if call.name}) - 1  # each of them weighs one; see `Budget`
         return Score(points, weighed if points else weighed + max(beside, 0))
+
+
+def may_withhold(finding: Finding, call: ToolCall, settings: LoopSettings) -> bool:
+    """Whether the cap of a finding of a pending call lets it keep the call from the client."""
+    caps = settings.for_tool(call.full_name).settings.detectors
+    return caps.cap(finding.kind, hard=finding.hard, waits=finding.waits).withholds
 
 
 def _newest_first(rounds: list[Round], before: int) -> list[Round]:
