@@ -149,7 +149,8 @@ class _History:
         """How many rounds there are from here on in which only this tool can have failed, and all else have come
         before, if it is called in too few of them; else 0. Costs less than outcomes."""
         count = 0
-        for walked, round_ in enumerate(self._rounds[at:]):
+        for walked in range(len(self._rounds) - at):
+            round_ = self._rounds[at + walked]
             failed = [one for one in round_.calls if not _succeeded(one)]
             if not _all_of(tool, failed) or (len(failed) < len(round_.calls) and self._is_new(round_)):
                 return walked
