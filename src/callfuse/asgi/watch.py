@@ -162,15 +162,17 @@ class Watch:
             self._stop()
         if self._rest.delayed is not None:
             return self._delay(self._rest.delayed, message, ended)
+        if handover is not None and not self._stage.failed:
+            return self._hand_over(handover, message, len(message.get("body", b"")))
+        return self._send_aligned(message, waiting, ended)
+
+    def _send_aligned(self, message: Message, waiting: int, ended: Observer | None) -> Awaitable[None]:
+        """Send what may leave of a message, of which so many bytes wait. `ended`: it is the last one."""
         if self._rest.hands_over:
-            if handover is not None and not self._stage.failed:
-                return self._hand_over(handover, message, len(message.get("body", b"")))
             message = self._align(message, waiting)
-            if self._rest.part and not message["body"]:
+            if self._rest.part and message["type"] == BODY and not message["body"]:
                 return _nothing()
-        if ended is not None:
-            return self._send_last(ended, message)
-        return self._send(message)
+        return self._send(message) if ended is None else self._send_last(ended, message)
 
     async def _delay(self, delayed: list[Message], message: Message, ended: Observer | None) -> None:
         """Let the messages of a whole answer wait for its end: only then it is known whether a guard must go on, which
