@@ -163,3 +163,8 @@ def test_a_call_whose_result_is_missing_gets_none(ids: Any) -> None:
     body = json.dumps({"model": "m", "messages": turns, "tools": [{}]}).encode()
     asked = read(OPENAI, body)
     assert asked.with_notes(notes_for(talk(asked, settings=WARN))) == body
+
+
+def test_few_rounds_of_a_healthy_history_are_looked_at() -> None:
+    """By default only a cap makes a warning, which takes a run of known calls: a long history costs by that."""
+    assert LoopSettings().rounds_before_warning == 5

@@ -65,6 +65,8 @@ class Detector(Rule):
     """It finds nothing in the first round of a timeline."""
     counts_siblings: ClassVar[bool] = False
     """The calls before it in its own round count, too: where there are any, `beside` gives the evidence."""
+    only_beside: ClassVar[bool] = False
+    """It finds nothing in a call that is alone in its round."""
     by_signature: ClassVar[bool] = False
     """Of those calls only equal ones count."""
     goes_round: ClassVar[bool] = False

@@ -358,9 +358,11 @@ def rounds_again(rounds: Sequence[Round]) -> list[int]:
 
 def least_lowered(settings: Settings, to: int) -> int:
     """How many rounds in a row, as `rounds_again` counts them, there are at least before a cap can lower what is done
-    about a finding to this hardness; 0 where that cannot be said."""
+    about a finding to this hardness; 0 where that cannot be said. Of rounds of several calls it says nothing."""
     least: list[int] = []
     for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
+        if detector.only_beside:
+            continue
         name = detector.kind.name
         if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
             least.append(soft - 1 if detector.goes_round else 0)

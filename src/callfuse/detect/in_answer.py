@@ -18,6 +18,7 @@ class InAnswer(Detector):
     """Looks at the pending round alone, whatever came before it."""
 
     counts_siblings: ClassVar[bool] = True
+    only_beside: ClassVar[bool] = True
     needs_rounds: ClassVar[bool] = False
 
     def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
