@@ -12,7 +12,7 @@ from typing import Final
 from callfuse.detect.detector import ANY_TOOL, Evidence, Hindsight
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import is_pause
+from callfuse.detect.streak import is_pause, oldest_first
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import OutcomeKind
 
@@ -51,8 +51,7 @@ class ErrorRate(Hindsight):
             return repeat(None, len(timeline.rounds))
         found: list[Evidence | None] = []
         last: deque[PastCall] = deque()
-        later = [timeline.now, *[one.time for one in timeline.rounds[:-1]]]
-        for round_, after in zip(reversed(timeline.rounds), reversed(later), strict=True):
+        for round_, after in oldest_first(timeline):
             evidence = _take(round_, last, settings)
             if is_pause(round_.time, after, settings.ttl_seconds):
                 last.clear()

@@ -16,7 +16,7 @@ from callfuse.detect.effects import Effect, effect_of
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import is_pause
+from callfuse.detect.streak import is_pause, oldest_first
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.signature import Signature
 
@@ -66,9 +66,7 @@ class KnownPairs(Hindsight):
         if not self.may_fire(timeline.rounds, settings):
             return repeat(None, len(timeline.rounds))
         walk = _Walk(settings)
-        later = [one.time for one in timeline.rounds[:-1]]
-        pairs = zip(timeline.rounds, [timeline.now, *later], strict=True)
-        return reversed([walk.take(round_, after) for round_, after in [*pairs][::-1]])
+        return reversed([walk.take(round_, after) for round_, after in oldest_first(timeline)])
 
 
 def _limit(settings: Settings) -> int:

@@ -1,6 +1,6 @@
 """What ends a streak, whatever it is of: a pause, or a successful change of state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from callfuse.detect.settings import Settings
 from callfuse.model import PastCall, Round, Timeline, ToolCall
@@ -46,6 +46,12 @@ def _unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
 
 def _changes(timeline: Timeline, settings: Settings) -> list[list[PastCall]]:
     return [changes_of(round_, settings) for round_ in timeline.memoized(_unbroken, settings)]
+
+
+def oldest_first(timeline: Timeline) -> Iterator[tuple[Round, float | None]]:
+    """Each round with the time of what comes after it."""
+    later = [timeline.now, *[one.time for one in timeline.rounds[:-1]]]
+    return zip(reversed(timeline.rounds), reversed(later), strict=True)
 
 
 def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:

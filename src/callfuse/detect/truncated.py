@@ -14,7 +14,7 @@ from typing import Final
 from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence, Hindsight
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import is_pause
+from callfuse.detect.streak import is_pause, oldest_first
 from callfuse.model import PastCall, Round, Timeline
 
 BEGINNING: Final = 40
@@ -57,8 +57,7 @@ class Truncated(Hindsight):
             return repeat(None, len(timeline.rounds))
         found: list[Evidence | None] = []
         streaks: Streaks = {}
-        later = [timeline.now, *[one.time for one in timeline.rounds[:-1]]]
-        for round_, after in zip(reversed(timeline.rounds), reversed(later), strict=True):
+        for round_, after in oldest_first(timeline):
             streaks = _longer(streaks, round_)
             evidence = _evidence_of(streaks, settings) if round_.executed else None
             if is_pause(round_.time, after, settings.ttl_seconds):

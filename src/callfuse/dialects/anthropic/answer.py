@@ -14,17 +14,7 @@ from typing import Any, Final, TypeGuard
 
 import orjson
 
-from callfuse.dialects.base import (
-    NO_EVENTS,
-    Block,
-    CannotReplay,
-    Event,
-    Frame,
-    OpenCall,
-    Reader,
-    What,
-    WholeChoice,
-)
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of

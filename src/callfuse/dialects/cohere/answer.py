@@ -8,17 +8,7 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import (
-    NO_EVENTS,
-    Block,
-    CannotReplay,
-    Event,
-    Frame,
-    OpenCall,
-    Reader,
-    What,
-    WholeChoice,
-)
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import (
     edit_event,
     index_without,

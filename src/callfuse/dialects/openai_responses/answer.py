@@ -14,17 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.base import (
-    NO_EVENTS,
-    Block,
-    CannotReplay,
-    Event,
-    Frame,
-    OpenCall,
-    Reader,
-    What,
-    WholeChoice,
-)
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import edit_event, index_without, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
