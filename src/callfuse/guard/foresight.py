@@ -24,26 +24,25 @@ _ANY: Final = 0
 class _Alike:
     """The complete calls of one tool with one rough key, of which the first `counted` are counted by signature."""
 
-    __slots__ = ("calls", "counted", "equal", "most")
+    __slots__ = ("calls", "counted", "equal")
 
     def __init__(self) -> None:
         self.calls: list[OpenCall] = []
         self.counted = 0
         self.equal: Counter[Signature] = Counter()
-        self.most = 0
 
 
 class _Tool:
-    """The complete calls of one tool, of which the first `sorted` are in `alike`, by their rough keys."""
+    """The complete calls of one tool, of which the first `sorted` are in `alike`, by their rough keys. `most`: how many
+    of these are equal, at most."""
 
-    __slots__ = ("alike", "calls", "many", "sorted")
+    __slots__ = ("alike", "calls", "most", "sorted")
 
     def __init__(self) -> None:
         self.calls: list[OpenCall] = []
         self.sorted = 0
         self.alike: dict[int, _Alike] = {}
-        self.many = _Alike()
-        """The group with the most calls."""
+        self.most = 0
 
 
 class Foresight:
@@ -107,21 +106,19 @@ class Foresight:
             if alike is None:
                 alike = tool.alike[key] = _Alike()
             alike.calls.append(call)
-            if len(alike.calls) > len(tool.many.calls):
-                tool.many = alike
+            tool.most = max(tool.most, self._most_new(alike) if len(alike.calls) > 1 else 1)
         tool.sorted = len(tool.calls)
-        if len(tool.many.calls) < least:
-            return False
-        return any(self._most_equal(one) >= least for one in tool.alike.values() if len(one.calls) >= least)
+        return tool.most >= least
 
-    def _most_equal(self, alike: _Alike) -> int:
-        """The number of the most calls that are equal."""
+    def _most_new(self, alike: _Alike) -> int:
+        """How often the calls that are not counted yet have come, the most frequent of them."""
+        most = 0
         for at in range(alike.counted, len(alike.calls)):
             signature = self.made(alike.calls[at]).signature
             alike.equal[signature] += 1
-            alike.most = max(alike.most, alike.equal[signature])
+            most = max(most, alike.equal[signature])
         alike.counted = len(alike.calls)
-        return alike.most
+        return most
 
 
 def _rough_key(arguments: Any) -> int:
