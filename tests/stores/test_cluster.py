@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from callfuse.conversations.ledger import LaneState
+from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
+from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
 from tests.support.kept import TTL, lane, rounds_of, state
@@ -38,7 +40,7 @@ async def test_clients_are_spread_over_the_nodes(nodes: list[RedisServer]) -> No
     """By one URL, and with one round trip each where a lane is in another session's name, too."""
     counts = Counts()
     url = nodes[0].url.replace("redis://", "redis+cluster://")
-    ledger = open_ledger(url, max_lanes=100, ttl_s=100, timeout_s=20, counts=counts)
+    ledger = open_ledger(url, max_lanes=100, ttl_s=100, timeout_s=20, bus=Bus(counts, LogSink()))
     assert isinstance(ledger, RedisLedger)
     clients = [lane(at)._replace(credential=bytes([at]) * 16) for at in range(16)]
     try:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, SessionState
-from callfuse.observe.counts import Counts
+from callfuse.observe.bus import Bus
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
@@ -16,7 +16,7 @@ from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
     """An empty ledger of each kind."""
     store = "memory://" if request.param == "memory" else request.getfixturevalue("server").url
-    one = open_ledger(store, max_lanes=10, ttl_s=100, timeout_s=20, counts=Counts())
+    one = open_ledger(store, max_lanes=10, ttl_s=100, timeout_s=20, bus=Bus())
     assert isinstance(one, RedisLedger) is (request.param == "redis")
     yield one
     if isinstance(one, RedisLedger):

@@ -14,7 +14,9 @@ import trio
 from callfuse import CallFuseMiddleware
 from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.memory import MemoryLedger
+from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
+from callfuse.observe.log import LogSink
 from callfuse.stores.address import address_of
 from callfuse.stores.redis import RedisLedger, lane_key, session_key
 from tests.asgi.test_lanes import CHAT, NOBODY, Client, searched
@@ -49,7 +51,7 @@ class Beside:
             local=self.local,
             ttl_s=100,
             timeout_s=self.timeout_s,
-            counts=self.counts,
+            bus=Bus(self.counts, LogSink()),
             clock=lambda: self.now,
         )
 

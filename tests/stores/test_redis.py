@@ -15,7 +15,9 @@ from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.admin.queries import UNLISTED
 from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import SessionState
+from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
+from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger, lane_key, session_key
 from callfuse.stores.server import CONNECTIONS
@@ -35,7 +37,7 @@ def counts() -> Counts:
 @pytest.fixture
 async def ledger(server: RedisServer, counts: Counts) -> AsyncIterator[RedisLedger]:
     """A ledger over the server."""
-    one = open_ledger(server.url, max_lanes=10, ttl_s=100, timeout_s=20, counts=counts)
+    one = open_ledger(server.url, max_lanes=10, ttl_s=100, timeout_s=20, bus=Bus(counts, LogSink()))
     assert isinstance(one, RedisLedger)
     yield one
     await one.aclose()
@@ -128,7 +130,7 @@ async def test_it_lists_no_sessions(ledger: RedisLedger) -> None:
 @pytest.mark.parametrize("most", ["", "?max_connections=2"])
 async def test_many_at_a_time(server: RedisServer, counts: Counts, most: str) -> None:
     """They wait for their turn, within the limit of connections."""
-    one = open_ledger(f"{server.url}{most}", max_lanes=100, ttl_s=100, timeout_s=20, counts=counts)
+    one = open_ledger(f"{server.url}{most}", max_lanes=100, ttl_s=100, timeout_s=20, bus=Bus(counts, LogSink()))
     assert isinstance(one, RedisLedger)
     await asyncio.gather(*(one.write({lane(at): state(at)}, 0) for at in range(100)))
     found = await asyncio.gather(*(rounds_of(one, lane(at), 0) for at in range(100)))
@@ -142,7 +144,7 @@ async def test_many_at_a_time(server: RedisServer, counts: Counts, most: str) ->
 async def test_a_socket_in_the_file_system(another: Callable[..., RedisServer], counts: Counts, tmp_path: Path) -> None:
     """By its path."""
     another("--unixsocket", str(tmp_path / "redis.sock"))
-    one = open_ledger(f"unix://{tmp_path}/redis.sock", max_lanes=9, ttl_s=100, timeout_s=20, counts=counts)
+    one = open_ledger(f"unix://{tmp_path}/redis.sock", max_lanes=9, ttl_s=100, timeout_s=20, bus=Bus(counts, LogSink()))
     assert isinstance(one, RedisLedger)
     await one.write({lane(1): state(7)}, 0)
     assert (await rounds_of(one, lane(1), 0))[0].position == 7
@@ -159,7 +161,8 @@ async def test_the_rights_that_the_document_names(
     for left_out in ("", *commands):
         server.ask("ACL", "SETUSER", "app", "reset", "on", ">s3cret", keys, *(c for c in commands if c != left_out))
         url = server.url.replace("redis://", "redis://app:s3cret@")
-        one = open_ledger(url, max_lanes=9, ttl_s=100, timeout_s=20, counts=Counts())
+        counts = Counts()
+        one = open_ledger(url, max_lanes=9, ttl_s=100, timeout_s=20, bus=Bus(counts, LogSink()))
         assert isinstance(one, RedisLedger)
         server.ask("SCRIPT", "FLUSH")
         await one.write_session(session(1), TTL, 0)
@@ -167,7 +170,7 @@ async def test_the_rights_that_the_document_names(
         await one.read(lane(1), 0)
         await one.read(lane(1), 0)
         await one.aclose()
-        assert bool(one._counts.of("store_errors")) is bool(left_out), left_out
+        assert bool(counts.of("store_errors")) is bool(left_out), left_out
     server.ask("ACL", "DELUSER", "app")
     assert "s3cret" not in caplog.text
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
+from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
 from tests.stores.gate import Gate
@@ -38,7 +40,7 @@ async def test_the_end_waits_for_nobody(server: RedisServer, certificate: Path) 
     counts = Counts()
     async with Gate(server.port, context).standing() as decrypting, Gate(decrypting.port).standing() as gate:
         url = f"rediss://127.0.0.1:{gate.port}?ssl_ca_certs={certificate}"
-        ledger = open_ledger(url, max_lanes=9, ttl_s=100, timeout_s=20, counts=counts)
+        ledger = open_ledger(url, max_lanes=9, ttl_s=100, timeout_s=20, bus=Bus(counts, LogSink()))
         assert isinstance(ledger, RedisLedger)
         await ledger.write({lane(1): state(7)}, 0)
         assert (await rounds_of(ledger, lane(1), 0))[0].position == 7

@@ -13,6 +13,7 @@ from callfuse.config import model_problem
 from callfuse.config.effective import Row, as_plain_masked, effective_rows
 from callfuse.conversations.identity import session_name
 from callfuse.conversations.ledger import KeptSession, SessionList, SessionSearch
+from callfuse.observe.events import FuseReset
 from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
@@ -136,8 +137,9 @@ async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     _check_is_one_client(query, found, access)
     for one in found:
         await middleware.ledger.write_session(one.key, replace(one.state, reset=now), now)
-    middleware.counts.add("resets")
-    return [one.key[1] for one in found]
+    names = [one.key[1] for one in found]
+    middleware.bus.emit(FuseReset(tuple(names)))
+    return names
 
 
 async def _find(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:

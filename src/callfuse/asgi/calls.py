@@ -243,7 +243,8 @@ class GuardedExchange:
             self._timer.held_since = None
         if answer.guard is not None:
             if self._timer is None:
-                self._timer = HoldTimer(answer.guard, answer.client, answer.settings, answer.dialect.heartbeat)
+                meter = answer.keeper.tally.measure_holds(answer.guard)
+                self._timer = HoldTimer(answer.guard, answer.client, answer.settings, answer.dialect.heartbeat, meter)
             if self._tasks is not None and self._timer.update():
                 self._tasks.start_soon(self._timer.run, self._cancel_call)
         if answer.ask is not None and self._call is not None:

@@ -18,8 +18,8 @@ from callfuse.conversations.ledger import LaneState, Ledger, SessionKey, Session
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.dialects.typed import OwnAnswer
-from callfuse.observe import log
-from callfuse.observe.counts import Counts
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import CommandsRun, SettingsChanged
 from callfuse.policy.presets import mode_name
 from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import Commands
@@ -51,9 +51,9 @@ class Session(NamedTuple):
 class ChatCommands:
     """Finds and runs commands, as one configuration permits them."""
 
-    def __init__(self, settings: Commands, ledger: Ledger, counts: Counts) -> None:
+    def __init__(self, settings: Commands, ledger: Ledger, bus: Bus) -> None:
         self._ledger = ledger
-        self._counts = counts
+        self._bus = bus
         self._enabled = settings.enabled
         self._mark = PrefixSearch(settings.prefix)
         self._run = partial(run_commands, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
@@ -93,15 +93,15 @@ class ChatCommands:
         if has_run and not found.only:
             return before, None
         ran = self._run(found.commands, before.overrides, status=status)
-        self._counts.add("commands", "refused" if ran.failed else "run")
+        name = session.lane.session if session.lane.named else session.name
+        self._bus.emit(CommandsRun(name, refused=ran.failed))
         after = before
         if not ran.failed:
             known = [one for one in before.ran if one != turn]
             after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn), reset=session.now)
             await self._ledger.write_session(session.key, after, session.now)
-            _report_changes(
-                session.lane.session if session.lane.named else session.name, before.overrides, ran.overrides
-            )
+            if (changed := _changes(name, before.overrides, ran.overrides)) is not None:
+                self._bus.emit(changed)
         if not (found.only or ran.failed):
             return after, None
         await self._keep_place(request, session)
@@ -116,13 +116,14 @@ class ChatCommands:
             await self._ledger.write({chain_lane(session.lane, opening): state}, session.now)
 
 
-def _report_changes(session: str, before: Overrides, after: Overrides) -> None:
-    """Log what commands have changed: whoever runs the server is to know of a guard that is off."""
+def _changes(session: str, before: Overrides, after: Overrides) -> SettingsChanged | None:
+    """What commands have changed, if anything: whoever runs the server is to know of a guard that is off."""
     names = [name for name, key in KEYS.items() if before.values.get(key) != after.values.get(key)]
-    if names:
-        off = after.values.get("enabled") is False or set(after.values.get("mode", ())) == {Rung.OBSERVE}
-        rows = [f"{name} = {_show(after.values[KEYS[name]])}" for name in names if KEYS[name] in after.values]
-        log.session_changed(session, ", ".join(rows) or f"{', '.join(names)} unset", is_off=off)
+    if not names:
+        return None
+    off = after.values.get("enabled") is False or set(after.values.get("mode", ())) == {Rung.OBSERVE}
+    rows = [f"{name} = {_show(after.values[KEYS[name]])}" for name in names if KEYS[name] in after.values]
+    return SettingsChanged(session, ", ".join(rows) or f"{', '.join(names)} unset", is_off=off)
 
 
 class Status:
@@ -169,8 +170,8 @@ class SyntheticReply:
     `x-callfuse-action`."""
 
     def __init__(self, answer: OwnAnswer, action: bytes = ACTION) -> None:
+        self.action = action
         self._answer = answer
-        self._action = action
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
         """Send the answer."""
@@ -178,7 +179,7 @@ class SyntheticReply:
         start = [
             (b"content-type", content_type),
             (b"content-length", str(len(content)).encode()),
-            (b"x-callfuse-action", self._action),
+            (b"x-callfuse-action", self.action),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": start})
         await send({"type": "http.response.body", "body": content, "more_body": False})

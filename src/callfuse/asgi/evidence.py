@@ -15,6 +15,7 @@ from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
 from callfuse.model import PastCall, ToolCall
+from callfuse.observe.events import new_finding_id
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import Format
 from callfuse.wire.jsontext import loads
@@ -145,6 +146,7 @@ class ExchangeEvidence:
                 may_ask=self.request.choices == 1,
                 may_withhold=may_withhold,
                 hold_all=hold_all,
+                new_id=new_finding_id,
             )
         return self._judge
 

@@ -44,7 +44,7 @@ class Exchange:
             remembers = chain.stored or chain.chained
             self._repairs = remembers and not prepared.signed
             if prepared.signed and chain.chained and not prepared.observed:
-                host.unguarded("signed chain")
+                prepared.tally.unguarded("signed chain")
         self._evidence = ExchangeEvidence(
             prepared.request,
             prepared.lane,
@@ -71,17 +71,21 @@ class Exchange:
         with stage:
             content, self._first = self._first, None
             called = RepairingApp(app, self._repair) if self._repairs else app
+            tally = self._prepared.tally
             if self._evidence.holds:
+                tally.mode = "guarded"
                 first = headers.for_body(scope, content, identity=True)
                 return self._guarded(called, scope, body, send).run(first, content)
             sent = scope
             if content is not None or self._unpacks:
                 sent = headers.for_body(scope, content, identity=self._unpacks)
             watch = self._send_watched(sent, body, send)
+            tally.mode = "watched"
             receive = body.replay(content)
             body.release()
         if stage.failed:
-            return app(scope, body.replay(), send)
+            self._prepared.tally.mode = "passed"
+            return app(scope, body.replay(), self._prepared.tally.noting_status(send))
         if self._evidence.hands_over and self._watch is not None:
             return self._call_watched(called, sent, scope, receive, watch, self._watch)
         if sent is scope:
@@ -114,7 +118,6 @@ class Exchange:
         self._watch = watch = Watch(
             self._evidence,
             self._keeper,
-            self._host.counts,
             body,
             send,
             partial(self._take_over, scope, body, send),
@@ -130,7 +133,7 @@ class Exchange:
     def _answer(self, body: RequestBody, send: Send) -> GuardedAnswer:
         """The client's answer, where a guard reads it."""
         host, prepared, judge = self._host, self._prepared, self._evidence.judge
-        review = Review(host.on_loop, judge, prepared.where, host.counts)
+        review = Review(host.on_loop, judge, prepared.where, host.bus)
         self._keeper.notes = review.notes
         dialect, request = prepared.request.dialect, prepared.request.get()
         return GuardedAnswer(dialect, request, judge, review, self._keeper, body, ClientStream(send))

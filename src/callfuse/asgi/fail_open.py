@@ -16,8 +16,8 @@ from functools import partial
 from types import TracebackType
 
 from callfuse.boundary import Boundary
-from callfuse.observe import log
-from callfuse.observe.counts import Counts
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import FailedOpen
 
 
 class Stage(Boundary):
@@ -48,12 +48,12 @@ class Stage(Boundary):
 
 
 class FailOpen:
-    """Counts why calls went unjudged (counter `fail_open`, by cause) and logs each cause once, at ERROR."""
+    """Tells why calls went unjudged: counted by cause, and each cause logged once, at ERROR."""
 
-    __slots__ = ("_counts", "_session")
+    __slots__ = ("_bus", "_session")
 
-    def __init__(self, counts: Counts, session: str = "-") -> None:
-        self._counts = counts
+    def __init__(self, bus: Bus, session: str = "-") -> None:
+        self._bus = bus
         self._session = session
 
     def stage(self, what: str) -> Stage:
@@ -61,9 +61,8 @@ class FailOpen:
         return Stage(partial(self._report_error, what))
 
     def report(self, cause: str) -> None:
-        """Count a cause, under its part before the first colon, and log it the first time."""
-        if self._counts.add("fail_open", cause.partition(":")[0]) == 1:
-            log.fail_open(cause, session=self._session)
+        """Tell of a cause; its part before the first colon says of what kind it is."""
+        self._bus.emit(FailedOpen(cause, self._session))
 
     def _report_error(self, what: str, error: Exception) -> None:
         text = ""

@@ -8,14 +8,14 @@ from callfuse.asgi.prepare import Host, Prepared
 from callfuse.conversations.blocks import is_typed_since
 from callfuse.conversations.timeline import LaneEvidence
 from callfuse.model import Delivery
-from callfuse.observe import log
+from callfuse.observe.events import FuseBlown
 from callfuse.policy import texts
 
 ACTION = b"blown"
 
 
 async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> SyntheticReply | None:
-    """The answer to a request that would only go on with a loop, logged and counted; None if the model is to be asked.
+    """The answer to a request that would only go on with a loop, and the event of it; None if the model is to be asked.
 
     Where the vendor has stored the conversation, a request with results goes on there: the vendor must get them.
     """
@@ -32,6 +32,5 @@ async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> Syn
     text = texts.blown(last.name if last else "", outcome, in_a_row, settings, request.model)
     answer = request.synthetic_reply(text)
     await host.ledger.write({prepared.lane: prepared.state}, prepared.now)  # so that it does not mend by being asked
-    host.counts.add("blown", prepared.where.dialect)
-    log.blown(in_a_row, **prepared.where._asdict())
+    host.bus.emit(FuseBlown(prepared.where, in_a_row))
     return SyntheticReply(answer, ACTION)

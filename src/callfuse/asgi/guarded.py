@@ -22,6 +22,7 @@ from callfuse.guard.judge import Judge
 from callfuse.guard.observer import Handover
 from callfuse.guard.step import Ask
 from callfuse.observe import log
+from callfuse.observe.events import AskFailed
 
 
 class GuardedAnswer:
@@ -106,6 +107,7 @@ class GuardedAnswer:
         """Make a guard for the answer that starts with this message, unless its status, encoding or form rules it out.
         Without a content type, or with JSON's where a stream was asked for, all waits for the first bytes."""
         is_undeclared = False
+        self.keeper.tally.status = message["status"]
         with self.keeper.fail_open.stage("while guarding"):
             if is_success(message):
                 streamed = self._request.stream
@@ -242,7 +244,7 @@ class GuardedAnswer:
         """Carry out a verdict that is needed, and write what may leave."""
         if not 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN:
             out += self._count(guard)
-        if guard.needs_verdict:
+        if asked := guard.needs_verdict:
             if self._shape.stream is not None:  # a callback takes its time: what may leave does not wait for it
                 await self.client.write(out)
                 out = b""
@@ -254,6 +256,8 @@ class GuardedAnswer:
             await self._finish(guard, out)
         else:
             await self.client.write(out)
+            if asked:
+                self.keeper.tell(guard.record)  # the answer may go on for minutes
 
     async def _take_slices(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
         """Take a long chunk of a stream. Every few bytes may be a frame, and others wait meanwhile."""
@@ -279,18 +283,19 @@ class GuardedAnswer:
         """The model could not be asked again, for this cause: take the next rung."""
         if self.guard is None:
             return
-        with self.keeper.fail_open.stage("while reporting"):
-            log.steer_failure(cause)
+        self.keeper.bus.emit(AskFailed(cause, self.keeper.tally.where))
         step = await self.guard.escalate()
         self.ask = step.ask
         if step.ask is None:
             await self._finish(self.guard, step.out)
         else:
             await self.client.write(step.out)
+            self.keeper.tell(self.guard.record)
 
     async def cut(self) -> None:
         """The call of the app is over. If its answer is not, send what was held and leave the answer unfinished."""
         if self.guard is not None and not self.client.closed:
+            self.keeper.tally.broke_off = True
             await self.client.abandon(self.guard.cut())
         await self._pass_delayed()
 

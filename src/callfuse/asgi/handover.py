@@ -30,7 +30,10 @@ class TakenOver:
         self._timer: HoldTimer | None = None
         guard = answer.guard_rest(shape)
         if guard is not None:
-            self._timer = HoldTimer(guard, answer.client, answer.settings, answer.dialect.heartbeat)
+            tally = answer.keeper.tally
+            tally.mode = "guarded"
+            meter = tally.measure_holds(guard)
+            self._timer = HoldTimer(guard, answer.client, answer.settings, answer.dialect.heartbeat, meter)
             answer.before_verdict = self._after_message
 
     @property

@@ -8,6 +8,7 @@ import anyio
 from callfuse.asgi.fail_open import Stage
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.stream import ClientStream
+from callfuse.asgi.tally import HoldMeter
 from callfuse.observe import log
 from callfuse.policy.settings import LoopSettings
 
@@ -19,19 +20,23 @@ class HoldTimer:
     """The timer of one client's answer. `held_since`: when the current hold began, in seconds of the event loop; None
     if nothing is held."""
 
-    __slots__ = ("_client", "_guard", "_heartbeat", "_running", "_scope", "_settings", "held_since")
+    __slots__ = ("_client", "_guard", "_heartbeat", "_meter", "_running", "_scope", "_settings", "held_since")
 
-    def __init__(self, guard: SafeGuard, client: ClientStream, settings: LoopSettings, heartbeat: bytes) -> None:
+    def __init__(
+        self, guard: SafeGuard, client: ClientStream, settings: LoopSettings, heartbeat: bytes, meter: HoldMeter
+    ) -> None:
         self.held_since: float | None = None
         self._guard = guard
         self._client = client
         self._settings = settings
         self._heartbeat = heartbeat
+        self._meter = meter
         self._running = False
         self._scope: anyio.CancelScope | None = None
 
     def update(self) -> bool:
         """Note whether a hold has begun or ended. Returns True if `run` has to be started."""
+        self._meter.note()
         if not self._guard.held_bytes:
             self.held_since = None
         elif self.held_since is None:
@@ -43,7 +48,8 @@ class HoldTimer:
         return True
 
     def stop(self) -> None:
-        """Stop `run`."""
+        """Stop `run`; no hold goes on."""
+        self._meter.cut()
         if self._scope is not None:
             self._scope.cancel()
 
@@ -68,6 +74,7 @@ class HoldTimer:
                 cancel_call()
             else:
                 await self._client.write(self._guard.fail("max_hold_s"))
+                self._meter.note()
             return
         if now >= self._client.last_sent + self._settings.heartbeat_s:
             self._client.last_sent = now

@@ -1,4 +1,4 @@
-"""Records what an exchange brought: log lines, counts, and the lane's new state in the ledger."""
+"""Records what an exchange brought: its events, and the lane's new state in the ledger."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,23 +14,33 @@ from callfuse.dialects.base import ChainedRequest, Continuation
 from callfuse.guard.record import ExchangeRecord
 from callfuse.model import PastCall, ToolCall
 from callfuse.observe import log
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import ActionTaken, CallSeen, FindingSeen, NotAsked, action_of
 from callfuse.policy.ladder import Verdict
 
 
 class Keeper:
-    """Logs, counts and keeps the results of one exchange. Never raises.
+    """Tells and keeps the results of one exchange. Never raises.
 
-    `notes`: texts for results in later requests, in addition to those of the record.
+    `notes`: texts for results in later requests, in addition to those of the record. `tally`: the exchange's account.
     """
 
-    __slots__ = ("_evidence", "_host", "_prepared", "fail_open", "notes")
+    __slots__ = ("_evidence", "_host", "_known", "_prepared", "_told", "fail_open", "notes", "tally")
 
     def __init__(self, host: Host, prepared: Prepared, evidence: ExchangeEvidence) -> None:
-        self.fail_open = FailOpen(host.counts, prepared.where.session)
+        self.fail_open = FailOpen(host.bus, prepared.where.session)
+        self.tally = prepared.tally
         self.notes: list[tuple[ToolCall, str]] = []
         self._host = host
         self._prepared = prepared
         self._evidence = evidence
+        self._told = (0, 0)
+        self._known = set[str]()
+
+    @property
+    def bus(self) -> Bus:
+        """Takes the events of the exchange."""
+        return self._host.bus
 
     @property
     def session(self) -> str:
@@ -38,8 +48,8 @@ class Keeper:
         return self._prepared.where.session
 
     def unguarded(self, cause: str) -> None:
-        """Count an answer that passes unguarded, by cause."""
-        self._host.unguarded(cause)
+        """Tell of an answer that passes unguarded, by cause."""
+        self.tally.unguarded(cause)
 
     async def settle(self, record: ExchangeRecord) -> None:
         """Report and keep the record of a delivered answer."""
@@ -51,26 +61,45 @@ class Keeper:
             await self._keep(record)
 
     def report(self, record: ExchangeRecord) -> None:
-        """Log and count a record; each entry once, however often this is called."""
+        """Tell all of a record, and clear what has been told."""
+        self.tell(record)
         stage = self.fail_open.stage("while reporting")
-        with stage:
-            log.calls(record.calls, record.verdicts, session=self.session)
-        for verdict in record.verdicts:
-            with stage:
-                self._report_verdict(verdict)
         for cause in record.fail_open:
             with stage:
                 self.fail_open.report(cause)
+                self.tally.failures += 1
+                self.tally.cause = cause
         with stage:
             for part in record.unasked:
-                self._host.counts.add("not_asked", part)
+                self._host.bus.emit(NotAsked(part, self._prepared.where))
         with stage:
             record.clear_reported()
+            self._told = (0, 0)
+
+    def tell(self, record: ExchangeRecord) -> None:
+        """Tell of the calls and verdicts of a record; each once, however often this is called."""
+        stage = self.fail_open.stage("while reporting")
+        calls, verdicts = record.calls[self._told[0] :], record.verdicts[self._told[1] :]
+        self._told = (len(record.calls), len(record.verdicts))
+        self.tally.calls += len(calls)
+        with stage:
+            done = {verdict.call: action_of(verdict) for verdict in verdicts}
+            for call in calls:
+                self._host.bus.emit(CallSeen(self._prepared.where, call, done.get(call, "none")))
+        for verdict in verdicts:
+            with stage:
+                self._report_verdict(verdict)
 
     def _report_verdict(self, verdict: Verdict) -> None:
-        self._host.counts.add("findings", log.action(verdict))
+        """Tell of a finding and what is done about it, perhaps for the second time: a rung may fail."""
+        where, tally, id_ = self._prepared.where, self.tally, verdict.finding_id
         blocks = self._evidence.kept.blocks.count + verdict.blocks
-        log.finding(verdict, **self._prepared.where._asdict(), blocks=blocks)
+        tally.action = action_of(verdict)
+        tally.withheld += verdict.withholds
+        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known))
+        self._known.add(id_)
+        if verdict.warns or verdict.withholds:
+            self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first))
 
     async def _keep(self, record: ExchangeRecord) -> None:
         """Write the rounds and notes to the ledger, if there is anything new."""

@@ -13,17 +13,22 @@ from typing import Protocol, Self
 from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import ByteBudget
-from callfuse.asgi.commands import ChatCommands
+from callfuse.asgi.commands import ChatCommands, SyntheticReply
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.fuse import blown_reply
 from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import Callback, OnLoop
 from callfuse.asgi.scopes import hand_back
+from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
 from callfuse.conversations.ledger import Closable, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
+from callfuse.observe.access import AccessSink
+from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
+from callfuse.observe.events import Refused
+from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
 
 TIMES_KEPT = 10
@@ -77,6 +82,8 @@ class CallFuseMiddleware:
     `via`: mark guarded requests with the header `x-callfuse-via`, so that another callfuse behind this one only
     observes them. For apps that send them on, as `callfuse serve` does.
 
+    `bus` takes what happens (`callfuse.observe.events`); a sink that is added to it gets each event.
+
     Raises `ConfigError` for a wrong setting, here and in `configure`; never while it serves. Does no IO before the
     first request.
     """
@@ -96,6 +103,7 @@ class CallFuseMiddleware:
         resolved = self._resolve(config)
         settings = resolved.config.tool_call_loop
         self.counts = Counts()
+        self.bus = Bus(self.counts, LogSink(), AccessSink())
         self._owns_store = store is None or isinstance(store, str)
         if store is None or isinstance(store, str):
             store = open_ledger(
@@ -104,12 +112,12 @@ class CallFuseMiddleware:
                 max_bytes=settings.max_ledger_bytes,
                 ttl_s=TIMES_KEPT * settings.ttl_seconds,
                 timeout_s=resolved.config.store_timeout_s,
-                counts=self.counts,
+                bus=self.bus,
             )
         self.ledger: Ledger = store
-        commands = ChatCommands(settings.commands, store, self.counts)
+        commands = ChatCommands(settings.commands, store, self.bus)
         callback = None if on_loop is None else Callback(on_loop)
-        self._host = Host(app, settings, store, self.counts, callback, time.time, commands, ByteBudget())
+        self._host = Host(app, settings, store, self.bus, callback, time.time, commands, ByteBudget())
         self.configure(resolved)
 
     @classmethod
@@ -141,7 +149,7 @@ class CallFuseMiddleware:
         self._host = replace(
             self._host,
             settings=self.settings,
-            commands=ChatCommands(self.settings.commands, self.ledger, self.counts),
+            commands=ChatCommands(self.settings.commands, self.ledger, self.bus),
             backend_of=serve.backend_of if serve.routes else None,
         )
 
@@ -182,12 +190,14 @@ class CallFuseMiddleware:
             dialect = self._dialect_of(scope)
             scope = overrides.without_overrides(scope, found)
         if stage.failed or dialect is None:
-            await self._pass_unread(scope, receive, send, is_handshake=refusals.is_handshake(scope, found))
+            is_handshake = refusals.is_handshake(scope, found)
+            await self._pass_told(dialect, scope, receive, send, is_handshake=is_handshake)
             return
+        tally = Tally(host.bus, dialect)
         body = RequestBody(receive, host.budget.open())
         handler: Handler | None = None
         try:
-            prepared = await prepare(host, scope, found, body, dialect)
+            prepared = await prepare(host, scope, found, body, dialect, tally)
             with stage:
                 if isinstance(prepared, Prepared):
                     handler = await self._begin(host, prepared)
@@ -195,15 +205,38 @@ class CallFuseMiddleware:
                 else:
                     handler = prepared
             del found, prepared  # not to be kept while the answer streams, for there may be thousands
+            if not isinstance(handler, Exchange):
+                send = _counted(handler, tally, send)
             if handler is None:
                 await self.app(scope, body.pass_on(), send)
             else:
                 await handler.run(scope, body, send)
+            tally.returned = True
         finally:
+            tally.end(gone=body.gone)
             hand_back(scope, given)
             body.close()
             if handler is not None:
                 handler.close()
+
+    async def _pass_told(
+        self, dialect: Dialect | None, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool
+    ) -> None:
+        """Call the app with a request that is not read; that is told if its path is a dialect's. Nobody looks at its
+        answer, so that a guard that is switched off costs its chunks nothing."""
+        cause = OWN_ERROR
+        with self._host.fail_open.stage("in a request"):
+            if dialect is None and scope["method"] == "POST" and not self._may_judge:
+                cause, dialect = DISABLED, dialect_of(scope["path"])
+        tally = None if dialect is None else Tally(self.bus, dialect)
+        try:
+            await self._pass_unread(scope, receive, send, is_handshake=is_handshake)
+            if tally is not None:
+                tally.returned = True
+        finally:
+            if tally is not None:
+                tally.cause = cause
+                tally.end(gone=False)
 
     async def _pass_unread(self, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool) -> None:
         """Call the app with a request that is not guarded. WebSocket handshakes on guarded paths are refused, as the
@@ -214,7 +247,7 @@ class CallFuseMiddleware:
             if dialect is not None and self.settings.websocket == "pass":
                 self._host.unguarded("websocket")
             elif dialect is not None:
-                self.counts.add("refused", "websocket")
+                self.bus.emit(Refused("websocket"))
                 refusal = dialect.error_body(refusals.UPGRADE_REQUIRED, refusals.REASON)
         if refusal is None:
             await self.app(scope, receive, send)
@@ -237,3 +270,10 @@ class CallFuseMiddleware:
         if dialect is None and (api := unread_api(scope["path"])):
             self._host.unguarded(api)
         return dialect
+
+
+def _counted(handler: Handler | None, tally: Tally, send: Send) -> Send:
+    """A `send` that notes the status, for an answer that no `Exchange` reads."""
+    if isinstance(handler, SyntheticReply):
+        tally.mode, tally.action = "answered", handler.action.decode()
+    return tally.noting_status(send)

@@ -7,7 +7,7 @@ callfuse answers itself; an `Unjudged` if only commands were removed; or None if
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from callfuse.asgi import headers, off_loop, overrides
 from callfuse.asgi.body import RequestBody
@@ -16,21 +16,24 @@ from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import NOTHING, ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
-from callfuse.asgi.review import Callback, Where
+from callfuse.asgi.review import Callback
+from callfuse.asgi.tally import DISABLED, Tally
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
 from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
 from callfuse.conversations.ledger import NO_BLOCKS, LaneState, Ledger, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
-from callfuse.observe import log
-from callfuse.observe.counts import Counts
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import HeaderIgnored, NotGuarded, Where
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, apply, as_utf8, loads
 from callfuse.wire.values import has_too_many_values
 
+NO_TOOLS: Final = "no tools"
+"""The cause of an exchange whose answer can have no calls: its request has no tools, or asks for one token."""
 MOST_DIGITS = 19
 """Digits of a content length that are read. 19 hold any 64-bit size; Python refuses to parse more than 4,300."""
 
@@ -43,7 +46,7 @@ class Host:
     app: ASGIApp
     settings: LoopSettings
     ledger: Ledger
-    counts: Counts
+    bus: Bus
     on_loop: Callback | None
     clock: Callable[[], float]
     commands: ChatCommands
@@ -53,12 +56,11 @@ class Host:
     @property
     def fail_open(self) -> FailOpen:
         """Reports errors that occur before the session is known."""
-        return FailOpen(self.counts)
+        return FailOpen(self.bus)
 
     def unguarded(self, cause: str) -> None:
-        """Count a request or answer that passes unguarded, by cause; the first of each cause is logged."""
-        if self.counts.add("not_guarded", cause) == 1:
-            log.unguarded_exchange(cause)
+        """Tell of a request whose exchange is not known, and that passes unguarded, by cause."""
+        self.bus.emit(NotGuarded(cause))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Prepared:
     `state`: the ledger's state of its lane. `settings`: those of this exchange. `signed`: the body must not be changed.
     `observed`: another callfuse guards it, so this one only observes. `changed`: commands were removed, so the body
     differs from the original. `keeps_place`: the session has settings, or the lane a state, that must be found again
-    where a chain continues, even after an answer without calls.
+    where a chain continues, even after an answer without calls. `tally`: the account of the exchange.
     """
 
     request: KeptRequest
@@ -81,6 +83,7 @@ class Prepared:
     observed: bool
     changed: bool
     keeps_place: bool
+    tally: Tally
 
 
 class Incoming(NamedTuple):
@@ -115,7 +118,7 @@ class TooManyValuesError(ValueError):
 
 
 async def prepare(
-    host: Host, scope: Scope, found: Mapping[bytes, bytes], body: RequestBody, dialect: Dialect
+    host: Host, scope: Scope, found: Mapping[bytes, bytes], body: RequestBody, dialect: Dialect, tally: Tally
 ) -> Prepared | SyntheticReply | Unjudged | None:
     """Read a request and all that belongs to it. `found`: its headers by name. Raises only what `receive` raises."""
     limit = host.settings.max_request_bytes
@@ -125,28 +128,39 @@ async def prepare(
         await body.read(limit, host.settings.read_timeout_s)
     with host.fail_open.stage("in a request"):
         if body.content is None:
-            host.unguarded(body.unread or "max_request_bytes")
+            tally.unguarded(body.unread or "max_request_bytes")
             return None
         try:
-            return await _Preparation(host, Incoming(scope, found, dialect, body.content), body.share).run()
+            return await _Preparation(host, Incoming(scope, found, dialect, body.content), body.share, tally).run()
         except NotJSON:
-            host.unguarded("request not JSON")
+            tally.unguarded("request not JSON")
         except UnreadableBodyError:
-            host.unguarded("request encoding")
+            tally.unguarded("request encoding")
         except TooManyValuesError:
-            host.unguarded("request values")
+            tally.unguarded("request values")
     return None
 
 
 class _Preparation:
     """The steps from an `Incoming` to a `Prepared`."""
 
-    __slots__ = ("_backend", "_host", "_incoming", "_is_observed", "_is_ordinary", "_is_signed", "_own", "_share")
+    __slots__ = (
+        "_backend",
+        "_host",
+        "_incoming",
+        "_is_observed",
+        "_is_ordinary",
+        "_is_signed",
+        "_own",
+        "_share",
+        "_tally",
+    )
 
-    def __init__(self, host: Host, incoming: Incoming, share: Share) -> None:
+    def __init__(self, host: Host, incoming: Incoming, share: Share, tally: Tally) -> None:
         self._host = host
         self._incoming = incoming
         self._share = share
+        self._tally = tally
         self._backend = (host.backend_of and host.backend_of(incoming.scope["path"])) or ""
         self._is_ordinary = are_ordinary_headers(incoming.headers)
         self._is_observed = headers.VIA in incoming.headers
@@ -160,7 +174,7 @@ class _Preparation:
         weight = off_loop.weight_of(incoming.content, packed=bool(encoding))
         read = await off_loop.run(partial(self._read, encoding), weight)
         if encoding and not self._share.add(len(self._incoming.content)):
-            host.unguarded("max_total_bytes")
+            self._tally.unguarded("max_total_bytes")
             return None
         if read is None:
             return None
@@ -169,6 +183,7 @@ class _Preparation:
             self._own = own_overrides(host, incoming.headers)
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
+        self._tally.where = self._where(request, lane, state)
         kept = host.commands.without_closed(kept)
         if commands.any and self._is_observed:
             commands = NOTHING
@@ -189,9 +204,11 @@ class _Preparation:
         self._incoming = incoming = self._incoming.decode(encoding, self._host.settings.max_request_bytes)
         request, payload = incoming.read(incoming.content)
         if request is None:
+            self._tally.cause = "other body"
             return None
         commands = self._host.commands.find(request, incoming.headers)
         if request.probe and not commands.any:
+            self._tally.cause = NO_TOOLS
             return None
         query = incoming.scope.get("query_string", b"")
         further = self._host.settings.further_credentials
@@ -226,27 +243,27 @@ class _Preparation:
             keeps_place |= bool(kept.overrides) and request.chain is not None
         changed = request.body != incoming.content
         if request.probe or not (settings.enabled or keeps_place):
+            self._tally.cause = NO_TOOLS if request.probe else DISABLED
             return Unjudged(host.app, request.body) if changed else None
-        dialect = incoming.dialect
         return Prepared(
-            KeptRequest(dialect, request, incoming.target),
+            KeptRequest(incoming.dialect, request, incoming.target),
             lane,
             state,
             now,
             settings,
-            Where(
-                lane.session if lane.named else state.session or lane.session,
-                lane.source,
-                lane.tag,
-                request.model,
-                self._backend or dialect.backend,
-                dialect.name,
-            ),
+            self._tally.where,
             signed=self._is_signed or self._is_observed,
             observed=self._is_observed,
             changed=changed,
             keeps_place=keeps_place,
+            tally=self._tally,
         )
+
+    def _where(self, request: Request, lane: Lane, state: LaneState) -> Where:
+        """Where the exchange belongs."""
+        dialect = self._incoming.dialect
+        session = lane.session if lane.named else state.session or lane.session
+        return Where(session, lane.source, lane.tag, request.model, self._backend or dialect.backend, dialect.name)
 
     def _model(self, request: Request) -> str:
         """Backend and model as one text, the form in which settings name models."""
@@ -260,14 +277,12 @@ def goes_on(request: Request, state: LaneState) -> bool:
 
 
 def own_overrides(host: Host, found: Mapping[bytes, bytes]) -> Overrides:
-    """The overrides in the headers of a request; each header that sets nothing is logged once."""
+    """The overrides in the headers of a request; each header that sets nothing is told."""
     for name, problem in overrides.find_unknown(found).items():
-        if host.counts.add("ignored_headers", "unknown") == 1:  # any name may come from outside
-            log.ignored_header(name, problem)
+        host.bus.emit(HeaderIgnored(name, problem, known=False))
     if not host.settings.header_overrides:
         return NO_OVERRIDES
     own, wrong = overrides.read_overrides(found, has_other_model=host.settings.has_other_model)
     for name, problem in wrong.items():
-        if host.counts.add("ignored_headers", name) == 1:
-            log.ignored_header(name, problem)
+        host.bus.emit(HeaderIgnored(name, problem, known=True))
     return own

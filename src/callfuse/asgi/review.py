@@ -11,7 +11,7 @@ import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio
 
@@ -19,20 +19,9 @@ from callfuse.asgi.fail_open import Stage
 from callfuse.boundary import Boundary, TaskBoundary
 from callfuse.guard.judge import Judge
 from callfuse.model import ToolCall
-from callfuse.observe import log
-from callfuse.observe.counts import Counts
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import CallbackFailed, Where
 from callfuse.policy.ladder import OnLoopError, Verdict, rung_of_answer, would_have_warned
-
-
-class Where(NamedTuple):
-    """Where an exchange belongs, as logs and callbacks name it."""
-
-    session: str
-    source: str
-    lane: str
-    model: str
-    backend: str
-    dialect: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +141,14 @@ class Review:
     `notes`: by call, the warning that later requests carry because the callback asked for one; empty if it removed one.
     """
 
-    __slots__ = ("_callback", "_counts", "_judge", "_where", "notes")
+    __slots__ = ("_bus", "_callback", "_judge", "_where", "notes")
 
-    def __init__(self, callback: Callback | None, judge: Judge, where: Where, counts: Counts) -> None:
+    def __init__(self, callback: Callback | None, judge: Judge, where: Where, bus: Bus) -> None:
         self.notes: list[tuple[ToolCall, str]] = []
         self._callback = callback
         self._judge = judge
         self._where = where
-        self._counts = counts
+        self._bus = bus
 
     async def review(self, verdicts: list[Verdict]) -> list[Verdict]:
         """The verdicts after the callback; the same if there is none."""
@@ -198,9 +187,14 @@ class Review:
 
     def _event(self, verdict: Verdict) -> LoopEvent:
         return LoopEvent(
-            verdict.call, verdict.finding, verdict.rung, verdict.step, verdict.first, **self._where._asdict()
+            verdict.call,
+            verdict.finding,
+            verdict.rung,
+            verdict.step,
+            verdict.first,
+            finding_id=verdict.finding_id,
+            **self._where._asdict(),
         )
 
     def _report_failure(self, error: Exception) -> None:
-        self._counts.add("callback_errors")
-        log.callback_failure(error)
+        self._bus.emit(CallbackFailed(error))

@@ -23,7 +23,6 @@ from callfuse.asgi.keep import Keeper
 from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.types import Message, Send
 from callfuse.guard.observer import Handover, Observer
-from callfuse.observe.counts import Counts
 from callfuse.wire import WHOLE, Format
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
@@ -60,7 +59,6 @@ class Watch:
 
     __slots__ = (
         "_body",
-        "_counts",
         "_evidence",
         "_frame_end",
         "_idle",
@@ -79,7 +77,6 @@ class Watch:
         self,
         evidence: ExchangeEvidence,
         keeper: Keeper,
-        counts: Counts,
         body: RequestBody,
         send: Send,
         take_over: TakeOver,
@@ -89,7 +86,6 @@ class Watch:
     ) -> None:
         self._evidence = evidence
         self._keeper = keeper
-        self._counts = counts
         self._body = body
         self._send = send
         self._unpacks = unpacks
@@ -283,8 +279,7 @@ class Watch:
         """Count the bytes that wait of the answer; if that is too much, stop watching."""
         share = self._body.share
         if not 0 <= size - share.answer < GRAIN and not share.hold(size):
-            self._counts.add("not_watched", "max_total_bytes")
-            self._stop()
+            self._give_up("max_total_bytes")
             share.hold(0)
 
     def _observe_intake(self, message: Message) -> Observer | None:
@@ -330,6 +325,7 @@ class Watch:
 
     def _begin(self, message: Message) -> None:
         """Read the start of the answer: whether it is watched, and in what form it comes."""
+        self._keeper.tally.status = message["status"]
         if not is_success(message):
             return
         intake = Intake(message, self._evidence.request.stream_format)
@@ -349,8 +345,8 @@ class Watch:
                 self._rest.form = shape.stream
 
     def _give_up(self, cause: str) -> None:
-        """Stop watching, and count why."""
-        self._counts.add("not_watched", cause)
+        """Stop watching, and tell why."""
+        self._keeper.tally.unwatched(cause)
         self._stop()
 
     def _observer_of(self, shape: Shape) -> Observer:

@@ -5,7 +5,7 @@ the exchange permits: changing the request (not if it is signed), asking the mod
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 
@@ -40,7 +40,7 @@ class Judge:
 
     `refused`: signatures already withheld in this exchange; a new call beside them no longer clears them. `may_change`,
     `may_ask`, `may_withhold`: what the exchange permits. `hold_all`: hold every call that could have a finding, because
-    a callback may withhold it.
+    a callback may withhold it. `new_id`: makes the id of each finding that gets a verdict; None: they have none.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Judge:
         may_ask: bool = True,
         may_withhold: bool = True,
         hold_all: bool = False,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
         self.timeline = timeline
         self.settings = settings
@@ -62,6 +63,7 @@ class Judge:
         self._may_ask = may_ask
         self._may_withhold = may_withhold
         self._hold_all = hold_all
+        self._new_id = new_id
         self._refused = set(refused)
         self._begin_round()
 
@@ -181,7 +183,14 @@ class Judge:
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
         """The verdicts for a complete round, in order of its calls; calls without a finding have none."""
         found = self._engine.judge_round(calls, self._refused)
-        return [decide(self.timeline, call, finding, self.ladder(call.full_name, finding)) for call, finding in found]
+        return [
+            self._named(decide(self.timeline, call, finding, self.ladder(call.full_name, finding)))
+            for call, finding in found
+        ]
+
+    def _named(self, verdict: Verdict) -> Verdict:
+        """The verdict with an id for its finding."""
+        return verdict if self._new_id is None else replace(verdict, finding_id=self._new_id())
 
     def hindsight(self) -> Verdict | None:
         """The verdict on the newest round if its results show a loop; at most a warning, for its calls have run."""
@@ -199,7 +208,7 @@ class Judge:
         own = self.settings.for_tool(call.full_name).settings
         rung = Rung.OBSERVE if own.observes else Rung.WARN
         (rung,) = self._usable(lower((rung,), own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)))
-        return Verdict(call, finding, rung, 0, first=first)
+        return self._named(Verdict(call, finding, rung, 0, first=first))
 
     def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
         """Append a round whose calls were all withheld by these verdicts, and judge the next answer from now on."""
@@ -243,7 +252,7 @@ class Judge:
         ladder = self.ladder(verdict.call.full_name, verdict.finding).now
         for step in () if verdict.lowered else range(verdict.step + 1, len(ladder) + 1):
             if ladder[step - 1].withholds:
-                return Verdict(verdict.call, verdict.finding, ladder[step - 1], step)
+                return replace(verdict, rung=ladder[step - 1], step=step, first=True)
         return self.to_block(verdict)
 
     def to_block(self, verdict: Verdict) -> Verdict:

@@ -33,8 +33,8 @@ class LoopDetection:
 
     `action` is the rung of the ladder: `observe`, `warn`, `steer`, `block`, or None if `on_loop` has allowed the call.
     `message` is the text for the model, empty if there is none: with `warn` it follows the call's own result, else it
-    replaces the result. `description` and `suggestion` are for people. `previous` is what the same call returned last,
-    or None if that is not kept. `number` counts the detections of one detector, from 1.
+    replaces the result. `previous` is what the same call returned last, or None if that is not kept. `number` counts
+    the detections of one detector, from 1. `verdict` is what all of this is made of.
     """
 
     number: int
@@ -47,10 +47,24 @@ class LoopDetection:
     confidence: float
     action: Rung | None
     message: str
-    description: str
-    suggestion: str
     calls: tuple[str, ...]
     previous: PreviousResult | None
+    verdict: Verdict = field(repr=False)
+
+    @property
+    def description(self) -> str:
+        """What was found, for people: the end of a sentence that begins with 'this is'."""
+        return self.verdict.description
+
+    @property
+    def suggestion(self) -> str:
+        """What could be tried, for people."""
+        return self.verdict.suggestion
+
+    @property
+    def finding_id(self) -> str:
+        """By what log lines and events name the finding."""
+        return self.verdict.finding_id
 
     @property
     def tool(self) -> str:
@@ -79,10 +93,9 @@ def detection_of(
         confidence=finding.confidence,
         action=verdict.rung,
         message=_message(verdict, settings, model),
-        description=verdict.description,
-        suggestion=verdict.suggestion,
         calls=finding.calls,
         previous=previous,
+        verdict=verdict,
     )
 
 

@@ -17,7 +17,19 @@ from callfuse.inprocess.detection import LoopDetection, LoopStats, detection_of
 from callfuse.inprocess.history import History
 from callfuse.inprocess.values import arguments_text
 from callfuse.model import MARKER, PastCall, ToolCall
-from callfuse.observe import log
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import (
+    ActionTaken,
+    CallbackFailed,
+    CallSeen,
+    FailedOpen,
+    FeedbackGiven,
+    FindingSeen,
+    Where,
+    action_of,
+    new_finding_id,
+)
+from callfuse.observe.log import LogSink
 from callfuse.policy.ladder import Verdict, rung_of_answer
 from callfuse.policy.settings import LoopSettings, Rung
 
@@ -35,7 +47,7 @@ class LoopDetector:
     `CALLFUSE_CONFIG`; ConfigError names what is wrong with it. `enabled=False` turns this detector off, whatever the
     settings are: then it finds nothing and keeps nothing. `session` is the name of the run in log lines (default `-`).
     `model` fills the placeholder of texts, and with `backend` (`openai`) selects the settings under `models`. `clock`
-    returns seconds.
+    returns seconds. `bus` takes what happens (`callfuse.observe.bus`); None, the default: log lines only.
 
     `on_loop` is called in the thread of the check, so it must be a plain function (else TypeError). If it raises, or
     returns something that is not a rung, that is logged, and the action stands.
@@ -55,19 +67,18 @@ class LoopDetector:
         model: str = "",
         backend: str = "",
         clock: Callable[[], float] = time.monotonic,
+        bus: Bus | None = None,
     ) -> None:
         if inspect.iscoroutinefunction(on_loop):
             raise TypeError(f"on_loop = {on_loop!r}: use a plain function, not an async one")
         settings = load_config(config).tool_call_loop.for_exchange(f"{backend}:{model}")
         self.settings: LoopSettings = settings if enabled else settings.model_copy(update={"enabled": False})
         self._on_loop = on_loop
-        self._session = session
-        self._model = model
-        self._backend = backend
+        self._where = Where(session, "", "", model, backend, "in-process")
+        self._bus = Bus(LogSink()) if bus is None else bus
         self._clock = clock
         self._lock = RLock()
         self._tools: set[str] = set()
-        self._failures: set[type[Exception | None]] = set()
         self._start()
 
     def _start(self) -> None:
@@ -114,6 +125,9 @@ class LoopDetector:
             nothing: list[tuple[Verdict, LoopDetection]] = []
             pairs = self._fail_open(lambda: self._detect(own, now), nothing)
             found = {verdict.call: detection for verdict, detection in pairs}
+            done = {verdict.call: action_of(verdict) for verdict, _ in pairs}
+            for one in own:
+                self._bus.emit(CallSeen(self._where, one, done.get(one, "none")))
             if self._has_message and not found:
                 self.stats.mitigations += 1
             self._has_message = any(detection.message for detection in found.values())
@@ -134,23 +148,31 @@ class LoopDetector:
 
     def _judge(self, now: float) -> Judge:
         timeline = self._history.timeline(now, self._tools.__contains__ if self._tools else None)
-        return Judge(timeline, self.settings, model=self._model, refused=self._history.refused())
+        return Judge(
+            timeline,
+            self.settings,
+            model=self._where.model,
+            refused=self._history.refused(),
+            new_id=new_finding_id,
+        )
 
     def _detection(self, verdict: Verdict, *, late: bool = False) -> tuple[Verdict, LoopDetection]:
-        """Make a detection from a verdict, after the callback; log and count it. `late`: the call has run already."""
+        """Make a detection from a verdict, after the callback; tell and count it. `late`: the call has run already."""
         number = self.stats.detections + 1
         found = self._describe(verdict, number)
         changed = self._ask_callback(verdict, found, late=late)
         if changed is not verdict:
             verdict, found = changed, self._describe(changed, number)
         self.stats.take(verdict)
-        where = {"session": self._session, "model": self._model, "backend": self._backend, "dialect": "in-process"}
-        log.finding(verdict, **where, blocks=self.stats.blocks)
+        self._bus.emit(FindingSeen(self._where, verdict, self.stats.blocks))
+        if verdict.warns or verdict.withholds:
+            action = ActionTaken(self._where, found.finding_id, action_of(verdict), verdict.first)
+            self._bus.emit(action)
         return verdict, found
 
     def _describe(self, verdict: Verdict, number: int) -> LoopDetection:
         previous = self._history.previous(verdict.call)
-        return detection_of(verdict, self.settings, model=self._model, number=number, previous=previous)
+        return detection_of(verdict, self.settings, model=self._where.model, number=number, previous=previous)
 
     def _ask_callback(self, verdict: Verdict, found: LoopDetection, *, late: bool) -> Verdict:
         if self._on_loop is None:
@@ -159,7 +181,7 @@ class LoopDetector:
             answer = self._on_loop(found)
             rung = verdict.rung if answer is None else rung_of_answer(answer)
         if boundary.error is not None:
-            log.callback_failure(boundary.error)
+            self._bus.emit(CallbackFailed(boundary.error))
             return verdict
         if answer is None:
             return verdict
@@ -167,15 +189,13 @@ class LoopDetector:
         return replace(verdict, rung=Rung.WARN if late and rung is not None and rung.withholds else rung)
 
     def _fail_open(self, work: Callable[[], T], otherwise: T) -> T:
-        """Run `work`; if it raises, log each cause once and return `otherwise` (raise with `fail_closed`)."""
+        """Run `work`; if it raises, tell why and return `otherwise` (raise with `fail_closed`)."""
         with Boundary(keep_traceback=True) as boundary:  # callfuse's own errors must not stop the agent
             return work()
         if boundary.error is not None and self.settings.fail_closed:
             raise boundary.error
         self.stats.failures += 1
-        if type(boundary.error) not in self._failures:
-            self._failures.add(type(boundary.error))
-            log.fail_open(boundary.cause, session=self._session)
+        self._bus.emit(FailedOpen(boundary.cause, self._where.session))
         return otherwise
 
     def record(
@@ -249,5 +269,7 @@ class LoopDetector:
     def report_false_positive(self, detection: LoopDetection) -> None:
         """Count a detection that was wrong; each counts once. Nothing else changes: `per_tool` settings do that."""
         with self._lock:
+            if detection.number not in self._reported:
+                self._bus.emit(FeedbackGiven(detection.finding_id, "false_positive"))
             self._reported.add(detection.number)
             self.stats.false_positives = len(self._reported)

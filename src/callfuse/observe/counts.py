@@ -1,12 +1,39 @@
 """Count events by name and label, for tests and for hosts that export metrics."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from threading import Lock
+from typing import Any, Final
+
+from callfuse.observe import events
+from callfuse.observe.events import Event
 
 MAX_LABELS = 200
 """Pairs of name and label that are counted apart, so that labels from outside cannot fill the memory."""
 LONGEST_LABEL = 100
 """Characters of a label; the rest is cut."""
+
+
+_LABELS: Final[Mapping[type[Event], tuple[str, Callable[[Any], str]]]] = {
+    events.FindingSeen: ("findings", lambda event: event.action),
+    events.FailedOpen: ("fail_open", lambda event: event.kind),
+    events.NotGuarded: ("not_guarded", lambda event: event.cause),
+    events.NotWatched: ("not_watched", lambda event: event.cause),
+    events.NotAsked: ("not_asked", lambda event: event.part),
+    events.Refused: ("refused", lambda event: event.what),
+    events.FuseBlown: ("blown", lambda event: event.where.dialect),
+    events.FuseReset: ("resets", lambda _: ""),
+    events.LedgerDropped: ("ledger_dropped", lambda event: event.limit),
+    events.CommandsRun: ("commands", lambda event: "refused" if event.refused else "run"),
+    events.HeaderIgnored: ("ignored_headers", lambda event: event.header if event.known else "unknown"),
+    events.CallbackFailed: ("callback_errors", lambda _: ""),
+    events.StoreFailed: ("store_errors", lambda event: event.operation),
+    events.StoreWithoutLoop: ("store_errors", lambda _: "loop"),
+    events.StoreSkipped: ("store_skipped", lambda event: event.operation),
+}
+"""The name under which events of a kind are counted, and the label of one."""
+NAMES: Final = frozenset([name for name, _ in _LABELS.values()])
+"""All names that are counted."""
 
 
 class Counts:
@@ -16,7 +43,11 @@ class Counts:
 
     counts.of("findings")           # all of a name
     counts.of("findings", "block")  # those with a label
+
+    A sink of events (`observe/bus.py`).
     """
+
+    kinds: Final = frozenset(_LABELS)
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -30,6 +61,15 @@ class Counts:
                 label = "other"
             self._counts[name, label] += 1
             return self._counts[name, label]
+
+    def take(self, event: Event) -> None:
+        """Count an event."""
+        self.count(event)
+
+    def count(self, event: Event) -> int:
+        """Count an event; returns how many of its name and label there are now, 0 for a kind that is not counted."""
+        name, label = _LABELS.get(type(event), ("", None))
+        return self.add(name, label(event)) if label is not None else 0
 
     def __str__(self) -> str:
         """A line for each name: its count, and those of its labels, the most frequent first."""

@@ -6,13 +6,17 @@ the ledger, and the steps of the guard, frame by frame.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from callfuse.boundary import Boundary
 from callfuse.model import ToolCall
 from callfuse.model.secrets import star_secrets
-from callfuse.policy.ladder import ALLOW, OnLoopError, Verdict
+from callfuse.observe import events
+from callfuse.observe.counts import Counts
+from callfuse.observe.events import Event, FindingSeen, SettingsChanged, action_of
+from callfuse.observe.printable import plain
+from callfuse.policy.ladder import OnLoopError, Verdict
 
 logger: Final = logging.getLogger("callfuse")
 
@@ -33,6 +37,7 @@ _VERDICT: Final = (
     "Verdict in session %(session_id)s: kind=%(kinds)s, tool=%(tool)s, count=%(count)d/%(max_repeats)d, hard=%(hard)s, "
     "calls=[%(calls)s], rung=%(action)s, confidence=%(confidence)g, signature=%(digest)s of %(call)s"
 )
+_BY: Final = {"command": "with a command", "page": "on the page"}
 _BLOWN: Final = (
     "The fuse has blown in session %(session_id)s: %(blocks)d blocked calls in a row with no new one between, and the "
     "model was not asked: model=%(model)s, backend=%(backend)s, action=%(action)s, lane=%(lane)s"
@@ -49,6 +54,7 @@ def finding(
     source: str = "",
     lane: str = "",
     blocks: int = 0,
+    finding_id: str = "",
 ) -> None:
     """Log a finding and what was done about it. `source`: where the session id was found, such as a header's name.
 
@@ -58,24 +64,25 @@ def finding(
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
     start = star_secrets(text, SHORT_SIGNATURE)
-    model = _plain(model)
+    model = plain(model)
     fields: dict[str, object] = {
         "session_id": session,
         "session_source": source,
         "lane": lane,
-        "tool": _plain(found.tool),
+        "tool": plain(found.tool),
         "count": found.count,
         "max_repeats": found.threshold,
         "ttl": f"{found.window_s:g}",
         "model": model,
         "backend": backend,
-        "action": action(verdict),
-        "signature": _plain(start),
+        "action": action_of(verdict),
+        "signature": plain(start),
         "kind": str(found.kind),
         "dialect": dialect,
         "confidence": found.confidence,
         "hard": found.hard,
         "blocks": blocks,
+        "finding_id": finding_id,
     }
     level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
     more = _BLOCKS if blocks and verdict.blocks else ""
@@ -84,33 +91,26 @@ def finding(
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
             "kinds": "+".join(map(str, found.kinds or (found.kind,))),
-            "calls": _plain(", ".join(found.calls), MAX_CALLS_TEXT),
+            "calls": plain(", ".join(found.calls), MAX_CALLS_TEXT),
             "digest": found.signature.hex(),
-            "call": _plain(starred := star_secrets(text), len(starred)),
+            "call": plain(starred := star_secrets(text), len(starred)),
         }
         logger.debug(_VERDICT, fields | evidence, extra=fields)
 
 
-def calls(seen: Iterable[ToolCall], verdicts: Iterable[Verdict], *, session: str) -> None:
-    """Log, at DEBUG, each call of an exchange, with its signature and what was done about it (`none`: no finding)."""
+def call(seen: ToolCall, action: str, *, session: str) -> None:
+    """Log, at DEBUG, a call of an exchange, with its signature and what was done about it (`none`: no finding)."""
     if not logger.isEnabledFor(logging.DEBUG):
         return
-    done = {verdict.call: action(verdict) for verdict in verdicts}
-    for call in seen:
-        text = star_secrets(f"{call.full_name}:{call.text}")
-        tool, what = _plain(call.full_name), _plain(text, len(text))
-        logger.debug(_CALL, session, tool, done.get(call, "none"), call.signature.hex(), what)
+    text = star_secrets(f"{seen.full_name}:{seen.text}")
+    tool, what = plain(seen.full_name), plain(text, len(text))
+    logger.debug(_CALL, session, tool, action, seen.signature.hex(), what)
 
 
 def pruned(rounds: int, *, kept: int, session: str) -> None:
     """Log, at DEBUG, how many rounds of a lane no longer count: a person has spoken, or there were too many."""
     if rounds > 0:
         logger.debug("Pruned in session %s: %d rounds, %d kept", session, rounds, kept)
-
-
-def action(verdict: Verdict) -> str:
-    """The rung of a verdict as a word; `allow` without one."""
-    return str(verdict.rung) if verdict.rung else ALLOW
 
 
 def blown(
@@ -122,7 +122,7 @@ def blown(
         "session_source": source,
         "lane": lane,
         "blocks": count,
-        "model": _plain(model),
+        "model": plain(model),
         "backend": backend,
         "dialect": dialect,
         "action": "blown",
@@ -137,8 +137,8 @@ def fail_open(cause: str, *, session: str) -> None:
 
 def ignored_header(name: str, problem: str) -> None:
     """Log that a header which should change a setting is unknown or cannot be parsed."""
-    what = _plain(problem, len(problem))
-    logger.warning("the header %s is ignored, nor are others like it logged: %s", _plain(name), what)
+    what = plain(problem, len(problem))
+    logger.warning("the header %s is ignored, nor are others like it logged: %s", plain(name), what)
 
 
 def callback_failure(error: Exception) -> None:
@@ -151,12 +151,13 @@ def callback_failure(error: Exception) -> None:
     logger.debug("on_loop failed", exc_info=error)
 
 
-def session_changed(session: str, what: str, *, is_off: bool) -> None:
-    """Log that a session has changed its settings by commands. `is_off`: no call of it is withheld or warned of now."""
-    if is_off:
-        logger.warning("Session %s has switched the guard off with a command: %s", _plain(session), what)
+def session_changed(event: SettingsChanged) -> None:
+    """Log that a session has changed its settings."""
+    by = _BY.get(event.by, event.by)
+    if event.is_off:
+        logger.warning("Session %s has switched the guard off %s: %s", plain(event.session), by, event.what)
     else:
-        logger.info("Session %s has changed its settings with a command: %s", _plain(session), what)
+        logger.info("Session %s has changed its settings %s: %s", plain(event.session), by, event.what)
 
 
 def steer_failure(cause: str) -> None:
@@ -189,7 +190,7 @@ def unguarded_exchange(cause: str) -> None:
 def store_down(store: str, why: str) -> None:
     """Log that the shared store has failed. `why` may quote a server, so control characters are escaped."""
     what = "callfuse goes on from the requests' histories and this process's memory, and tries it again meanwhile"
-    logger.warning("the store %s is down, %s: %s", store, what, _plain(why))
+    logger.warning("the store %s is down, %s: %s", store, what, plain(why))
 
 
 def store_up(store: str) -> None:
@@ -202,6 +203,41 @@ def store_without_asyncio(store: str) -> None:
     logger.error("the store %s works under asyncio only: callfuse uses this process's memory in its place", store)
 
 
-def _plain(text: str, limit: int = 200) -> str:
-    """Make a foreign text safe for one log line: cut it, and escape what is not printable."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:limit])
+_LINES: Final[Mapping[type[Event], Callable[[Any], None]]] = {
+    events.CallSeen: lambda event: call(event.call, event.action, session=event.where.session),
+    events.FindingSeen: lambda event: _finding(event),
+    events.FuseBlown: lambda event: blown(event.blocks, **event.where._asdict()),
+    events.AskFailed: lambda event: steer_failure(event.cause),
+    events.CallbackFailed: lambda event: callback_failure(event.error),
+    events.SettingsChanged: lambda event: session_changed(event),
+    events.StoreDown: lambda event: store_down(event.store, event.why),
+    events.StoreUp: lambda event: store_up(event.store),
+}
+_LINES_ONCE: Final[Mapping[type[Event], Callable[[Any], None]]] = {
+    events.FailedOpen: lambda event: fail_open(event.cause, session=event.session),
+    events.NotGuarded: lambda event: unguarded_exchange(event.cause),
+    events.HeaderIgnored: lambda event: ignored_header(event.header, event.problem),
+    events.StoreWithoutLoop: lambda event: store_without_asyncio(event.store),
+}
+"""Those of which only the first of each label has a line."""
+
+
+class LogSink:
+    """Writes the line of each event that has one (`observe/bus.py`)."""
+
+    kinds: Final = frozenset((*_LINES, *_LINES_ONCE))
+
+    def __init__(self) -> None:
+        self._counts = Counts()
+
+    def take(self, event: Event) -> None:
+        """Write the line of an event."""
+        line = _LINES.get(type(event))
+        if line is None and self._counts.count(event) == 1:
+            line = _LINES_ONCE.get(type(event))
+        if line is not None:
+            line(event)
+
+
+def _finding(event: FindingSeen) -> None:
+    finding(event.verdict, **event.where._asdict(), blocks=event.blocks, finding_id=event.finding_id)

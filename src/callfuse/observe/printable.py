@@ -1,4 +1,4 @@
-"""Make foreign texts safe for terminals and pages."""
+"""Make foreign texts safe for terminals, pages and log lines."""
 
 
 def printable(text: str) -> str:
@@ -6,3 +6,8 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text
     )
+
+
+def plain(text: str, limit: int = 200) -> str:
+    """Make a foreign text safe for one log line: cut it, and escape what is not printable."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:limit])

@@ -9,7 +9,7 @@ before count for the rungs that let a call through, so that a restarted guard st
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from callfuse.detect.registry import KINDS
@@ -94,7 +94,8 @@ class Verdict:
     """What is to be done about a pending call: its finding, the rung (None lets it go), its step on the ladder, from 1.
 
     `first` says whether the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and
-    `step` is the one on which the streak stood before and goes on standing, 0 if none.
+    `step` is the one on which the streak stood before and goes on standing, 0 if none. `finding_id`: by which logs,
+    events and feedback name the finding; empty where nobody needs that.
     """
 
     call: ToolCall
@@ -103,6 +104,7 @@ class Verdict:
     step: int
     first: bool = True
     lowered: bool = False
+    finding_id: str = field(default="", compare=False)
 
     @property
     def kept_step(self) -> int:

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from callfuse.conversations.ledger import Ledger
 from callfuse.conversations.memory import MAX_BYTES, MemoryLedger
 from callfuse.errors import ConfigError, install_hint
-from callfuse.observe.counts import Counts
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import LedgerDropped
 from callfuse.stores.address import address_of
 
 __all__ = ["open_ledger", "require"]
@@ -16,23 +17,23 @@ __all__ = ["open_ledger", "require"]
 
 def require(store: str) -> None:
     """Check that a store URL can be used. Raises ConfigError if the client library is missing or refuses the URL."""
-    open_ledger(store, max_lanes=1, ttl_s=1, timeout_s=1, counts=Counts())
+    open_ledger(store, max_lanes=1, ttl_s=1, timeout_s=1, bus=Bus())
 
 
 def open_ledger(
-    store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, counts: Counts, max_bytes: int = MAX_BYTES
+    store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, bus: Bus, max_bytes: int = MAX_BYTES
 ) -> Ledger:
     """Make the ledger for a URL that has been checked; it connects when it is first used.
 
     `max_lanes` and `max_bytes` bound the memory of this process, `ttl_s` is how long lanes and sessions are kept after
-    their last use, `timeout_s` how long an exchange waits for the server, both in seconds. `counts` gets
-    `ledger_dropped`. Raises ConfigError if the client library is missing or refuses the URL.
+    their last use, `timeout_s` how long an exchange waits for the server, both in seconds. `bus` gets what
+    happens to the store. Raises ConfigError if the client library is missing or refuses the URL.
     """
     local = MemoryLedger(
         max_lanes=max_lanes,
         ttl_s=ttl_s,
         max_bytes=max_bytes,
-        on_drop=lambda limit: counts.add("ledger_dropped", limit),
+        on_drop=lambda limit: bus.emit(LedgerDropped(limit)),
     )
     address = address_of(store)
     if address is None:
@@ -48,4 +49,4 @@ def open_ledger(
             f"store = {address.label!r}: what is installed as redis has no {error.name}: {install_hint('redis')}"
         ) from None
 
-    return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, counts=counts)
+    return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, bus=bus)

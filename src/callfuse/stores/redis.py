@@ -20,8 +20,8 @@ from callfuse.conversations.identity import DIGEST_SIZE, Lane
 from callfuse.conversations.ledger import LaneState, SessionKey, SessionState
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.conversations.size import bounded_lane
-from callfuse.observe import log
-from callfuse.observe.counts import Counts
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import StoreDown, StoreFailed, StoreSkipped, StoreUp, StoreWithoutLoop
 from callfuse.stores import values
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
@@ -68,7 +68,7 @@ class RedisLedger:
     """A `Ledger` at `address`, with `local` while that is down. Raises ConfigError if redis-py refuses the URL.
 
     Lanes and sessions are kept for `ttl_s` seconds after their last use; an exchange waits `timeout_s` seconds for the
-    server. `counts` gets `store_errors` by operation, and `store_skipped`: operations while the circuit was open.
+    server. `bus` gets each failure, and each operation that is skipped while the circuit is open.
     `clock` returns seconds.
     """
 
@@ -79,14 +79,14 @@ class RedisLedger:
         local: MemoryLedger,
         ttl_s: float,
         timeout_s: float,
-        counts: Counts,
+        bus: Bus,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._address = address
         self._local = local
         self._ttl_ms = max(1, round(1000 * ttl_s))
         self._timeout_s = timeout_s
-        self._counts = counts
+        self._bus = bus
         self._breaker = Breaker(clock)
         Server(address)  # raises ConfigError
         self._servers: dict[asyncio.AbstractEventLoop, Server] = {}
@@ -161,7 +161,7 @@ class RedisLedger:
         try:
             return read(value)
         except values.UnreadableError:
-            self._counts.add("store_errors", "value")
+            self._bus.emit(StoreFailed(self._address.label, "value"))
             return None
 
     async def _ask(
@@ -175,13 +175,13 @@ class RedisLedger:
         if self._unsent or not self._breaker.closed:
             self._probe_if_due(server)
         if not self._breaker.closed:
-            self._counts.add("store_skipped", operation)
+            self._bus.emit(StoreSkipped(self._address.label, operation))
             return None
         began = loop.time()
         with Boundary() as boundary:  # the client library may raise anything, and the exchange must go on
             async with asyncio.timeout(self._timeout_s):
                 return await server.run(script, keys, arguments)
-        self._counts.add("store_errors", operation)
+        self._bus.emit(StoreFailed(self._address.label, operation))
         # A timeout that fires late means that this process was busy, not that the server is down.
         error = boundary.error
         if error and not (type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s):
@@ -193,8 +193,7 @@ class RedisLedger:
         try:
             return asyncio.get_running_loop()
         except RuntimeError:
-            if self._counts.add("store_errors", "loop") == 1:
-                log.store_without_asyncio(self._address.label)
+            self._bus.emit(StoreWithoutLoop(self._address.label))
             return None
 
     def _open(self, loop: asyncio.AbstractEventLoop) -> Server:
@@ -207,7 +206,7 @@ class RedisLedger:
 
     def _record_failure(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         if server is self._servers.get(loop) and self._breaker.record_failure():
-            log.store_down(self._address.label, self._describe(error))
+            self._bus.emit(StoreDown(self._address.label, self._describe(error)))
             del self._servers[loop]
             closing = asyncio.create_task(self._close(server))
             self._closing.add(closing)
@@ -237,12 +236,12 @@ class RedisLedger:
                     if self._unsent.get(session) is state:
                         del self._unsent[session]
         if boundary.error is not None:
-            self._counts.add("store_errors", "probe")
+            self._bus.emit(StoreFailed(self._address.label, "probe"))
             self._record_failure(boundary.error, server, asyncio.get_running_loop())
             return
         if not self._breaker.closed:
             self._breaker.close()
-            log.store_up(self._address.label)
+            self._bus.emit(StoreUp(self._address.label))
 
     async def _close(self, server: Server) -> None:
         with Boundary():  # the server is not used any more, so errors do not matter

@@ -1,0 +1,159 @@
+"""What becomes of one exchange, gathered while it goes on, and told once when it is over, in whatever way.
+
+    tally = Tally(bus, dialect)
+    try:
+        ...  # tally.where, tally.mode, tally.cause, tally.status, ... as they are known
+        tally.returned = True
+    finally:
+        tally.end(gone=body.gone)
+
+Nothing of it is on the way of a text chunk: who reads the answer anyway notes its status.
+"""
+
+from collections.abc import Awaitable
+from time import perf_counter
+from typing import Final
+
+from callfuse.asgi.safe_guard import SafeGuard
+from callfuse.asgi.types import Message, Send
+from callfuse.dialects import Dialect
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import ExchangeEnded, HoldBegan, HoldEnded, NotGuarded, NotWatched, Where
+
+OWN_ERROR: Final = "error"
+"""The cause of an exchange that passed because of an error of callfuse's own."""
+DISABLED: Final = "disabled"
+"""That of one that the settings exempt."""
+
+
+class Tally:
+    """The account of one exchange.
+
+    `where`: the dialect only, until the session is known. `mode`, `cause`, `status`, `calls`, `action`: as in
+    `ExchangeEnded`. `returned`: the app's call, or callfuse's own answer, has come to its end. `broke_off`: what the
+    client gets has not. `withheld`, `failures`: verdicts that kept a call from the client, and causes of failing open,
+    as far as they have been told. `held_s`: seconds of holds that are over.
+    """
+
+    __slots__ = (
+        "_began",
+        "_bus",
+        "_hold",
+        "action",
+        "broke_off",
+        "calls",
+        "cause",
+        "failures",
+        "held_s",
+        "mode",
+        "returned",
+        "status",
+        "where",
+        "withheld",
+    )
+
+    def __init__(self, bus: Bus, dialect: Dialect) -> None:
+        self.where = Where("-", "", "", "", dialect.backend, dialect.name)
+        self.mode = "passed"
+        self.cause = self.action = ""
+        self.status = self.calls = self.withheld = self.failures = 0
+        self.held_s = 0.0
+        self.returned = self.broke_off = False
+        self._bus = bus
+        self._began = perf_counter()
+        self._hold: HoldMeter | None = None
+
+    def unguarded(self, cause: str) -> None:
+        """The exchange passes unguarded."""
+        self.cause = cause
+        self._bus.emit(NotGuarded(cause, self.where))
+
+    def unwatched(self, cause: str) -> None:
+        """The healthy answer is not read."""
+        self.cause = cause
+        self._bus.emit(NotWatched(cause, self.where))
+
+    def noting_status(self, send: Send) -> Send:
+        """A `send` that notes the answer's status, for answers that nobody else reads."""
+
+        def noting(message: Message) -> Awaitable[None]:
+            if not self.status and message["type"] == "http.response.start":
+                self.status = message["status"]
+            return send(message)
+
+        return noting
+
+    def measure_holds(self, guard: SafeGuard) -> "HoldMeter":
+        """Measure the holds of a guard from now on; one that has not ended ends with the exchange."""
+        self._hold = HoldMeter(self, self._bus, guard)
+        return self._hold
+
+    def end(self, *, gone: bool) -> None:
+        """The exchange is over. `gone`: the client has left before its end."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.cut()
+        ending = "complete" if self.returned else "error"
+        if gone:
+            ending = "client gone"
+        elif self.broke_off and self.returned:
+            ending = "broke off"
+        cause = self.cause or (OWN_ERROR if self.mode == "passed" else "")
+        seconds = perf_counter() - self._began
+        self._bus.emit(
+            ExchangeEnded(
+                self.where, self.mode, ending, cause, self.status, self.calls, self.action, seconds, self.held_s
+            )
+        )
+
+
+class HoldMeter:
+    """Measures how long bytes of one client's answer wait: until they leave, or those of another answer do."""
+
+    __slots__ = ("_asked", "_before", "_bus", "_guard", "_since", "_size", "_tally")
+
+    def __init__(self, tally: Tally, bus: Bus, guard: SafeGuard) -> None:
+        self._tally = tally
+        self._bus = bus
+        self._guard = guard
+        self._since: float | None = None
+        self._size = 0
+        self._asked = False
+        self._before = (0, 0)
+
+    def note(self) -> None:
+        """Note whether a hold goes on; called whenever that may have changed."""
+        guard = self._guard
+        if guard.holding or guard.pending:
+            if self._since is None:
+                self._begin()
+            self._asked = self._asked or guard.pending
+            if guard.held_bytes > self._size:
+                self._size = guard.held_bytes
+        elif self._since is not None:
+            self._end(self._since)
+
+    def cut(self) -> None:
+        """The answer goes no further: so does a hold."""
+        self.note()
+        if self._since is not None:
+            self._end(self._since, how="cut")
+
+    def _begin(self) -> None:
+        self._since, self._size, self._asked = perf_counter(), 0, False
+        self._before = self._done()
+        self._bus.emit(HoldBegan(self._tally.where))
+
+    def _done(self) -> tuple[int, int]:
+        """Verdicts that withheld, and causes of failing open, up to now."""
+        return self._tally.withheld, self._tally.failures + len(self._guard.record.fail_open)
+
+    def _end(self, since: float, how: str = "") -> None:
+        seconds = perf_counter() - since
+        self._since = None
+        self._tally.held_s += seconds
+        withheld, failures = self._done()
+        if not how:
+            how = "withheld" if self._asked or withheld > self._before[0] else "released"
+            how = "failed" if failures > self._before[1] else how
+        self._bus.emit(HoldEnded(self._tally.where, seconds, self._size, how))

@@ -1,0 +1,64 @@
+"""Write one line for each exchange: who asked which model, whether callfuse looked, what it found, how long it took.
+
+The lines go to the logger `callfuse.access` at INFO, and only where that logger has been given a level of its own:
+`callfuse serve` does so, and a host does it with `logging.getLogger("callfuse.access").setLevel("INFO")`. An INFO level
+of the root logger alone switches nothing on, for a host has access lines already.
+"""
+
+import logging
+from typing import Final
+
+from callfuse.model.secrets import star_secrets
+from callfuse.observe.events import Event, ExchangeEnded
+from callfuse.observe.printable import plain
+
+logger: Final = logging.getLogger("callfuse.access")
+
+LONGEST_MODEL: Final = 200
+"""Characters of a model's name that are shown."""
+_LINE: Final = (
+    "%(dialect)s %(status)s, model=%(model)s, session=%(session_id)s, lane=%(lane)s, %(guard)s, calls=%(calls)d, "
+    "action=%(action)s, %(ms)d ms"
+)
+_HELD: Final = ", held %(held_ms)d ms"
+
+
+class AccessSink:
+    """Writes the access line of each exchange (`observe/bus.py`)."""
+
+    kinds: Final = frozenset({ExchangeEnded})
+
+    def take(self, event: Event) -> None:
+        """Write the line of an exchange that has ended."""
+        if isinstance(event, ExchangeEnded) and logger.level and logger.isEnabledFor(logging.INFO):
+            access(event)
+
+
+def access(event: ExchangeEnded) -> None:
+    """Log an exchange. In place of what is not known stands `-`."""
+    where = event.where
+    fields: dict[str, object] = {
+        "dialect": where.dialect,
+        "backend": where.backend,
+        "model": plain(star_secrets(where.model, LONGEST_MODEL)) or "-",
+        "session_id": where.session,
+        "session_source": where.source,
+        "lane": where.lane or "-",
+        "status": event.status or "-",
+        "guard": _guard(event),
+        "mode": event.mode,
+        "cause": plain(event.cause),
+        "ending": event.ending,
+        "calls": event.calls,
+        "action": event.action or "-",
+        "ms": round(1000 * event.seconds),
+        "held_ms": round(1000 * event.held_seconds),
+    }
+    logger.info(_LINE + (_HELD if event.held_seconds else ""), fields, extra=fields)
+
+
+def _guard(event: ExchangeEnded) -> str:
+    """What callfuse did, or why it did nothing, and how the exchange ended if not well."""
+    wanted = "guarded" if event.mode == "passed" else event.mode
+    said = event.mode if event.guarded else plain(f"not {wanted}: {event.cause}")
+    return said if event.ending == "complete" else f"{said}, {event.ending}"

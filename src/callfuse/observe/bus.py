@@ -1,0 +1,82 @@
+"""Gives each event to every sink: log lines, counts, metrics, traces, the feed.
+
+    bus = Bus(counts, LogSink())
+    bus.add(my_sink)
+    bus.emit(FuseBlown(where, blocks=5))
+
+A sink is called in the thread, and in the turn of the event loop, in which the event happens: one that takes time puts
+its work elsewhere. What a sink raises is logged once and goes no further.
+"""
+
+import logging
+from threading import Lock
+from typing import Final, Protocol
+
+from callfuse.boundary import Boundary
+from callfuse.observe.events import Event
+
+_logger: Final = logging.getLogger("callfuse")
+
+
+class Sink(Protocol):
+    """Something that hangs on events."""
+
+    def take(self, event: Event) -> None:
+        """Take an event; those of kinds that it does not know, too. Called from any thread. Must not wait."""
+        ...
+
+
+class Bus:
+    """The sinks of one middleware or detector. May be used from any thread."""
+
+    __slots__ = ("_failed", "_lock", "_of_kind", "_sinks")
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks: tuple[tuple[Sink, frozenset[type[Event]]], ...] = ()
+        self._of_kind: dict[type[Event], tuple[Sink, ...]] = {}
+        self._failed: set[int] = set()
+        self._lock = Lock()
+        for sink in sinks:
+            self.add(sink)
+
+    def add(self, sink: Sink) -> None:
+        """Give a sink all events from now on; only those of its `kinds` (a collection of classes), if it has such."""
+        kinds = frozenset[type[Event]](getattr(sink, "kinds", ()))
+        with self._lock:
+            self._sinks = (*self._sinks, (sink, kinds))
+            self._of_kind = {}
+
+    def remove(self, sink: Sink) -> None:
+        """Give a sink no further events; nothing happens if it gets none."""
+        with self._lock:
+            self._sinks = tuple(one for one in self._sinks if one[0] is not sink)
+            self._of_kind = {}
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether any sink takes events of this kind, so that what is costly to make need not be made in vain."""
+        return bool(self._taking(kind))
+
+    def emit(self, event: Event) -> None:
+        """Give the event to each sink that takes its kind. Never raises."""
+        for sink in self._taking(type(event)):
+            with Boundary() as boundary:
+                sink.take(event)
+            if boundary.error is not None:
+                self._report(sink, event, boundary.error)
+
+    def _taking(self, kind: type[Event]) -> tuple[Sink, ...]:
+        found = self._of_kind.get(kind)
+        if found is None:
+            with self._lock:
+                found = tuple(sink for sink, kinds in self._sinks if not kinds or kind in kinds)
+                self._of_kind[kind] = found
+        return found
+
+    def _report(self, sink: Sink, event: Event, error: Exception) -> None:
+        """Log the first error of a sink, without its message, which may quote what the event is about."""
+        if id(sink) in self._failed:
+            return
+        self._failed.add(id(sink))
+        with Boundary():  # the log itself may be what fails
+            what = f"{type(error).__name__} of {type(sink).__name__} at {event.name!r}"
+            _logger.error("an observer of callfuse failed, and further errors of it are not logged: %s", what)

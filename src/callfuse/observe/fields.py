@@ -1,0 +1,157 @@
+"""The names under which events are told outside: in JSON log lines, traces, the feed and webhooks.
+
+They are those of OpenTelemetry's GenAI conventions where these have one, and `callfuse.*` elsewhere. All names stand
+here, because the conventions are in development.
+
+    fields_of(event)  # {"callfuse.event": "hold", "gen_ai.conversation.id": "abc", ..., "callfuse.seconds": 0.4}
+
+Texts are shown as in log lines: bounded, printable, secrets starred. Arguments and results of calls are never among the
+fields.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from callfuse.model import ToolCall
+from callfuse.model.secrets import star_secrets
+from callfuse.observe.events import Event, Where, action_of
+from callfuse.observe.printable import plain
+from callfuse.policy.ladder import Verdict
+
+Value = str | int | float | bool | tuple[str, ...]
+"""What a field may hold."""
+
+LONGEST: Final = 200
+"""Characters of a text."""
+MOST: Final = 20
+"""Texts of a list."""
+
+SESSION: Final = "gen_ai.conversation.id"
+PROVIDER: Final = "gen_ai.provider.name"
+MODEL: Final = "gen_ai.request.model"
+TOOL: Final = "gen_ai.tool.name"
+CALL_ID: Final = "gen_ai.tool.call.id"
+ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+RESULT: Final = "gen_ai.tool.call.result"
+OPERATION: Final = "gen_ai.operation.name"
+STATUS: Final = "http.response.status_code"
+EVENT: Final = "callfuse.event"
+DIALECT: Final = "callfuse.dialect"
+SOURCE: Final = "callfuse.session.source"
+LANE: Final = "callfuse.lane"
+FINDING_ID: Final = "callfuse.finding.id"
+KIND: Final = "callfuse.finding.kind"
+KINDS: Final = "callfuse.finding.kinds"
+COUNT: Final = "callfuse.finding.count"
+THRESHOLD: Final = "callfuse.finding.threshold"
+WINDOW: Final = "callfuse.finding.window_seconds"
+HARD: Final = "callfuse.finding.hard"
+CONFIDENCE: Final = "callfuse.finding.confidence"
+SIGNATURE: Final = "callfuse.signature"
+ACTION: Final = "callfuse.action"
+FIRST: Final = "callfuse.first"
+BLOCKS: Final = "callfuse.blocks"
+SECONDS: Final = "callfuse.seconds"
+HELD: Final = "callfuse.held_seconds"
+
+_OF_EVENT: Final = {
+    "session": SESSION,
+    "status": STATUS,
+    "finding_id": FINDING_ID,
+    "rung": ACTION,
+    "error": "error.type",
+}
+"""The names of an event's own values, where they are not `callfuse.` and the value's."""
+OF_LOG: Final[Mapping[str, str]] = {
+    "session_id": SESSION,
+    "session_source": SOURCE,
+    "lane": LANE,
+    "backend": PROVIDER,
+    "model": MODEL,
+    "dialect": DIALECT,
+    "tool": TOOL,
+    "finding_id": FINDING_ID,
+    "kind": KIND,
+    "count": COUNT,
+    "max_repeats": THRESHOLD,
+    "hard": HARD,
+    "confidence": CONFIDENCE,
+    "action": ACTION,
+    "blocks": BLOCKS,
+    "status": STATUS,
+    "mode": "callfuse.mode",
+    "cause": "callfuse.cause",
+    "ending": "callfuse.ending",
+    "calls": "callfuse.calls",
+    "ms": "callfuse.ms",
+    "held_ms": "callfuse.held_ms",
+    "signature": "callfuse.call",
+}
+"""The names of what stands beside log lines (`extra`), in order. `callfuse.call`: the beginning of tool and arguments,
+as in the line."""
+
+
+def fields_of(event: Event) -> dict[str, Value]:
+    """What an event says, by name. What is empty or unknown is left out."""
+    found: dict[str, Value] = {EVENT: event.name}
+    for one in fields(event):
+        value = getattr(event, one.name)
+        if isinstance(value, Where):
+            found |= _of_where(value)
+        elif isinstance(value, ToolCall):
+            found |= of_call(value)
+        elif isinstance(value, Verdict):
+            found |= _of_verdict(value)
+        else:
+            found[_OF_EVENT.get(one.name, f"callfuse.{one.name}")] = _shown(value)
+    return {name: value for name, value in found.items() if value not in ("", "-", ())}
+
+
+def text(value: str) -> str:
+    """A foreign text as it may be shown: cut, printable, secrets starred."""
+    return plain(star_secrets(value, LONGEST), LONGEST)
+
+
+def of_call(call: ToolCall) -> dict[str, Value]:
+    """The fields that name a call, without its arguments."""
+    return {TOOL: text(call.full_name), CALL_ID: text(call.id), SIGNATURE: call.signature.hex()}
+
+
+def _of_where(where: Where) -> dict[str, Value]:
+    return {
+        SESSION: plain(where.session),
+        SOURCE: plain(where.source),
+        LANE: plain(where.lane),
+        PROVIDER: plain(where.backend),
+        MODEL: text(where.model),
+        DIALECT: where.dialect,
+    }
+
+
+def _of_verdict(verdict: Verdict) -> dict[str, Value]:
+    found = verdict.finding
+    return {
+        **of_call(verdict.call),
+        FINDING_ID: verdict.finding_id,
+        KIND: found.kind,
+        KINDS: found.kinds,
+        COUNT: found.count,
+        THRESHOLD: found.threshold,
+        WINDOW: found.window_s,
+        HARD: found.hard,
+        CONFIDENCE: found.confidence,
+        ACTION: action_of(verdict),
+        FIRST: verdict.first,
+    }
+
+
+def _shown(value: Any) -> Value:
+    """A value of an event of its own."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Exception):  # its message may quote a call
+        return type(value).__name__
+    if isinstance(value, tuple):
+        return tuple([text(str(one)) for one in value[:MOST]])
+    return text(str(value))
