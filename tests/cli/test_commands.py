@@ -80,8 +80,9 @@ def test_every_command_is_looked_at() -> None:
     [
         ("callfuse ", ["serve", "demo", "replay", "tune", "config"]),
         ("callfuse config ex", ["explain"]),
-        ("callfuse serve --lo", ["--log-level"]),
+        ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),
+        ("callfuse serve --log-format j", ["json"]),
         ("callfuse replay --rule no_", ["no_news"]),
     ],
 )

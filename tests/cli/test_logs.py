@@ -6,6 +6,7 @@ from asyncio import CancelledError
 import pytest
 
 from callfuse.cli.serve import NoiseFilter, QueryFilter, log_config
+from callfuse.proxy.settings import ServeSettings
 
 
 def test_no_access_line_holds_a_query() -> None:
@@ -46,5 +47,5 @@ def test_a_cut_stream_has_no_traceback(error: BaseException, kept: bool) -> None
 )
 def test_callfuse_logs_at_the_chosen_level(level: str, own: str, server: str) -> None:
     """The level is callfuse's; the server speaks of its steps at debug only."""
-    loggers = log_config(level)["loggers"]
+    loggers = log_config(ServeSettings.model_validate({"log_level": level}))["loggers"]
     assert (loggers["callfuse"]["level"], loggers["uvicorn.error"]["level"]) == (own, server)

@@ -129,6 +129,22 @@ def test_it_greets_serves_and_ends(vendor: str, number: signal.Signals) -> None:
     assert "s3cret" not in served.greeting + printed
 
 
+def test_all_lines_are_json_where_that_is_wanted(vendor: str) -> None:
+    """From the greeting to the last one, the access line of an exchange among them, and no query in any."""
+    with serving("--upstream", vendor, "--log-format", "json") as served:
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
+        with closing(connection):
+            connection.request("POST", "/v1/chat/completions?key=s3cret", b"no json")
+            connection.getresponse().read()
+        code, printed = served.end(signal.SIGTERM)
+    assert code == 0
+    lines = [json.loads(line) for line in (served.greeting + printed).splitlines()]
+    assert {"time", "level", "logger", "message"}.issubset(set.intersection(*map(set, lines)))
+    (access,) = [line for line in lines if line["logger"] == "callfuse.access"]
+    assert access["callfuse.cause"] == "request not JSON"
+    assert "s3cret" not in printed
+
+
 def test_an_answer_has_the_upstream_s_headers_only(vendor: str) -> None:
     """Neither a `server` nor a `date` header is added to what the vendor sent."""
     with serving("--upstream", vendor) as served, served.asked("/plain") as answer:

@@ -127,6 +127,7 @@ SERVE = [
         "'http://h:1' is no name of a host; use names without scheme and port, as in callfuse.internal",
     ),
     ("log_level", "loud", "'loud'", "use one of debug, info, warning, error"),
+    ("log_format", "xml", "'xml'", "use one of text, json"),
     ("max_connections", -1, "-1", "use a whole number from 0"),
     ("shutdown_timeout_s", 0, "0", "use a number above 0"),
 ]

@@ -28,6 +28,7 @@ SHELL = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
 
 MANY_ATTRIBUTES = {
     "policy.settings.LoopSettings",  # one for each setting of the configuration file
+    "proxy.settings.ServeSettings",  # the same for the block `serve`
 }
 LONG_FUNCTIONS: set[str] = set()
 COMPLEX: set[str] = set()

@@ -14,7 +14,7 @@ from callfuse.config import Resolved, resolve
 from callfuse.config.environment import CONFIG_FILE, admin_token
 from callfuse.detect.registry import KINDS
 from callfuse.errors import ConfigError
-from callfuse.proxy.settings import LOG_LEVELS, UPSTREAM_HINT, ServeSettings
+from callfuse.proxy.settings import LOG_FORMATS, LOG_LEVELS, UPSTREAM_HINT, ServeSettings
 from callfuse.stores import require
 
 app = typer.Typer(
@@ -58,6 +58,28 @@ def _default(key: str) -> str:
     return f"default: {ServeSettings.model_fields[key].default}."
 
 
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL",
+        help=f"One of {', '.join(LOG_LEVELS)}; {_default('log_level')}",
+        autocompletion=lambda: list(LOG_LEVELS),
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help=f"One of {', '.join(LOG_FORMATS)}; {_default('log_format')}",
+        autocompletion=lambda: list(LOG_FORMATS),
+    ),
+]
+AccessLog = Annotated[
+    str | None,
+    typer.Option(metavar="on|off", help="A line for each exchange; default: on.", autocompletion=lambda: ["on", "off"]),
+]
+
+
 @app.command(cls=Command)
 def serve(
     upstream: Annotated[
@@ -84,14 +106,9 @@ def serve(
             help="A Redis or Valkey that processes share, as in redis://localhost:6379; default: memory.",
         ),
     ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LEVEL",
-            help=f"One of {', '.join(LOG_LEVELS)}; {_default('log_level')}",
-            autocompletion=lambda: list(LOG_LEVELS),
-        ),
-    ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    access_log: AccessLog = None,
 ) -> None:
     """Stand between agents and a vendor, and stop tool-call loops on the way.
 
@@ -104,7 +121,8 @@ def serve(
     A browser sees the settings that hold at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN; where
     that is not set, one is made up and printed at the start.
     """
-    of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers, "log_level": log_level}
+    of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers}
+    of_serve |= {"log_level": log_level, "log_format": log_format, "access_log": access_log}
     options = {"store": store, "serve": of_serve}
     try:
         resolved = _resolve_for_serve(config, options)

@@ -29,7 +29,10 @@ FIXED: Final = frozenset(
     {
         ("tool_call_loop", "max_sessions"),
         ("tool_call_loop", "max_ledger_bytes"),
-        *(("serve", key) for key in ("host", "port", "workers", "log_level", "shutdown_timeout_s")),
+        *(
+            ("serve", key)
+            for key in ("host", "port", "workers", "log_level", "log_format", "access_log", "shutdown_timeout_s")
+        ),
     }
 )
 """Keys that cannot change while serving."""

@@ -3,8 +3,8 @@
 uvicorn adds no header to an answer: `server` and `date` are the upstream's own. SIGTERM and SIGINT stop listening at
 once, let open streams end within `shutdown_timeout_s`, and exit with 0.
 
-Logs are one line a record on stderr: callfuse at the chosen level, everything else from WARNING on. No query of a
-request is logged: some vendors take their key there.
+Logs are one line a record on stderr, as text or JSON: callfuse at the chosen level, everything else from WARNING on. No
+query of a request is logged: some vendors take their key there.
 """
 
 import gc
@@ -33,6 +33,8 @@ from callfuse.cli.patience import PatientConfig
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
 from callfuse.config import Config, Resolved
 from callfuse.dialects import error_body
+from callfuse.observe.access import ACCESS
+from callfuse.observe.json_lines import JsonFormatter
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
 from callfuse.proxy.gate import CrossSiteGate
@@ -131,17 +133,24 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
         signal.signal(HANGUP, signal.SIG_IGN)  # until a handler is set; the settings have just been read
     with listener:
         port = listener.getsockname()[1]
-        print(greeting(config, port), file=sys.stderr, flush=True)
+        _say(settings, greeting(config, port))
         if config.admin.enabled and not token:
-            print(admin_notice(config, port, setup.token), file=sys.stderr, flush=True)
+            _say(settings, admin_notice(config, port, setup.token))
         for line in hints(config, port, has_token=bool(token)):
-            print(line, file=sys.stderr, flush=True)
+            _say(settings, line)
         if settings.workers == 1:
             _Server(PatientConfig(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
         else:
             os.environ[WORKER_CONFIG] = encode_setup(setup)
             _run_workers(settings, listener)
     return 0
+
+
+def _say(settings: ServeSettings, line: str) -> None:
+    """Print a line at the start, in the format of the log: who collects it reads all of stderr."""
+    if settings.log_format == "json":
+        line = JsonFormatter().format(logging.LogRecord(logger.name, logging.INFO, "", 0, line.strip(), None, None))
+    print(line, file=sys.stderr, flush=True)
 
 
 def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
@@ -179,7 +188,7 @@ def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
         # Nothing depends on the client's address, so no forwarded header needs to be trusted.
         "proxy_headers": False,
         "access_log": settings.log_level == "debug",
-        "log_config": log_config(settings.log_level),
+        "log_config": log_config(settings),
         "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": math.ceil(settings.shutdown_timeout_s),
     }
@@ -231,13 +240,15 @@ class NoiseFilter(logging.Filter):
         return not (cut or advice)
 
 
-def log_config(level: str) -> dict[str, Any]:
-    """Make the `logging` configuration for a log level; at debug with uvicorn's own steps and each request."""
-    detail = "INFO" if level == "debug" else "WARNING"
+def log_config(settings: ServeSettings) -> dict[str, Any]:
+    """Make the `logging` configuration; at debug with uvicorn's own steps and each request."""
+    level = settings.log_level.upper()
+    detail = "INFO" if level == "DEBUG" else "WARNING"
+    line = {"()": JsonFormatter} if settings.log_format == "json" else {"format": LOG_LINE}
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": {"format": LOG_LINE}},
+        "formatters": {"line": line},
         "filters": {
             "without_query": {"()": QueryFilter},
             "without_noise": {"()": NoiseFilter},
@@ -245,7 +256,8 @@ def log_config(level: str) -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
         "loggers": {
-            "callfuse": {"level": level.upper()},
+            "callfuse": {"level": level},
+            ACCESS: {"level": level if settings.access_log else "WARNING"},
             "uvicorn.error": {"level": detail, "filters": ["without_noise"]},
             "uvicorn.access": {"level": detail, "filters": ["without_query"]},
         },

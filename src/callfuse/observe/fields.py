@@ -9,12 +9,12 @@ Texts are shown as in log lines: bounded, printable, secrets starred. Arguments 
 fields.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from callfuse.model import ToolCall
-from callfuse.model.secrets import star_secrets
+from callfuse.model.secrets import MARGIN, star_secrets
 from callfuse.observe.events import Event, Where, action_of
 from callfuse.observe.printable import plain
 from callfuse.policy.ladder import Verdict
@@ -26,6 +26,9 @@ LONGEST: Final = 200
 """Characters of a text."""
 MOST: Final = 20
 """Texts of a list."""
+KEPT: Final = 1000
+"""Texts, and places of exchanges, that are kept as they may be shown: to look for secrets in a model's name takes 5 us,
+and the same few come again and again."""
 
 SESSION: Final = "gen_ai.conversation.id"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -95,8 +98,9 @@ as in the line."""
 def fields_of(event: Event) -> dict[str, Value]:
     """What an event says, by name. What is empty or unknown is left out."""
     found: dict[str, Value] = {EVENT: event.name}
-    for one in fields(event):
-        value = getattr(event, one.name)
+    names: Iterable[str] = event.__slots__
+    for name in names:
+        value = getattr(event, name)
         if isinstance(value, Where):
             found |= _of_where(value)
         elif isinstance(value, ToolCall):
@@ -104,12 +108,17 @@ def fields_of(event: Event) -> dict[str, Value]:
         elif isinstance(value, Verdict):
             found |= _of_verdict(value)
         else:
-            found[_OF_EVENT.get(one.name, f"callfuse.{one.name}")] = _shown(value)
+            found[_OF_EVENT.get(name, f"callfuse.{name}")] = _shown(value)
     return {name: value for name, value in found.items() if value not in ("", "-", ())}
 
 
 def text(value: str) -> str:
     """A foreign text as it may be shown: cut, printable, secrets starred."""
+    return _text(value[: LONGEST + MARGIN])
+
+
+@lru_cache(KEPT)
+def _text(value: str) -> str:
     return plain(star_secrets(value, LONGEST), LONGEST)
 
 
@@ -118,6 +127,7 @@ def of_call(call: ToolCall) -> dict[str, Value]:
     return {TOOL: text(call.full_name), CALL_ID: text(call.id), SIGNATURE: call.signature.hex()}
 
 
+@lru_cache(KEPT)
 def _of_where(where: Where) -> dict[str, Value]:
     return {
         SESSION: plain(where.session),

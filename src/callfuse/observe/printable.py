@@ -10,4 +10,7 @@ def printable(text: str) -> str:
 
 def plain(text: str, limit: int = 200) -> str:
     """Make a foreign text safe for one log line: cut it, and escape what is not printable."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:limit])
+    shown = text[:limit]
+    if shown.isprintable():
+        return shown
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in shown)

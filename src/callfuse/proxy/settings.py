@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from callfuse.policy.fields import Seconds, Strict, Whole
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 PATH_HINT: Final = "use / and names without ? # % or white space, as in /anthropic or /team/anthropic"
 ADMIN_PATH_HINT: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
 BACKEND_HINT: Final = "use a name without : or white space, as in anthropic"
@@ -35,7 +36,7 @@ def _upstream(value: str) -> str:
 
 
 def lower(value: Any) -> Any:
-    """Convert a log level to lower case, because many write it in capitals."""
+    """Convert a word to lower case: many write log levels in capitals."""
     return value.lower() if isinstance(value, str) else value
 
 
@@ -133,7 +134,11 @@ class ServeSettings(Strict):
     workers: Annotated[Whole, Field(ge=1)] = 1
     """Processes. Each keeps its own sessions in memory, unless `store` is one that they share."""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = "info"
-    """From which level on callfuse logs; at debug each request has a line."""
+    """From which level on callfuse logs; at debug the server has its own line for each request, too."""
+    log_format: Annotated[Literal["text", "json"], BeforeValidator(lower)] = "text"
+    """A line a record, as text or as a JSON object with the names of `docs/observing.md`."""
+    access_log: bool = True
+    """A line at info for each exchange: session, model, whether it was guarded, calls, what was done, milliseconds."""
     read_timeout_s: Seconds = 60
     """The longest wait for the head of a request, and for more of its body: 1,000 bytes for each second of this time.
     Then it is answered with 408."""

@@ -1,0 +1,122 @@
+"""Time that telling what happens adds to each exchange, in process: all sinks on, over no sink at all.
+
+    python -m benchmarks.observing [--rounds 41] [--exchanges 200]
+
+An app sends an answer of a few chunks to a `send` that does nothing, under callfuse: with a bus without sinks (`off`),
+with the sinks that every middleware has (`quiet`: counts, and logs at WARNING that write nothing), with the access line
+and a log at INFO written to memory (`text`), the same as JSON (`json`), and with a sink beside them that makes the
+fields of each event (`all`). The runs are interleaved; the figures are medians of CPU time for each exchange, beyond
+`off`. The goal is for all that is on together.
+"""
+
+import argparse
+import asyncio
+import io
+import logging
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from benchmarks.chunks import Streaming, call_deltas, chat_chunks, request
+from benchmarks.driving import timed
+from callfuse import CallFuseMiddleware
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import Event
+from callfuse.observe.fields import fields_of
+from callfuse.observe.json_lines import JsonFormatter
+
+GOAL_US = 60.0
+PATH = "/v1/chat/completions"
+ANSWERS: dict[str, tuple[Sequence[object], str, int]] = {
+    "text": ([{"content": f" word{n}"} for n in range(10)], "stop", 0),
+    "a call": (call_deltas(10), "tool_calls", 0),
+    "a held call": (call_deltas(10), "tool_calls", 2),
+}
+"""Answers of ten chunks: their deltas, how they end, and how often a call has been repeated before."""
+
+
+class Fields:
+    """A sink that makes the fields of each event, as the feed and traces do."""
+
+    def take(self, event: Event) -> None:
+        """Make them."""
+        fields_of(event)
+
+
+@contextmanager
+def logging_to(formatter: logging.Formatter | None) -> Iterator[None]:
+    """The loggers of `callfuse serve`, written to memory; None: at WARNING, as in a host."""
+    handler = logging.StreamHandler(io.StringIO())
+    loggers = [logging.getLogger(name) for name in ("callfuse", "callfuse.access")]
+    if formatter is not None:
+        handler.setFormatter(formatter)
+    levels = [logger.level for logger in loggers]
+    loggers[0].addHandler(handler)
+    loggers[0].propagate = False
+    for logger in loggers:
+        logger.setLevel(logging.WARNING if formatter is None else logging.INFO)
+    try:
+        yield
+    finally:
+        loggers[0].removeHandler(handler)
+        loggers[0].propagate = True
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
+    """The app under callfuse, with what is observed."""
+    fuse = CallFuseMiddleware(app, {"tool_call_loop": {"blow_after": 0}})
+    if kind == "off":
+        fuse._host = replace(fuse._host, bus=Bus())
+    if kind == "all":
+        fuse.bus.add(Fields())
+    return fuse
+
+
+FORMATS: dict[str, Callable[[], logging.Formatter | None]] = {
+    "off": lambda: None,
+    "quiet": lambda: None,
+    "text": lambda: logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"),
+    "json": JsonFormatter,
+    "all": JsonFormatter,
+}
+
+
+async def one_round(app: Streaming, kind: str, body: bytes, exchanges: int) -> float:
+    """Seconds of CPU time that an exchange takes on average."""
+    fuse = guard(app, kind)
+    with logging_to(FORMATS[kind]()):
+        spent = 0.0
+        for _ in range(exchanges):
+            spent += await timed(fuse, PATH, body)
+    return spent / exchanges
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--exchanges", type=int, default=200)
+    options = parser.parse_args(arguments)
+    names = ("off", *(f"+ {kind}" for kind in FORMATS if kind != "off"), "goal")
+    print(f"{'us an exchange':<16}{''.join(f'{name:>9}' for name in names)}")
+    for name, (deltas, finish, repeats) in ANSWERS.items():
+        app, body = Streaming(chat_chunks(deltas, finish=finish)), request(PATH, repeats=repeats)
+        times: dict[str, list[float]] = {kind: [] for kind in FORMATS}
+        for _ in range(options.rounds):
+            for kind, found in times.items():
+                found.append(asyncio.run(one_round(app, kind, body, options.exchanges)))
+        off = statistics.median(times["off"])
+        added = {
+            kind: statistics.median(one - base for one, base in zip(found, times["off"], strict=True))
+            for kind, found in times.items()
+            if kind != "off"
+        }
+        row = "".join(f"{1e6 * seconds:>9.1f}" for seconds in (off, *added.values()))
+        print(f"{name:<16}{row}{GOAL_US:>9.1f}{'' if 1e6 * added['all'] <= GOAL_US else '  over'}")
+
+
+if __name__ == "__main__":
+    main()
