@@ -171,6 +171,22 @@ async def test_a_hold_that_is_too_long_has_failed() -> None:
     assert (ended.mode, ended.cause, ended.guarded) == ("guarded", "max_held_bytes", False)
 
 
+async def test_a_hold_that_lasts_too_long_has_failed() -> None:
+    """The timer ends it, and the exchange goes on."""
+    watch, listed = Watch(), CHAT.frames(again())
+    last = max(at for at, frame in enumerate(listed) if frame.item == 1)
+
+    async def gate(at: int) -> None:
+        if at == last:
+            await watch.until(b"call_first")
+
+    app = play(Reply(tuple(frame.raw for frame in listed), gate=gate))
+    guarded, seen = observed(app, max_hold_s=0.01)
+    await drive(guarded, ask(CHAT, spin(), stream=True), on_bytes=watch.feed)
+    assert seen.one(HoldEnded).how == "failed"
+    assert seen.one(ExchangeEnded).cause == "max_hold_s"
+
+
 async def test_a_client_that_leaves_during_a_hold() -> None:
     """Its exchange is told, and so is the end of the hold."""
     leave, watch = asyncio.Event(), Watch()
