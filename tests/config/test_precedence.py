@@ -18,6 +18,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "mode": ("observe", "warn", "block"),
     "store": ("redis://file.example", "valkey://env.example:1/2", "memory://"),
     "similarity_threshold": (0.5, "0.6", 0.7),
+    "holdout": (0.5, "0.6", 0.7),
     "pollers": (["wait_a"], "wait_b,wait_c", ["wait_d"]),
     "state_changing": (["write_a"], "write_b,write_c", ["write_d"]),
     "credential_headers": (["x-a"], "x-b,x-c", ["x-d"]),
@@ -90,7 +91,7 @@ def meant(path: KeyPath, value: Any) -> Any:
     if path[-1] in ("keys", "locked"):
         names = value.split(",") if isinstance(value, str) else value
         return tuple(name.replace("_", "-") for name in names)
-    if isinstance(value, str) and path[-1] == "similarity_threshold":
+    if isinstance(value, str) and path[-1] in ("similarity_threshold", "holdout"):
         return float(value)
     return float(value) if str(value).isdigit() else value
 

@@ -58,6 +58,8 @@ LOOP = [
     ("heartbeat_s", True, "true", NO_SWITCH),
     ("similarity_threshold", True, "true", NO_SWITCH),
     ("similarity_threshold", 2, "2", "use a number above 0 to 1"),
+    ("holdout", 10, "10", "use a number from 0 to 1"),
+    ("holdout", -0.1, "-0.1", "use a number from 0 to 1"),
     ("window", 1, "1", "use a whole number from 2 to 100"),
     ("window", 101, "101", "use a whole number from 2 to 100"),
     ("window", True, "true", NO_SWITCH),

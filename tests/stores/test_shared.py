@@ -10,6 +10,7 @@ from callfuse.conversations.ledger import Closable
 from tests.asgi import test_lanes
 from tests.asgi.test_fuse import Agent
 from tests.asgi.test_lanes import CHAT, LOOKUP, NOBODY, put_right, refused, search, steered, talk
+from tests.asgi.test_mending import Talk, loop, other
 from tests.dialects.openai_responses import test_chains
 from tests.dialects.openai_responses.test_chains import answer, call, going_on, heard, spun
 from tests.dialects.openai_responses.wire import message, request, result
@@ -63,6 +64,16 @@ async def test_blocks_are_counted_together(server: RedisServer) -> None:
     for guard in agent.guards:
         assert isinstance(guard.ledger, Closable)
         await guard.ledger.aclose()
+
+
+@SHARED
+async def test_what_came_of_a_warning(server: RedisServer, shared: bool) -> None:
+    """The worker that sees the model change its course knows what the other one has told it; apart, neither does."""
+    talk = Talk(CHAT, workers=2, store=store_of(server, shared=shared))
+    await talk.step(loop(1))
+    await talk.step(other("zebra"))
+    assert talk.results == (["changed"] if shared else [])
+    await talk.close()
 
 
 @SHARED

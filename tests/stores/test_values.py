@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.conversations.ledger import BlockMemory, KeptCall, KeptRound, LaneState, SessionState
+from callfuse.conversations.ledger import BlockMemory, KeptCall, KeptRound, LaneState, SessionState, Told
 from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
@@ -35,6 +35,7 @@ call_lists = st.lists(calls, max_size=3).map(tuple)
 blocks = st.just(BlockMemory()) | st.builds(
     BlockMemory, counts, counts, call_lists, digest_lists, digest_lists, st.floats(0, 1e10), digests
 )
+told = st.builds(Told, texts, texts, digests, small, texts, counts, st.booleans())
 states = st.builds(
     LaneState,
     st.lists(rounds, max_size=4).map(tuple),
@@ -43,6 +44,7 @@ states = st.builds(
     continuation=continuations,
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
     blocks=blocks,
+    told=st.lists(told, max_size=3).map(tuple),
 )
 settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -84,11 +86,14 @@ def test_a_lane_begins_with_its_session(state: LaneState) -> None:
 
 @more_examples(5)
 @given(state=states, session=sessions)
-def test_what_the_last_version_wrote_is_read(state: LaneState, session: SessionState) -> None:
-    """It knew neither blocks nor resets; all else is as it was."""
+def test_what_earlier_versions_wrote_is_read(state: LaneState, session: SessionState) -> None:
+    """They knew neither what the model was told nor, before that, blocks and resets; all else is as it was."""
     name, _, text = encode_lane(state).partition(b"\n")
+    last = name + b"\n" + json.dumps([5, *json.loads(text)[1:7]]).encode()
+    assert decode_lane(last) == replace(state, told=())
     old = name + b"\n" + json.dumps([4, *json.loads(text)[1:6]]).encode()
-    assert decode_lane(old) == replace(state, blocks=BlockMemory())
+    assert decode_lane(old) == replace(state, blocks=BlockMemory(), told=())
+    assert decode_session(json.dumps([5, *json.loads(encode_session(session))[1:]]).encode()) == session
     older = json.dumps([4, *json.loads(encode_session(session))[1:4]]).encode()
     assert decode_session(older) == replace(session, reset=0.0)
 
@@ -125,6 +130,8 @@ def doctored(at: int, value: Any) -> bytes:
         doctored(8, [{}, ""]),
         doctored(6, [1, 1, [], [], ["?"], 0.5, ""]),
         doctored(6, [-1, 1, [], [], [], 0.5, ""]),
+        doctored(7, [["id", "repeat", "?", 3, "", 0, False]]),
+        doctored(7, [["id", "repeat", "cw==", 3, "", -1, False]]),
     ],
 )
 def test_what_is_no_lane(value: bytes) -> None:

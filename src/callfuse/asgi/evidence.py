@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.notes import note_keys
 from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Dialect, Request
@@ -167,13 +167,18 @@ class ExchangeEvidence:
         self.request.close()
 
     def after(
-        self, rounds: Sequence[Sequence[PastCall]], notes: Sequence[tuple[ToolCall, str]], now: float
+        self,
+        rounds: Sequence[Sequence[PastCall]],
+        notes: Sequence[tuple[ToolCall, str]],
+        now: float,
+        told: Sequence[Told] = (),
     ) -> LaneState:
-        """The lane's state with the new rounds and notes of this exchange. `now`: seconds."""
+        """The lane's state with the new rounds and notes of this exchange, and what the model was told of and has not
+        answered yet. `now`: seconds."""
         keyed = note_keys(self.conversation, notes) if notes else []
         settings = self.settings
         blocked = any(one.blocked for calls in rounds for one in calls)
         timeline = self.conversation.timeline if blocked else None
         return self.kept.after(
-            rounds, keyed, now, max_rounds=settings.max_rounds, timeline=timeline, window=settings.window
+            rounds, keyed, now, max_rounds=settings.max_rounds, timeline=timeline, window=settings.window, told=told
         )

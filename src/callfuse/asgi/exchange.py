@@ -24,6 +24,7 @@ from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.asgi.watch import Watch
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import LaneEvidence
+from callfuse.policy.holdout import HOLDOUT
 from callfuse.wire import Format
 
 
@@ -53,7 +54,7 @@ class Exchange:
             prepared.settings,
             may_change=not prepared.signed,
             may_withhold=not (prepared.observed or (remembers and prepared.signed)),
-            hold_all=host.on_loop is not None and not prepared.observed,
+            hold_all=host.on_loop is not None and not prepared.observed and prepared.arm.name != HOLDOUT,
         )
         self._keeper = Keeper(host, prepared, self._evidence)
         self._first = self._content()
@@ -124,7 +125,8 @@ class Exchange:
             unpacks=self._unpacks,
             reads_all=reads_all,
         )
-        return watch.send_to_the_end if reads_all or self._evidence.kept.is_new else watch.send
+        kept = self._evidence.kept
+        return watch.send_to_the_end if reads_all or kept.is_new or kept.told else watch.send
 
     def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:
         """The runner for an answer that may have to be held."""

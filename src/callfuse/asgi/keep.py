@@ -1,6 +1,6 @@
 """Records what an exchange brought: its events, and the lane's new state in the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,13 +9,14 @@ from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.conversations.identity import Lane, chain_lane
-from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.ledger import LaneState, Told
+from callfuse.conversations.mending import Course, taught
 from callfuse.dialects.base import ChainedRequest, Continuation
 from callfuse.guard.record import ExchangeRecord
 from callfuse.model import PastCall, ToolCall
 from callfuse.observe import log
 from callfuse.observe.bus import Bus
-from callfuse.observe.events import ActionTaken, CallSeen, FindingSeen, NotAsked, action_of
+from callfuse.observe.events import ActionTaken, CallSeen, CourseMended, FindingSeen, NotAsked, action_of
 from callfuse.policy.ladder import Verdict
 
 
@@ -53,12 +54,45 @@ class Keeper:
 
     async def settle(self, record: ExchangeRecord) -> None:
         """Report and keep the record of a delivered answer."""
+        course = Course(self._evidence.kept.told)
+        with self.fail_open.stage("while reporting"):
+            self._follow(course, record)
         if self._evidence.hindsight is not None:
             with self.fail_open.stage("while reporting"):
                 self._report_verdict(self._evidence.hindsight)
         self.report(record)
+        with self.fail_open.stage("while reporting"):
+            for told, result in course.take_decided():
+                self.bus.emit(CourseMended(self._prepared.where, told.finding_id, result, told.arm))
         with self.fail_open.stage("while keeping"):
-            await self._keep(record)
+            await self._keep(record, course.waiting)
+
+    def _follow(self, course: Course, record: ExchangeRecord) -> None:
+        """See what came of what the model was told: before this exchange, with its request, and within it."""
+        kept, hindsight = self._evidence.kept, self._evidence.hindsight
+        if self._prepared.request.choices != 1 or not (course.waiting or record.verdicts or hindsight):
+            return
+        if kept.spoken:
+            course.speak()
+        elif kept.is_new:
+            course.see_results(hindsight.finding.kind if hindsight is not None else "")
+        if hindsight is not None:  # told with this request: it is told again if that is sent again
+            course.add(self._taught([hindsight], kept.length - 1))
+        course.follow(filter(None, record.rounds), partial(self._taught_with, record.verdicts))
+        if course.is_text and not (record.is_incomplete or record.fail_open):
+            course.end()
+
+    def _taught_with(self, verdicts: Iterable[Verdict], calls: Sequence[PastCall]) -> list[Told]:
+        """What the model is told of, of these calls of an answer, by the last verdict on each."""
+        of_call = {verdict.call: verdict for verdict in verdicts}
+        return self._taught([of_call[one.call] for one in calls if one.call in of_call], self._evidence.kept.length)
+
+    def _taught(self, verdicts: Iterable[Verdict], position: int) -> list[Told]:
+        """Those of these verdicts that the model is told of, to do something else; in a holdout, would have been."""
+        prepared = self._prepared
+        arm, may_change = prepared.arm, not prepared.signed
+        rungs = [(one, arm.rung_of(one, may_change=may_change)) for one in verdicts]
+        return [taught(one, arm.name, position) for one, rung in rungs if rung is not None and rung.teaches]
 
     def report(self, record: ExchangeRecord) -> None:
         """Tell all of a record, and clear what has been told."""
@@ -96,34 +130,33 @@ class Keeper:
         blocks = self._evidence.kept.blocks.count + verdict.blocks
         tally.action = action_of(verdict)
         tally.withheld += verdict.withholds
-        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known))
+        arm = self._prepared.arm.name
+        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known, arm=arm))
         self._known.add(id_)
         if verdict.warns or verdict.withholds:
-            self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first))
+            self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first, arm))
 
-    async def _keep(self, record: ExchangeRecord) -> None:
-        """Write the rounds and notes to the ledger, if there is anything new."""
+    async def _keep(self, record: ExchangeRecord, told: Sequence[Told]) -> None:
+        """Write the rounds and notes to the ledger, and what the model was `told`, if there is anything new."""
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
         goes_on = prepared.keeps_place and bool(record.answers)
         notes = [*record.notes, *self.notes] if prepared.request.choices == 1 else []
         now = self._host.clock()
-        if not (rounds or notes or evidence.hindsight or goes_on or evidence.kept.is_new):
+        is_new = evidence.kept.is_new or tuple(told) != evidence.kept.state.told
+        if not (rounds or notes or evidence.hindsight or goes_on or is_new):
             return
-        lanes = await off_loop.run(partial(self._lanes, record, rounds, notes, now), len(prepared.request.body))
+        state_after = partial(evidence.after, rounds, notes, now, told)
+        lanes = await off_loop.run(partial(self._lanes, record, len(rounds), state_after), len(prepared.request.body))
         await self._host.ledger.write(lanes, now)
 
     def _lanes(
-        self,
-        record: ExchangeRecord,
-        rounds: Sequence[Sequence[PastCall]],
-        notes: Sequence[tuple[ToolCall, str]],
-        now: float,
+        self, record: ExchangeRecord, rounds: int, state_after: Callable[[], LaneState]
     ) -> dict[Lane, LaneState]:
         """The state after this exchange, under each lane where it is kept. May read the request again."""
         prepared = self._prepared
-        state = self._evidence.after(rounds, notes, now)
-        gone = len(prepared.state.rounds) + len(rounds) - len(state.rounds)
+        state = state_after()
+        gone = len(prepared.state.rounds) + rounds - len(state.rounds)
         log.pruned(gone, kept=len(state.rounds), session=self.session)
         if prepared.request.continues and (chain := prepared.request.get().chain) is not None:
             return self._places(chain, state, record)

@@ -26,6 +26,7 @@ from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import HeaderIgnored, NotGuarded, Where
+from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.wire import Payload
@@ -70,7 +71,8 @@ class Prepared:
     `state`: the ledger's state of its lane. `settings`: those of this exchange. `signed`: the body must not be changed.
     `observed`: another callfuse guards it, so this one only observes. `changed`: commands were removed, so the body
     differs from the original. `keeps_place`: the session has settings, or the lane a state, that must be found again
-    where a chain continues, even after an answer without calls. `tally`: the account of the exchange.
+    where a chain continues, even after an answer without calls. `tally`: the account of the exchange. `arm`: that of
+    its session, where some are only observed to measure against.
     """
 
     request: KeptRequest
@@ -84,6 +86,7 @@ class Prepared:
     changed: bool
     keeps_place: bool
     tally: Tally
+    arm: Arm
 
 
 class Incoming(NamedTuple):
@@ -245,18 +248,20 @@ class _Preparation:
         if request.probe or not (settings.enabled or keeps_place):
             self._tally.cause = NO_TOOLS if request.probe else DISABLED
             return Unjudged(host.app, request.body) if changed else None
+        arm = Arm("", settings) if self._is_observed else arm_of(settings, lane.credential, self._tally.where.session)
         return Prepared(
             KeptRequest(incoming.dialect, request, incoming.target),
             lane,
             state,
             now,
-            settings,
+            arm.settings,
             self._tally.where,
             signed=self._is_signed or self._is_observed,
             observed=self._is_observed,
             changed=changed,
             keeps_place=keeps_place,
             tally=self._tally,
+            arm=arm,
         )
 
     def _where(self, request: Request, lane: Lane, state: LaneState) -> Where:

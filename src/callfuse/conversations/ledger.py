@@ -110,6 +110,23 @@ class BlockMemory:
 NO_BLOCKS: Final = BlockMemory()
 
 
+class Told(NamedTuple):
+    """A finding of which the model was told, by guidance or a warning, or would have been in a holdout, and of which is
+    not known yet what came of it (`conversations/mending.py`).
+
+    `position`: the messages of the request whose answer brought it. `arm`: of the session. `rounds`: those that have
+    gone on in the same way since. `is_open`: the results of the last round must show whether that did.
+    """
+
+    finding_id: str
+    kind: str
+    signature: Signature
+    position: int
+    arm: str = ""
+    rounds: int = 0
+    is_open: bool = False
+
+
 @dataclass(slots=True)
 class LaneState:
     """The state of one lane. Must not be changed, as `KeptRound`."""
@@ -125,6 +142,8 @@ class LaneState:
     session: str = ""
     """The session whose settings hold, for lanes that are found by the id of an answer; else empty."""
     blocks: BlockMemory = NO_BLOCKS
+    told: tuple[Told, ...] = ()
+    """What the model was told of and has not answered yet, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,16 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from callfuse.conversations.blocks import after_round, earlier_blocks, is_typed_since, remember, with_last_outcomes
-from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, is_same_id
+from callfuse.conversations.ledger import (
+    NO_BLOCKS,
+    BlockMemory,
+    CallKey,
+    KeptCall,
+    KeptRound,
+    LaneState,
+    Told,
+    is_same_id,
+)
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
@@ -58,7 +67,8 @@ class LaneEvidence:
     `state` is the lane's state as it was; `rounds` are those of this timeline with all outcomes read so far, oldest
     first, at their places in this request; `length` is the number of messages in the request, `turn` the digest of its
     last real user message. `is_new`: a result has been read that the ledger does not have. `blocks`: what the lane
-    remembers of its blocks, `said` what identifies the text of that user message there.
+    remembers of its blocks, `said` what identifies the text of that user message there. `told`: findings that the model
+    knows of and has not answered yet; `spoken`: a person has spoken since.
     """
 
     state: LaneState
@@ -68,6 +78,8 @@ class LaneEvidence:
     is_new: bool
     blocks: BlockMemory = NO_BLOCKS
     said: tuple[bytes, ...] = ()
+    told: tuple[Told, ...] = ()
+    spoken: bool = False
 
     def after(
         self,
@@ -78,10 +90,12 @@ class LaneEvidence:
         max_rounds: int,
         timeline: Timeline | None = None,
         window: int = DEFAULT_WINDOW,
+        told: Sequence[Told] = (),
     ) -> LaneState:
         """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
         calls carry; at most `max_rounds` of each, the newest. `timeline`: that of the exchange, needed if a call was
-        blocked (None: the kept rounds); `window`: rounds in which a call counts as known."""
+        blocked (None: the kept rounds); `window`: rounds in which a call counts as known. `told`: findings that the
+        model knows of now and has not answered yet."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
         if blocks.count or any(one.blocked for one in brought):
@@ -98,6 +112,7 @@ class LaneEvidence:
             self.length,
             session=self.state.session,
             blocks=blocks,
+            told=tuple(told),
         )
 
     def _blocks_after(self, brought: Sequence[KeptRound], window: Collection[Signature], now: float) -> BlockMemory:
@@ -170,6 +185,8 @@ def read_conversation(
             is_new=is_new,
             blocks=blocks,
             said=_said(view, request, blocks),
+            told=_still_told(view, state, request) if state.told else (),
+            spoken=bool(state.told and state.rounds and not match.kept) and view.turn != state.rounds[-1].turn,
         ),
         chained,
         brings_results=_brings_results(view, match),
@@ -401,6 +418,16 @@ def _has_dropped_all(view: _RequestView, state: LaneState, request: Request) -> 
 def _is_unanswered(request: Request) -> bool:
     """Whether nothing in a request was said by a model yet."""
     return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
+
+
+def _still_told(view: _RequestView, state: LaneState, request: Request) -> tuple[Told, ...]:
+    """What the model was told and has not answered yet: nothing at the beginning of a new conversation, and nothing of
+    an answer that the client did not take up, so that it sends the same request again."""
+    if _begins_anew(view, state, request):
+        return ()
+    if view.chained or view.length != state.length:
+        return state.told
+    return tuple([one for one in state.told if one.position != view.length])
 
 
 def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, request: Request) -> BlockMemory:

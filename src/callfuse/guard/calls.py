@@ -87,6 +87,11 @@ class AnswerCalls:
         return bool(self._reader.calls)
 
     @property
+    def broke(self) -> bool:
+        """Whether the stream has carried an error."""
+        return self._ending.broke
+
+    @property
     def choices(self) -> set[int]:
         """The choices that have calls."""
         return {call.choice for call in self._reader.calls}

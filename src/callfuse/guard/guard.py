@@ -269,6 +269,8 @@ class Guard:
     def settle(self) -> None:
         """The answer is delivered: record its calls, with verdicts that change nothing (a warning), unless `apply` did
         so."""
+        if not self._recorded:
+            self.record.is_incomplete = self._calls.broke or (self._calls.any and not self.complete)
         if not self.complete or self._recorded:
             return
         verdicts = self._attempt(lambda: self._verdicts(self._calls.choices)) or []

@@ -259,10 +259,12 @@ class Observer:
         record = ExchangeRecord(self._judging.choices)
         self.read_rest()
         if not self._ending.finished or self._ending.broke or self._left < 0:
+            record.is_incomplete = bool(self._calls) or self._ending.broke or self._left < 0
             return record
         if self._answer_id:
             record.answers.append(StoredAnswer(self._answer_id))
         whole = [call for call in self._calls if self._ending.is_evidence(call)]
+        record.is_incomplete = len(whole) < len(self._calls)
         of_choice: dict[int, list[ToolCall]] = {}
         for call in whole:
             made = call.complete() if self._relay is None else self._relay.foresight.made(call)

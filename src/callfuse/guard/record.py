@@ -15,7 +15,8 @@ class ExchangeRecord:
     `calls`: all complete calls, to be logged. `rounds`: the calls of each answer with what became of them. `notes`:
     texts for the results of delivered calls, about their withheld siblings. `verdicts`: what was done, in order.
     `fail_open`: causes for which calls went unjudged. `unasked`: parts that kept the model from being asked again.
-    `answers`: the answers that a stateful vendor may have stored, in order.
+    `answers`: the answers that a stateful vendor may have stored, in order. `is_incomplete`: what the model did last is
+    not known, for its answer broke or was cut off.
 
     An answer with several `choices` leaves no round and no note, because it is unknown which choice the client takes.
     """
@@ -28,6 +29,7 @@ class ExchangeRecord:
     fail_open: list[str] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
     answers: list[StoredAnswer] = field(default_factory=list)
+    is_incomplete: bool = False
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Append a round: its calls, which of them had a verdict, and which the client never saw."""

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from callfuse.boundary import Boundary
 from callfuse.config import Source, load_config
-from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, Told
+from callfuse.conversations.mending import Course, taught
 from callfuse.detect.repeat import RepeatChanging
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import past_round
@@ -22,6 +23,7 @@ from callfuse.observe.events import (
     ActionTaken,
     CallbackFailed,
     CallSeen,
+    CourseMended,
     FailedOpen,
     FeedbackGiven,
     FindingSeen,
@@ -30,10 +32,13 @@ from callfuse.observe.events import (
     new_finding_id,
 )
 from callfuse.observe.log import LogSink
+from callfuse.policy.holdout import HOLDOUT, arm_of
 from callfuse.policy.ladder import Verdict, rung_of_answer
 from callfuse.policy.settings import LoopSettings, Rung
 
 T = TypeVar("T")
+NO_NAME: Final = "-"
+"""The session of a detector that was given none."""
 
 OnLoop = Callable[[LoopDetection], str | None]
 """Gets each detection before its action is taken. None keeps the action; a rung's name, or `allow`, changes it."""
@@ -47,7 +52,9 @@ class LoopDetector:
     `CALLFUSE_CONFIG`; ConfigError names what is wrong with it. `enabled=False` turns this detector off, whatever the
     settings are: then it finds nothing and keeps nothing. `session` is the name of the run in log lines (default `-`).
     `model` fills the placeholder of texts, and with `backend` (`openai`) selects the settings under `models`. `clock`
-    returns seconds. `bus` takes what happens (`callfuse.observe.bus`); None, the default: log lines only.
+    returns seconds. With a `holdout` the detectors of a share of sessions only observe, by the name of the session; by
+    chance for each detector without one. `bus` takes what happens (`callfuse.observe.bus`); None, the default: log
+    lines only.
 
     `on_loop` is called in the thread of the check, so it must be a plain function (else TypeError). If it raises, or
     returns something that is not a rung, that is logged, and the action stands.
@@ -63,7 +70,7 @@ class LoopDetector:
         *,
         on_loop: OnLoop | None = None,
         enabled: bool = True,
-        session: str = "-",
+        session: str = NO_NAME,
         model: str = "",
         backend: str = "",
         clock: Callable[[], float] = time.monotonic,
@@ -72,7 +79,9 @@ class LoopDetector:
         if inspect.iscoroutinefunction(on_loop):
             raise TypeError(f"on_loop = {on_loop!r}: use a plain function, not an async one")
         settings = load_config(config).tool_call_loop.for_exchange(f"{backend}:{model}")
-        self.settings: LoopSettings = settings if enabled else settings.model_copy(update={"enabled": False})
+        settings = settings if enabled else settings.model_copy(update={"enabled": False})
+        self._arm = arm_of(settings, b"", new_finding_id() if session == NO_NAME else session)
+        self.settings: LoopSettings = self._arm.settings
         self._on_loop = on_loop
         self._where = Where(session, "", "", model, backend, "in-process")
         self._bus = Bus(LogSink()) if bus is None else bus
@@ -89,6 +98,7 @@ class LoopDetector:
 
     def _new_history(self, blocks: BlockMemory) -> None:
         self._history = History(self.settings.max_rounds, self.settings.window, blocks)
+        self._course = Course(())
         self._has_message = False
 
     @property
@@ -131,8 +141,22 @@ class LoopDetector:
             if self._has_message and not found:
                 self.stats.mitigations += 1
             self._has_message = any(detection.message for detection in found.values())
-            self._history.add(past_round(own, [verdict for verdict, _ in pairs]), now)
+            verdicts = [verdict for verdict, _ in pairs]
+            made = past_round(own, verdicts)
+            self._course.follow([made], lambda _: self._told(verdicts))
+            self._tell_course()
+            self._history.add(made, now)
             return [found.get(call) for call in own]
+
+    def _told(self, verdicts: Iterable[Verdict]) -> list[Told]:
+        """Those of these verdicts that the model is told of, to do something else; in a holdout, would have been."""
+        rungs = [(one, self._arm.rung_of(one)) for one in verdicts]
+        return [taught(one, self._arm.name) for one, rung in rungs if rung is not None and rung.teaches]
+
+    def _tell_course(self) -> None:
+        """Tell what has come of what the model was told."""
+        for told, result in self._course.take_decided():
+            self._bus.emit(CourseMended(self._where, told.finding_id, result, told.arm))
 
     def _copy(self, call: object, number: int) -> ToolCall:
         """Copy a call, to keep it; without an id it gets `call_{number}`, unless the number is 0. Raises TypeError."""
@@ -164,9 +188,10 @@ class LoopDetector:
         if changed is not verdict:
             verdict, found = changed, self._describe(changed, number)
         self.stats.take(verdict)
-        self._bus.emit(FindingSeen(self._where, verdict, self.stats.blocks))
+        arm = self._arm.name
+        self._bus.emit(FindingSeen(self._where, verdict, self.stats.blocks, arm=arm))
         if verdict.warns or verdict.withholds:
-            action = ActionTaken(self._where, found.finding_id, action_of(verdict), verdict.first)
+            action = ActionTaken(self._where, found.finding_id, action_of(verdict), verdict.first, arm)
             self._bus.emit(action)
         return verdict, found
 
@@ -175,7 +200,7 @@ class LoopDetector:
         return detection_of(verdict, self.settings, model=self._where.model, number=number, previous=previous)
 
     def _ask_callback(self, verdict: Verdict, found: LoopDetection, *, late: bool) -> Verdict:
-        if self._on_loop is None:
+        if self._on_loop is None or self._arm.name == HOLDOUT:
             return verdict
         with Boundary(keep_traceback=True) as boundary:  # if the callback raises, the policy's verdict stands
             answer = self._on_loop(found)
@@ -237,9 +262,12 @@ class LoopDetector:
         if self._history.waiting() is not None or last not in newest or newest[-1].step:
             return None
         hindsight = self._judge(self._clock()).hindsight()
+        self._course.see_results(hindsight.finding.kind if hindsight is not None else "")
+        self._tell_course()
         if hindsight is None:
             return None
         verdict, found = self._detection(replace(hindsight, call=last.call, step=1), late=True)
+        self._course.add(self._told([replace(verdict, step=0)]))
         self._has_message |= verdict.warns
         return found
 
@@ -259,6 +287,8 @@ class LoopDetector:
         on only after a new call. One that brings what it brought before is blocked again at once."""
         with self._lock:
             self.stats.mitigations += self._has_message
+            self._course.speak()
+            self._tell_course()
             self._new_history(self._history.blocks())
 
     def clear(self) -> None:
@@ -270,6 +300,8 @@ class LoopDetector:
         """Count a detection that was wrong; each counts once. Nothing else changes: `per_tool` settings do that."""
         with self._lock:
             if detection.number not in self._reported:
-                self._bus.emit(FeedbackGiven(detection.finding_id, "false_positive"))
+                self._bus.emit(
+                    FeedbackGiven(detection.finding_id, "false_positive", detection.kind, detection.call.full_name)
+                )
             self._reported.add(detection.number)
             self.stats.false_positives = len(self._reported)

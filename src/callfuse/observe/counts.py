@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from callfuse.observe import events
 from callfuse.observe.events import Event
+from callfuse.policy.holdout import HOLDOUT
 
 MAX_LABELS = 200
 """Pairs of name and label that are counted apart, so that labels from outside cannot fill the memory."""
@@ -15,7 +16,9 @@ LONGEST_LABEL = 100
 
 
 _LABELS: Final[Mapping[type[Event], tuple[str, Callable[[Any], str]]]] = {
-    events.FindingSeen: ("findings", lambda event: event.action),
+    events.FindingSeen: ("findings", lambda event: HOLDOUT if event.arm == HOLDOUT else event.action),
+    events.CourseMended: ("mitigations", lambda event: f"{event.arm} {event.result}".lstrip()),
+    events.FeedbackGiven: ("feedback", lambda event: f"{event.kind} {event.found}".rstrip()),
     events.FailedOpen: ("fail_open", lambda event: event.kind),
     events.NotGuarded: ("not_guarded", lambda event: event.cause),
     events.NotWatched: ("not_watched", lambda event: event.cause),

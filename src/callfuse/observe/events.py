@@ -31,6 +31,8 @@ class Where(NamedTuple):
     dialect: str
 
 
+FEEDBACK: Final = ("false_positive", "true_positive", "too_late")
+"""What a finding can be said to have been: no loop; a loop; a loop that should have been found earlier."""
 NOWHERE: Final = Where("-", "", "", "", "", "")
 """Where things happen before the session is known."""
 
@@ -118,8 +120,8 @@ class FindingSeen(Event):
     """A call, or the results of a round, were found looping, and this is what was done about it.
 
     Once for each verdict: where a rung has failed and the next is taken, the same finding comes again (`again`).
-    `blocks`: how often the lane was blocked, this time included, if the call is. `arm`: `holdout` where findings are
-    only observed to measure the effect of acting on them; else empty.
+    `blocks`: how often the lane was blocked, this time included, if the call is. `arm`: where a share of sessions is
+    only observed, to measure the effect of acting on findings, `holdout` for those and `guarded` for the others.
     """
 
     name: ClassVar[str] = "finding"
@@ -142,18 +144,21 @@ class FindingSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class ActionTaken(Event):
-    """A rung that does more than observe was taken. `first`: for the first time in the streak."""
+    """A rung that does more than observe was taken. `first`: for the first time in the streak. `arm`: as in
+    `FindingSeen`, never `holdout`."""
 
     name: ClassVar[str] = "action"
     where: Where
     finding_id: str
     rung: str
     first: bool
+    arm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CourseMended(Event):
-    """What the model did after it had read of a finding. `result`: `changed`, `same`, `ended` or `user`."""
+    """What the model did after it was told of a finding by guidance or a warning; in the arm `holdout`, after one of
+    which it would have been told. `result`: `changed`, `same`, `ended` or `user` (`conversations/mending.py`)."""
 
     name: ClassVar[str] = "mended"
     where: Where
@@ -278,11 +283,14 @@ class CallbackFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class FeedbackGiven(Event):
-    """Somebody says of a finding what it was. `kind`: such as `false_positive`."""
+    """Somebody says of a finding what it was. `kind`: one of `FEEDBACK`. `found`: the kind of the finding, `tool` its
+    tool."""
 
     name: ClassVar[str] = "feedback"
     finding_id: str
     kind: str
+    found: str = ""
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ SIGNATURE: Final = "callfuse.signature"
 ACTION: Final = "callfuse.action"
 FIRST: Final = "callfuse.first"
 BLOCKS: Final = "callfuse.blocks"
+ARM: Final = "callfuse.arm"
 SECONDS: Final = "callfuse.seconds"
 HELD: Final = "callfuse.held_seconds"
 
@@ -63,6 +64,9 @@ _OF_EVENT: Final = {
     "status": STATUS,
     "finding_id": FINDING_ID,
     "rung": ACTION,
+    "found": KIND,
+    "tool": TOOL,
+    "arm": ARM,
     "error": "error.type",
 }
 """The names of an event's own values, where they are not `callfuse.` and the value's."""
@@ -82,6 +86,7 @@ OF_LOG: Final[Mapping[str, str]] = {
     "confidence": CONFIDENCE,
     "action": ACTION,
     "blocks": BLOCKS,
+    "arm": ARM,
     "status": STATUS,
     "mode": "callfuse.mode",
     "cause": "callfuse.cause",

@@ -32,6 +32,7 @@ _LINE: Final = (
 )
 _BLOCKS: Final = ", blocks=%(blocks)d"
 _LANE: Final = ", lane=%(lane)s, named by %(session_source)s"
+_ARM: Final = ", arm=%(arm)s"
 _CALL: Final = "Call in session %s: tool=%s, verdict=%s, signature=%s of %s"
 _VERDICT: Final = (
     "Verdict in session %(session_id)s: kind=%(kinds)s, tool=%(tool)s, count=%(count)d/%(max_repeats)d, hard=%(hard)s, "
@@ -55,6 +56,7 @@ def finding(
     lane: str = "",
     blocks: int = 0,
     finding_id: str = "",
+    arm: str = "",
 ) -> None:
     """Log a finding and what was done about it. `source`: where the session id was found, such as a header's name.
 
@@ -83,10 +85,12 @@ def finding(
         "hard": found.hard,
         "blocks": blocks,
         "finding_id": finding_id,
+        "arm": arm,
     }
     level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
     more = _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""
+    more += _ARM if arm else ""
     logger.log(level, _LINE + more, fields, extra=fields)
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
@@ -240,4 +244,4 @@ class LogSink:
 
 
 def _finding(event: FindingSeen) -> None:
-    finding(event.verdict, **event.where._asdict(), blocks=event.blocks, finding_id=event.finding_id)
+    finding(event.verdict, **event.where._asdict(), blocks=event.blocks, finding_id=event.finding_id, arm=event.arm)

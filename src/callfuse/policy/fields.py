@@ -161,6 +161,7 @@ Repeats = Annotated[Whole, WrapValidator(_repeats)]
 Template = Annotated[str, Field(min_length=1), AfterValidator(_template)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
 Threshold = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1)]
+Share = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)]
 Bytes = Annotated[Whole, Field(gt=0)]
 HeaderNames = Annotated[tuple[str, ...], AfterValidator(_header_names)]
 

@@ -77,6 +77,8 @@ class Rung(StrEnum):
     """Whether the call is withheld for good."""
     withholds: bool
     """Whether the call is kept from the client."""
+    teaches: bool
+    """Whether the model is told of the finding, so that it may do something else."""
 
     def __new__(cls, name: str, act: Act = _TELL) -> "Rung":
         """A member by its name, with what it does as attributes."""
@@ -87,6 +89,7 @@ class Rung(StrEnum):
         rung.warns, rung.asks, rung.blocks = act.warns, act.asks, act.blocks
         rung.text_only, rung.other_model = act.text_only, act.other_model
         rung.withholds = act.asks or act.blocks
+        rung.teaches = act.warns or act.asks
         return rung
 
 

@@ -15,7 +15,18 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from callfuse.detect.engine import least_lowered
 from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
-from callfuse.policy.fields import PLACEHOLDERS, Bytes, HeaderNames, Mode, Repeats, Seconds, Strict, Threshold, Whole
+from callfuse.policy.fields import (
+    PLACEHOLDERS,
+    Bytes,
+    HeaderNames,
+    Mode,
+    Repeats,
+    Seconds,
+    Share,
+    Strict,
+    Threshold,
+    Whole,
+)
 from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.sections import (
@@ -96,6 +107,7 @@ class Derived:
     models: "dict[str, LoopSettings]" = field(default_factory=dict)
     tiers: "dict[tuple[str, ...], LoopSettings]" = field(default_factory=dict)
     late: "LoopSettings | None" = None
+    observing: "LoopSettings | None" = None
 
 
 class LoopSettings(Strict):
@@ -142,6 +154,8 @@ class LoopSettings(Strict):
     error_messages: ErrorMessages = ErrorMessages()
     blow_after: Calls = 5
     """Blocks in a lane with no new call executed between them, after which the model is not asked; 0 is off."""
+    holdout: Share = 0
+    """The share of sessions (0 to 1) in which findings are only observed, to measure the effect against; 0 is none."""
     commands: Commands = Commands()
     finish_reason: Literal["stop", "error"] = "stop"
     """What a block ends with: an ordinary stop, or `error` where a client asks for it."""
@@ -228,6 +242,21 @@ class LoopSettings(Strict):
         if known.late is None:
             known.late = self.model_copy(update={"max_repeats": min(self.max_repeats, 2), "no_repeats_after": 0})
         return known.late
+
+    @property
+    def observing(self) -> "LoopSettings":
+        """These settings with ladders of the same lengths, for all and for single tools, that only observe."""
+        known = self.derived
+        if known.observing is None:
+            session = known.session
+            per_tool = {
+                tool: one.model_copy(update=_observing(explicit_values(one))) for tool, one in self.per_tool.items()
+            }
+            copy = self.model_copy(update=_observing({"mode": self.mode}) | {"per_tool": per_tool})
+            tools = {tool: {**values, **_observing(values)} for tool, values in session.tools.items()}
+            copy.derived.session = Overrides({**session.values, **_observing(session.values)}, tools)
+            known.observing = copy
+        return known.observing
 
     def for_exchange(self, model: str, session: Overrides = NO_OVERRIDES) -> "LoopSettings":
         """What holds for one exchange: `model` is backend and model as one text, as in `openai:gpt-4o`."""
@@ -420,6 +449,11 @@ _OF_ANY_TOOL: Final = frozenset(
 def _least(limits: Iterable[int]) -> int:
     """The lowest limit that is on."""
     return min(filter(None, limits), default=0)
+
+
+def _observing(values: Mapping[str, Any]) -> dict[str, Ladder]:
+    """The ladder among these values, if there is one, with rungs that only observe."""
+    return {"mode": (Rung.OBSERVE,) * len(values["mode"])} if "mode" in values else {}
 
 
 def _of_tool(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
-from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, KeptCall, KeptRound, LaneState, SessionState
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, KeptCall, KeptRound, LaneState, SessionState, Told
 from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
@@ -20,8 +20,8 @@ from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.tiers import Overrides, explicit_values
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
-VERSION: Final = 5
-"""Increased with every change of the shapes below. Values of version 4, which ended earlier, are read too."""
+VERSION: Final = 6
+"""Increased with every change of the shapes below. Values of versions 4 and 5, which ended earlier, are read too."""
 
 _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
 """Stored by index. DROPPED is not stored: each request shows which calls its client has dropped."""
@@ -30,8 +30,9 @@ _PENDING, _TRANSIENT, _UNKNOWN_TOOL = 1, 2, 4
 Text = InstanceOf[str]
 """Any string, also with lone surrogates, which pydantic's `str` refuses."""
 Base64 = str
-Version = Literal[5]
-OldVersion = Literal[4]
+Version = Literal[6]
+OldVersion = Literal[5]
+OlderVersion = Literal[4]
 Flags = Annotated[int, Field(ge=0, le=7)]
 OutcomeShape = tuple[Base64, OutcomeKind, Text, Flags, Base64]
 """Digest, kind, text, flags, error."""
@@ -45,7 +46,18 @@ ContinuationShape = tuple[dict[Text, Text], Text, list[Text]]
 Count = Annotated[int, Field(ge=0)]
 BlocksShape = tuple[Count, Count, list[CallShape], list[Base64], list[Base64], float, Base64]
 """Blocks, those in a row, blocked calls, turns, known signatures, time, last user message."""
-OldLaneShape = tuple[OldVersion, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None]
+ToldShape = tuple[Text, Text, Base64, int, Text, Count, bool]
+"""Id and kind of a finding, signature, position, arm, rounds since, whether results must show the last one."""
+OlderLaneShape = tuple[OlderVersion, int, list[Base64], list[RoundShape], list[NoteShape], ContinuationShape | None]
+OldLaneShape = tuple[
+    OldVersion,
+    int,
+    list[Base64],
+    list[RoundShape],
+    list[NoteShape],
+    ContinuationShape | None,
+    BlocksShape | None,
+]
 LaneShape = tuple[
     Version,
     int,
@@ -54,13 +66,15 @@ LaneShape = tuple[
     list[NoteShape],
     ContinuationShape | None,
     BlocksShape | None,
+    list[ToldShape],
 ]
-"""Version, length, turns, rounds, notes, continuation, blocks."""
-OldSessionShape = tuple[OldVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
-SessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float]
+"""Version, length, turns, rounds, notes, continuation, blocks, what the model was told."""
+OldSessionShape = tuple[OlderVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
+SessionShape = tuple[Version | OldVersion, ModelSettings, dict[Text, ToolSettings], list[Base64], float]
 """Version, overrides, overrides by tool, turns whose commands have been run, time of the last reset."""
 
-_LANE: Final[TypeAdapter[LaneShape | OldLaneShape]] = TypeAdapter(LaneShape | OldLaneShape)
+AnyLaneShape = LaneShape | OldLaneShape | OlderLaneShape
+_LANE: Final[TypeAdapter[AnyLaneShape]] = TypeAdapter(AnyLaneShape)
 _SESSION: Final[TypeAdapter[SessionShape | OldSessionShape]] = TypeAdapter(SessionShape | OldSessionShape)
 
 
@@ -80,6 +94,7 @@ def encode_lane(state: LaneState) -> bytes:
         [(id_, _encode_bytes(signature), before, text) for (id_, signature, before), text in state.notes.items()],
         None if known == NO_DIFFERENCE else _encode_continuation(known),
         None if state.blocks == NO_BLOCKS else _encode_blocks(state.blocks),
+        [_encode_told(one) for one in state.told],
     )
     return state.session.encode() + b"\n" + dumps(shape)
 
@@ -90,7 +105,8 @@ def decode_lane(value: bytes) -> LaneState:
     try:
         shape = _LANE.validate_python(loads(text))
         length, turns, rounds, notes, known = shape[1:6]
-        blocks = shape[6] if len(shape) == 7 else None
+        blocks = shape[6] if len(shape) > 6 else None
+        told = shape[7] if len(shape) == 8 else []
         of_turn = [_decode_bytes(turn) for turn in turns]
         return LaneState(
             tuple([_decode_round(one, of_turn) for one in rounds]),
@@ -99,6 +115,7 @@ def decode_lane(value: bytes) -> LaneState:
             continuation=NO_DIFFERENCE if known is None else _decode_continuation(*known),
             session=session.decode(),
             blocks=NO_BLOCKS if blocks is None else _decode_blocks(blocks),
+            told=tuple([_decode_told(*one) for one in told]),
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:
         raise UnreadableError(type(error).__name__) from None
@@ -210,6 +227,14 @@ def _decode_blocks(shape: BlocksShape) -> BlockMemory:
         time,
         _decode_bytes(said),
     )
+
+
+def _encode_told(one: Told) -> tuple[Any, ...]:
+    return (*one[:2], _encode_bytes(one.signature), *one[3:])
+
+
+def _decode_told(id_: str, kind: str, signature: Base64, position: int, arm: str, rounds: int, is_open: bool) -> Told:
+    return Told(id_, kind, _decode_bytes(signature), position, arm, rounds, is_open)
 
 
 def _encode_continuation(known: Continuation) -> tuple[Any, ...]:

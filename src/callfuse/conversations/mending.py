@@ -1,0 +1,129 @@
+"""What a model does after it was told of a finding, by guidance or by a warning: the result of each such action.
+
+The answers after it decide, at most two rounds of calls:
+
+- `changed`: a round is another one, in which nothing is found;
+- `same`: two rounds go on in the same way, or one that is blocked, or the second answer to guidance within the same
+  exchange;
+- `ended`: the model has answered in text;
+- `user`: a person has spoken before any of it.
+
+A round goes on in the same way if something is found in it, or if it has nothing but the call of the finding. A finding
+that only results show (`same_error`) is decided when the results of the round have come.
+
+In a holdout the same is asked of findings that would have been told the model.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from callfuse.conversations.ledger import Told
+from callfuse.detect.registry import HINDSIGHTS
+from callfuse.model import Delivery, PastCall
+from callfuse.policy.ladder import Verdict
+
+CHANGED: Final = "changed"
+SAME: Final = "same"
+ENDED: Final = "ended"
+USER: Final = "user"
+RESULTS: Final = (CHANGED, SAME, ENDED, USER)
+"""What may come of an action, as said above."""
+ROUNDS: Final = 2
+"""Rounds within which a model may mend."""
+MOST: Final = 16
+"""Actions of a lane that wait for their result, the newest ones; of a wide round more are not measured."""
+
+_LATE: Final = frozenset(one.kind.name for one in HINDSIGHTS)
+"""The kinds that only the results of calls show."""
+
+Made = Sequence[PastCall]
+"""The calls of one answer of the model."""
+
+
+class Decided(NamedTuple):
+    """An action with what came of it."""
+
+    told: Told
+    result: str
+
+
+def taught(verdict: Verdict, arm: str, position: int = 0) -> Told:
+    """What is kept of a verdict that the model is told of. `position`: the messages of the request."""
+    found = verdict.finding
+    return Told(verdict.finding_id, str(found.kind), found.signature, position, arm)
+
+
+class Course:
+    """Follows what becomes of actions. `waiting`: those without a result, oldest first. `decided`: those with one.
+
+    `asked`: what the model was told by asking it again, so that its next round decides. `is_text`: the last answer has
+    ended without a call; one whose calls were all withheld was followed by another.
+    """
+
+    def __init__(self, waiting: Iterable[Told]) -> None:
+        self.is_text = True
+        self.asked: list[Told] = []
+        self.waiting = [*waiting]
+        self.decided: list[Decided] = []
+
+    def take_decided(self) -> list[Decided]:
+        """Take what has been decided since the last time."""
+        decided, self.decided = self.decided, []
+        return decided
+
+    def add(self, told: Iterable[Told]) -> None:
+        """The model is told of these from now on."""
+        self.waiting = [*self.waiting, *told][-MOST:]
+
+    def speak(self) -> None:
+        """A person has spoken."""
+        self._decide(self.waiting, USER)
+
+    def end(self) -> None:
+        """The model has answered in text."""
+        self._decide(self.waiting, ENDED)
+
+    def see_results(self, found: str) -> None:
+        """The results of the newest round have come, and show a loop of the kind `found` (empty: of none)."""
+        for told in [one for one in self.waiting if one.is_open]:
+            if told.kind == found:
+                self._go_on(told, is_last=False)
+            else:
+                self._decide([told], CHANGED)
+
+    def follow(self, rounds: Iterable[Made], told_with: Callable[[Made], list[Told]]) -> None:
+        """The model has made these rounds. `told_with`: what it was told of the calls of a round."""
+        for calls in rounds:
+            self._take(calls)
+            told = told_with(calls)
+            self.add(told)
+            self.is_text = all(one.delivery is Delivery.WITHHELD for one in calls)
+            self.asked = told if self.is_text else []
+
+    def _take(self, calls: Made) -> None:
+        """The model has made these calls."""
+        is_found = any(one.step for one in calls)
+        is_blocked = any(one.delivery is Delivery.BLOCKED for one in calls)
+        ids = {one.finding_id for one in self.asked}
+        for told in self.waiting:
+            if is_found or all(call.signature == told.signature for call in calls):
+                self._go_on(told, is_last=is_blocked or told.finding_id in ids)
+            elif told.kind in _LATE:
+                self._replace(told, told._replace(is_open=True))
+            else:
+                self._decide([told], CHANGED)
+
+    def _go_on(self, told: Told, *, is_last: bool) -> None:
+        """A round has gone on in the same way."""
+        if is_last or told.rounds + 1 >= ROUNDS:
+            self._decide([told], SAME)
+        else:
+            self._replace(told, told._replace(rounds=told.rounds + 1, is_open=False))
+
+    def _replace(self, told: Told, after: Told) -> None:
+        self.waiting = [after if one is told else one for one in self.waiting]
+
+    def _decide(self, told: Sequence[Told], result: str) -> None:
+        self.decided += [Decided(one, result) for one in told]
+        gone = {one.finding_id for one in told}
+        self.waiting = [one for one in self.waiting if one.finding_id not in gone]
