@@ -33,6 +33,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
         "/b=http://one.example,/c=http://two.example",
         ["/d=http://keyword.example"],
     ),
+    "feedback_file": ("file.jsonl", "env.jsonl", "keyword.jsonl"),
     "path": ("/file", "/env/", "/keyword"),
     "host": ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
     "log_level": ("debug", "warning", "error"),

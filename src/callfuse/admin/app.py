@@ -6,6 +6,7 @@
 | `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
 | `sessions` | JSON: the sessions that have set something by command |
 | `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
+| `feedback` | POST: what a finding was, as JSON: `{"finding": ID, "kind": "false_positive"}` |
 | `./` | settings and sessions as a page, and the form that takes the token once |
 """
 
@@ -23,6 +24,7 @@ from starlette.routing import Route
 from callfuse import __version__
 from callfuse.admin import page
 from callfuse.admin.access import Access, is_same_origin
+from callfuse.admin.feedback import check_file, take_feedback
 from callfuse.admin.queries import UNLISTED, BadQuery, Query, reset, rows_of, sessions_of
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,7 +36,7 @@ from callfuse.proxy.settings import AdminSettings
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_FORM: Final = 4096
-"""Bytes of a login form that are read."""
+"""Bytes of a form that are read."""
 
 HEADERS: Final = [
     (b"cache-control", b"no-store"),
@@ -50,7 +52,8 @@ class AdminApp:
     """The page and its endpoints for one middleware. Each request reads its current settings and sessions.
 
     `token` is needed for all but `health`; it defaults to the environment variable `CALLFUSE_ADMIN_TOKEN`. Raises
-    ConfigError if there is no token, if it is too short, or if `middleware` is no CallFuseMiddleware.
+    ConfigError if there is no token, if it is too short, if `middleware` is no CallFuseMiddleware, or if the file of
+    `admin.feedback_file` cannot be written.
     """
 
     def __init__(self, middleware: CallFuseMiddleware, *, token: str | None = None) -> None:
@@ -60,6 +63,7 @@ class AdminApp:
         token = admin_token(os.environ) if token is None else usable_token(token, "keyword")
         if token is None:
             raise ConfigError(f"the admin page has no token; give AdminApp one (token=...), or set {ADMIN_TOKEN}")
+        check_file(middleware.resolved.config.admin.feedback_file)
         self._middleware = middleware
         self._access = Access(token)
         self._app = Starlette(
@@ -68,6 +72,7 @@ class AdminApp:
                 Route("/settings", self._protect(self._settings)),
                 Route("/sessions", self._protect(self._sessions)),
                 Route("/reset", self._protect(self._reset), methods=["POST"]),
+                Route("/feedback", self._protect(self._feedback), methods=["POST"]),
                 Route("/", self._index, methods=["GET", "POST"]),
             ],
             exception_handlers={HTTPException: _as_json},
@@ -123,9 +128,15 @@ class AdminApp:
             return JSONResponse({"error": UNLISTED}, 501)
         return JSONResponse([one.as_json() for one in sessions])
 
+    async def _feedback(self, request: Request) -> Response:
+        _check_origin(request)
+        try:
+            return JSONResponse(await take_feedback(self._middleware, await _read_body(request)))
+        except BadQuery as wrong:
+            return JSONResponse({"error": str(wrong)}, wrong.status)
+
     async def _reset(self, request: Request) -> Response:
-        if not is_same_origin(request):
-            raise HTTPException(403, "this form was sent from a page of another site")
+        _check_origin(request)
         try:
             query = Query.read(request.query_params.multi_items())
             names = await reset(self._middleware, self._access, query)
@@ -148,8 +159,7 @@ class AdminApp:
         return HTMLResponse(main, 400 if problem else 200)
 
     async def _login(self, request: Request) -> Response:
-        if not is_same_origin(request):
-            raise HTTPException(403, "this form was sent from a page of another site")
+        _check_origin(request)
         if not self._access.is_token(await _read_token(request)):
             return self._deny(request, "This is not the token.")
         answer = Response(status_code=303, headers={"location": "./"})
@@ -175,8 +185,19 @@ class AdminMount:
         return self._app(scope, receive, send)
 
 
+def _check_origin(request: Request) -> None:
+    """Raise HTTPException (403) for a form that a page of another site has sent."""
+    if not is_same_origin(request):
+        raise HTTPException(403, "this form was sent from a page of another site")
+
+
 async def _read_token(request: Request) -> str:
     """Read the token of a login form; empty if there is none. Raises HTTPException (413) for a long form."""
+    return dict(parse_qsl((await _read_body(request)).decode("latin-1"))).get("token", "").strip()
+
+
+async def _read_body(request: Request) -> bytes:
+    """Read the body of a form; empty if the client leaves. Raises HTTPException (413) for a long one."""
     body = b""
     try:
         async for chunk in request.stream():
@@ -184,8 +205,8 @@ async def _read_token(request: Request) -> str:
             if len(body) > LONGEST_FORM:
                 raise HTTPException(413, f"this form is longer than {LONGEST_FORM} bytes")
     except ClientDisconnect:
-        return ""
-    return dict(parse_qsl(body.decode("latin-1"))).get("token", "").strip()
+        return b""
+    return body
 
 
 async def _as_json(_: Request, error: Any) -> Response:

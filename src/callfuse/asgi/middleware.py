@@ -22,12 +22,13 @@ from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
-from callfuse.conversations.ledger import Closable, Ledger
+from callfuse.conversations.ledger import Closable, FindingStore, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.observe.access import AccessSink
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.events import Refused
+from callfuse.observe.findings import RecentFindings
 from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
 
@@ -82,7 +83,8 @@ class CallFuseMiddleware:
     `via`: mark guarded requests with the header `x-callfuse-via`, so that another callfuse behind this one only
     observes them. For apps that send them on, as `callfuse serve` does.
 
-    `bus` takes what happens (`callfuse.observe.events`); a sink that is added to it gets each event.
+    `bus` takes what happens (`callfuse.observe.events`); a sink that is added to it gets each event. `findings` are the
+    newest ones, by id.
 
     Raises `ConfigError` for a wrong setting, here and in `configure`; never while it serves. Does no IO before the
     first request.
@@ -115,6 +117,8 @@ class CallFuseMiddleware:
                 bus=self.bus,
             )
         self.ledger: Ledger = store
+        self.findings = RecentFindings(store if isinstance(store, FindingStore) else None)
+        self.bus.add(self.findings)
         commands = ChatCommands(settings.commands, store, self.bus)
         callback = None if on_loop is None else Callback(on_loop)
         self._host = Host(app, settings, store, self.bus, callback, time.time, commands, ByteBudget())

@@ -1,4 +1,5 @@
-"""Define the command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse config`."""
+"""Define the command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse feedback`,
+`callfuse config`."""
 
 import os
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from callfuse.config import Resolved, resolve
 from callfuse.config.environment import CONFIG_FILE, admin_token
 from callfuse.detect.registry import KINDS
 from callfuse.errors import ConfigError
+from callfuse.observe.events import FEEDBACK
 from callfuse.proxy.settings import LOG_FORMATS, LOG_LEVELS, UPSTREAM_HINT, ServeSettings
 from callfuse.stores import require
 
@@ -146,6 +148,10 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> Reso
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
         raise ConfigError(f"serve.upstream = null (not given): give {places}; {UPSTREAM_HINT}")
     require(resolved.config.store)
+    if resolved.config.admin.enabled and resolved.config.admin.feedback_file is not None:
+        from callfuse.admin.feedback import check_file
+
+        check_file(resolved.config.admin.feedback_file)
     return resolved
 
 
@@ -214,6 +220,9 @@ def tune(
     only: Annotated[
         str, typer.Option(metavar="NAME", help="Write the settings of this source, where there are several.")
     ] = "",
+    feedback: Annotated[
+        str, typer.Option(metavar="FILE", help="What was said of findings, as admin.feedback_file keeps it.")
+    ] = "",
 ) -> None:
     """Set the limits by your own successful runs, so that at most a given share of such runs is acted on.
 
@@ -221,4 +230,24 @@ def tune(
     """
     from callfuse.cli.tune import TuneOptions, run_tune
 
-    raise typer.Exit(run_tune(files, TuneOptions(max_false_positive, write, config, source, only)))
+    raise typer.Exit(run_tune(files, TuneOptions(max_false_positive, write, config, source, only, feedback)))
+
+
+@app.command(cls=Command)
+def feedback(
+    finding: Annotated[str, typer.Argument(metavar="FINDING", hidden=True)],
+    kind: Annotated[
+        str,
+        typer.Option(metavar="KIND", help=f"One of {', '.join(FEEDBACK)}.", autocompletion=lambda: list(FEEDBACK)),
+    ],
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="The admin page; default: that of `callfuse serve` with these settings.")
+    ] = "",
+) -> None:
+    """Tell a running `callfuse serve` what one of its findings was: no loop, a loop, or one that was found too late.
+
+    FINDING is the id that log lines and events name it by. The token is that of CALLFUSE_ADMIN_TOKEN.
+    """
+    from callfuse.cli.feedback import run_feedback
+
+    raise typer.Exit(run_feedback(finding, kind, url))

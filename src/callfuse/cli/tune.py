@@ -16,6 +16,7 @@ from callfuse.cli.runs import fail, print_faults, progress, run_command
 from callfuse.config import load_config
 from callfuse.config.writing import Values, replace_file, section_in, written_into
 from callfuse.errors import ConfigError
+from callfuse.offline.feedback import Feedback, Raised, read_feedback
 from callfuse.offline.files import STDIN, Reading
 from callfuse.offline.report_text import TuningResult, report_tuning
 from callfuse.offline.tuning import CannotTuneError, Tuned, Tuning, limits_of, tune
@@ -28,13 +29,14 @@ COMMAND = "tune"
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """The options. `alpha`: the share of successful runs acted on at most; `write`: a file, `-` for stdout; `only`: the
-    source whose settings are written."""
+    source whose settings are written; `feedback`: a file of what was said of findings."""
 
     alpha: float = 0.05
     write: str = ""
     config: Path | None = None
     source: str = ""
     only: str = ""
+    feedback: str = ""
 
     @property
     def target(self) -> Path | None:
@@ -64,6 +66,10 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
         settings = load_config(options.base).tool_call_loop
     except ConfigError as error:
         return fail(COMMAND, f"cannot tune these settings:\n{error}")
+    try:
+        feedback = read_feedback(Path(options.feedback)) if options.feedback else Feedback()
+    except ConfigError as error:
+        return fail(COMMAND, str(error))
     if settings.models:
         what = "limits of single models cannot be tuned; take them out, and tune with the runs of one model at a time"
         return fail(COMMAND, f"tool_call_loop.models: {what}")
@@ -75,7 +81,7 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
     print_faults(COMMAND, tuning.faults, tuning.fault_count)
     if not tuning.sources:
         return fail(COMMAND, f"no recorded run with a call in {', '.join(files)}")
-    results = list(_results(tuning, Fraction(str(options.alpha))))
+    results = list(_results(tuning, Fraction(str(options.alpha)), feedback))
     done = [result for _, _, result in results if isinstance(result, Tuned)]
     if not done:
         lines = [f"{name}: {result}" for name, _, result in results]
@@ -86,23 +92,23 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
         names = ", ".join(name for name, _, result in results if isinstance(result, Tuned))
         return fail(COMMAND, f"--write takes the limits of one source: name one with --only; there are {names}")
     try:
-        _print(results, options, done)
+        _print(results, options, done, feedback)
     except ConfigError as error:
         return fail(COMMAND, f"nothing is written:\n{error}")
     return 0
 
 
-def _results(tuning: Tuning, alpha: Fraction) -> list[TuningResult]:
+def _results(tuning: Tuning, alpha: Fraction, feedback: Feedback) -> list[TuningResult]:
     results: list[TuningResult] = []
     for name, source in tuning.sources.items():
         try:
-            results.append((name, source, tune(name, source, tuning.scale, alpha)))
+            results.append((name, source, tune(name, source, tuning.scale, alpha).heeding(feedback)))
         except CannotTuneError as error:
             results.append((name, source, error))
     return results
 
 
-def _print(results: Sequence[TuningResult], options: TuneOptions, done: Sequence[Tuned]) -> None:
+def _print(results: Sequence[TuningResult], options: TuneOptions, done: Sequence[Tuned], feedback: Feedback) -> None:
     """Write the settings, and print the report unless the settings go to standard output."""
     if options.write == STDIN:
         sys.stdout.write(done[0].as_yaml())
@@ -114,6 +120,8 @@ def _print(results: Sequence[TuningResult], options: TuneOptions, done: Sequence
     out = console()
     for part in report_tuning(results):
         out.print(part)
+    if options.feedback:
+        out.print(feedback.summary)
     if options.write:
         backup = replace_file(Path(options.write), text)
         out.print(f"written: {options.write}{f' (before: {backup})' if backup else ''}")
@@ -152,6 +160,24 @@ def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
     values["detectors"] = {
         name: _limit_beside(detectors.get(name), LIMITS[name].unit, limit) for name, limit in tuned.detectors().items()
     }
+    if tuned.raised:
+        values["per_tool"] = _of_tools(tuned.raised, there.get("per_tool"))
+    return values
+
+
+def _of_tools(raised: Sequence[Raised], there: object) -> dict[str, Any]:
+    """The limits of single tools that are raised, for a section `per_tool` that holds these values."""
+    tools = there if isinstance(there, Mapping) else {}
+    values: dict[str, Any] = {}
+    for one in raised:
+        own = tools.get(one.pattern)
+        limits = own.get("detectors") if isinstance(own, Mapping) else None
+        known = limits.get(one.kind) if isinstance(limits, Mapping) else None
+        mine = values.setdefault(one.pattern, {})
+        if one.kind in LIMITS:
+            mine.setdefault("detectors", {})[one.kind] = _limit_beside(known, LIMITS[one.kind].unit, one.limit)
+        else:
+            mine[one.key] = one.limit
     return values
 
 

@@ -23,7 +23,7 @@ from callfuse.errors import ConfigError
 
 SECTION: Final = "tool_call_loop"
 _TOML_KEY: Final = re.compile(r"\s*(?:[\w-]+|\"[^\"\n]*\")(?:\s*\.\s*(?:[\w-]+|\"[^\"\n]*\"))*\s*=\s*")
-_TOML_BARE: Final = re.compile(r"[\w-]+", re.ASCII)
+_BARE_KEY: Final = re.compile(r"[\w-]+", re.ASCII)
 _TOML_COMMENT: Final = re.compile(r"\s*#[^\n\"']*$")
 
 Values = Mapping[str, Any]
@@ -145,7 +145,7 @@ def _yaml_edits(text: str, node: yaml.MappingNode, values: Values) -> Iterator[t
                 end -= 1
             yield there.start_mark.index, end, _flow(value)
         else:
-            added.append(f"{key}: {_flow(value)}")
+            added.append(f"{_yaml_key(key)}: {_flow(value)}")
     if not added:
         return
     if node.flow_style:
@@ -165,8 +165,13 @@ def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
 def _flow(value: Any) -> str:
     """A value as YAML, and as TOML where it is a scalar, on one line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_yaml_key(key)}: {_flow(one)}" for key, one in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _yaml_key(key: str) -> str:
+    """A key as YAML: by itself where that is a text, else quoted."""
+    return key if _BARE_KEY.fullmatch(key) and yaml.safe_load(key) == key else json.dumps(key, ensure_ascii=False)
 
 
 def _toml_edited(text: str, values: Values, comments: str) -> str:
@@ -195,7 +200,7 @@ def _toml_extended(
     added: dict[KeyPath, list[str]] = {}
     for path, value in missing.items():
         head = next((path[:end] for end in range(len(path) - 1, 0, -1) if path[:end] in heads), (SECTION,))
-        key = ".".join(one if _TOML_BARE.fullmatch(one) else json.dumps(one) for one in path[len(head) :])
+        key = ".".join(one if _BARE_KEY.fullmatch(one) else json.dumps(one) for one in path[len(head) :])
         added.setdefault(head, []).append(f"{key} = {_flow(value)}\n")
     for head in sorted(added.keys() & heads.keys(), key=heads.__getitem__, reverse=True):
         lines[heads[head] + 1 : heads[head] + 1] = added[head]

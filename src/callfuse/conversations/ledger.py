@@ -206,6 +206,23 @@ class SessionSearch(Protocol):
 
 
 @runtime_checkable
+class FindingStore(Protocol):
+    """A `Ledger` in which processes share their findings for a day. Optional: else each process knows its own."""
+
+    def share_finding(self, finding_id: str, value: bytes) -> None:
+        """Send a finding to the store, in the background. It may be lost where the store is down."""
+        ...
+
+    async def shared_finding(self, finding_id: str) -> bytes | None:
+        """What a process has sent of a finding; None if nothing is known of it."""
+        ...
+
+    async def say_of_finding(self, finding_id: str, said: str) -> str:
+        """Keep what is said of a finding; returns what was said before, empty if nothing is known of that."""
+        ...
+
+
+@runtime_checkable
 class Closable(Protocol):
     """A `Ledger` with connections, which it opens when it is used. Optional."""
 

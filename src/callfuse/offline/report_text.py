@@ -141,6 +141,7 @@ def _source_lines(source: Source, result: Tuned | CannotTuneError) -> Iterator[s
     for name, settings in (("The scale", result.by_scale), ("By length", result.by_length)):
         limits = (f"{name}: {limit}" for name, limit in limits_of(settings).items() if limit)
         yield f"{name}: {', '.join(limits)}"
+    yield from (f"Feedback: {short(str(one))}" for one in result.raised)
     yield result.recommendation
     if source.unlabelled:
         yield f"{source.unlabelled:,} of its runs do not say whether they succeeded, and count for nothing."

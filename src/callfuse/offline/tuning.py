@@ -21,7 +21,7 @@ more in trials is recommended.
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -36,6 +36,7 @@ from callfuse.detect.streak import COUNTED
 from callfuse.model import Finding, Round, Timeline, ToolCall
 from callfuse.offline.conformal import Trial, line, max_beyond, min_scores, trial
 from callfuse.offline.excerpts import short
+from callfuse.offline.feedback import Feedback, Raised
 from callfuse.offline.replay import MAX_FAULTS
 from callfuse.offline.runs import Fault, Run
 from callfuse.policy.ignored import ignore_in_rounds
@@ -284,7 +285,8 @@ class Tuned:
     """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen ones.
 
     `alpha`: the share of runs that may be acted on. `by_length`: the settings at the line on the number of calls alone.
-    `has_failed`: some of its runs failed, so that what is saved is known.
+    `has_failed`: some of its runs failed, so that what is saved is known. `raised`: limits of single tools of the
+    recommended settings that are above the line because of feedback.
     """
 
     name: str
@@ -294,6 +296,14 @@ class Tuned:
     by_length: LoopSettings
     trials: Trials | None
     has_failed: bool = True
+    raised: tuple[Raised, ...] = ()
+
+    def heeding(self, feedback: Feedback) -> "Tuned":
+        """The same with limits above the findings that were false positives: it acts on less, so the promise holds."""
+        by_scale, of_scale = feedback.apply(self.by_scale)
+        by_length, of_length = feedback.apply(self.by_length)
+        raised = of_length if self.recommends_length else of_scale
+        return replace(self, by_scale=by_scale, by_length=by_length, raised=tuple(raised))
 
     @property
     def recommends_length(self) -> bool:

@@ -177,6 +177,8 @@ class AdminSettings(Strict):
     """Off means: requests for its path go to the vendor like any other."""
     path: Annotated[str, AfterValidator(_admin_path)] = "/_callfuse"
     """Where it is: this path and all below, which then never reach the vendor."""
+    feedback_file: Annotated[str, Field(min_length=1)] | None = None
+    """A file to which feedback on findings is appended, a line of JSON each; `callfuse tune --feedback` reads it."""
 
     def holds(self, path: str) -> bool:
         """Whether a path belongs to the admin page."""

@@ -59,7 +59,17 @@ for at, key in ipairs(KEYS) do redis.call('SET', key, ARGV[at + 1], 'PX', ARGV[1
 return #KEYS
 """)
 """Set all keys, for ARGV[1] milliseconds."""
-
+GET: Final = Script("return redis.call('GET', KEYS[1])")
+SWAP: Final = Script("""
+local before = redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[1])
+return before
+""")
+"""Set a key, for ARGV[1] milliseconds, and return what it was."""
+FINDING_TTL_MS: Final = 24 * 3600 * 1000
+"""How long findings are shared."""
+MAX_SHARING: Final = 100
+"""Findings that are on their way to the server at a time; further ones stay with their process."""
 
 Kept = TypeVar("Kept")
 
@@ -93,6 +103,7 @@ class RedisLedger:
         self._probing: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._unsent: dict[SessionKey, SessionState] = {}
+        self._sharing: set[asyncio.Task[Any]] = set()
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read a lane and its session; from the local copy what the server lacks."""
@@ -130,6 +141,29 @@ class RedisLedger:
         if found is None:
             self._keep_unsent(session, state)
 
+    def share_finding(self, finding_id: str, value: bytes) -> None:
+        """Send a finding to the server, in a task of its own: no exchange waits for that."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # another event loop's library, or a thread: the process alone knows it
+            return
+        self._sharing = {task for task in self._sharing if not task.get_loop().is_closed()}
+        if len(self._sharing) < MAX_SHARING:
+            task = loop.create_task(self._ask("finding", WRITE, [finding_key(finding_id)], [FINDING_TTL_MS, value]))
+            self._sharing.add(task)
+            task.add_done_callback(self._sharing.discard)
+
+    async def shared_finding(self, finding_id: str) -> bytes | None:
+        """What a process has sent of a finding; None if the server does not know it, or is down."""
+        found = await self._ask("finding", GET, [finding_key(finding_id)], ())
+        return found if isinstance(found, bytes) else None
+
+    async def say_of_finding(self, finding_id: str, said: str) -> str:
+        """Keep what is said of a finding; returns what was said before."""
+        key = f"{finding_key(finding_id)}:said"
+        before = await self._ask("finding", SWAP, [key], [FINDING_TTL_MS, said])
+        return before.decode("utf-8", "replace") if isinstance(before, bytes) else ""
+
     async def aclose(self) -> None:
         """Close the connections of this event loop. A later read or write opens new ones."""
         try:
@@ -139,7 +173,8 @@ class RedisLedger:
         if self._probing is not None and self._probing.get_loop() is loop:
             self._probing.cancel()
             await asyncio.wait([self._probing])
-        await asyncio.gather(*(closing for closing in self._closing if closing.get_loop() is loop))
+        background = (*self._closing, *self._sharing)
+        await asyncio.gather(*(task for task in background if task.get_loop() is loop))
         if server := self._servers.pop(loop, None):
             await self._close(server)
 
@@ -260,3 +295,8 @@ def session_key(session: SessionKey) -> str:
     """The key of a session. Its name is short and printable (`conversations/identity.py`)."""
     credential, name = session
     return f"{PREFIX}{{{credential.hex()}}}:session:{name}"
+
+
+def finding_key(finding_id: str) -> str:
+    """The key of a finding. The id may come from anybody who has the token of the admin page, so it is hashed."""
+    return f"{PREFIX}finding:{blake2b(finding_id.encode('utf-8', 'replace'), digest_size=DIGEST_SIZE).hexdigest()}"

@@ -1,0 +1,102 @@
+"""What somebody says of a finding: reads it, keeps it in a file if a setting names one, and tells it as an event."""
+
+import os
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+import orjson
+
+from callfuse.admin.queries import BadQuery
+from callfuse.asgi import CallFuseMiddleware
+from callfuse.errors import ConfigError
+from callfuse.observe.events import FEEDBACK
+from callfuse.observe.findings import KeptFinding
+from callfuse.policy.nearest import suggest
+
+KEYS: Final = ("finding", "kind")
+LONGEST_ID: Final = 100
+"""Characters of an id; those of findings have 16."""
+
+
+class UnknownFinding(BadQuery):
+    """Raised for a finding of which nothing is known."""
+
+    status = 404
+
+
+class NotKept(BadQuery):
+    """Raised where the file could not be written, so that nothing was counted."""
+
+    status = 500
+
+
+async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str, Any]:
+    """Take the JSON of a request; returns that of the answer. Raises BadQuery. The same said twice counts once."""
+    finding_id, kind = _read(body)
+    found = await middleware.findings.find(finding_id)
+    if found is None:
+        raise UnknownFinding("no finding of this id is known: it is wrong, or of long ago, or of another callfuse")
+    line = line_of(found, kind)
+    if (path := middleware.resolved.config.admin.feedback_file) is not None:
+        try:
+            await anyio.to_thread.run_sync(partial(append, Path(path), line))
+        except OSError as error:
+            raise NotKept(f"admin.feedback_file cannot be written ({error.strerror}); nothing was counted") from None
+    event = await middleware.findings.say(found, kind)
+    if event is not None:
+        middleware.bus.emit(event)
+    return {**line, "counted": event is not None}
+
+
+def line_of(found: KeptFinding, feedback: str) -> dict[str, Any]:
+    """What is kept of a finding and what was said of it. `time`: when the finding was made."""
+    told = asdict(found)
+    moment = datetime.fromtimestamp(told.pop("time"), UTC).isoformat(timespec="seconds")
+    return {"finding": told.pop("finding_id"), "feedback": feedback, "time": moment, **told}
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """Append a line of JSON in one write, so that processes may share the file. Raises OSError."""
+    handle = _open(path)
+    try:
+        os.write(handle, orjson.dumps(line) + b"\n")
+    finally:
+        os.close(handle)
+
+
+def check_file(path: str | None) -> None:
+    """Check that the file of the setting can be written. Raises ConfigError. None: there is none."""
+    if path is None:
+        return
+    try:
+        os.close(_open(Path(path)))
+    except OSError as error:
+        raise ConfigError(f"admin.feedback_file = {path!r}: cannot be written ({error.strerror})") from None
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _read(body: bytes) -> tuple[str, str]:
+    """Id and kind of a request. Raises BadQuery."""
+    shape = 'send JSON: {"finding": ID, "kind": "false_positive"}'
+    try:
+        given = orjson.loads(body)
+    except ValueError:
+        raise BadQuery(f"this is no JSON; {shape}") from None
+    if not isinstance(given, dict):
+        raise BadQuery(f"this is no object; {shape}")
+    for name in given:
+        if name not in KEYS:
+            raise BadQuery(f"there is no key {name!r}; {suggest(name, KEYS)}")
+    finding_id, kind = given.get("finding"), given.get("kind")
+    if not isinstance(finding_id, str) or not 0 < len(finding_id) <= LONGEST_ID:
+        raise BadQuery("finding: use the id of a finding, as log lines and events have it")
+    if kind not in FEEDBACK:
+        raise BadQuery(f"kind = {kind!r}; use one of {', '.join(FEEDBACK)}")
+    return finding_id, kind

@@ -1,0 +1,111 @@
+"""Keeps the newest findings for a while, so that somebody can say of one what it was. A sink of events.
+
+Processes that share a store find each other's. Nothing of a call's arguments is kept.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from threading import Lock
+from typing import Any, Final
+
+import orjson
+
+from callfuse.conversations.ledger import FindingStore
+from callfuse.observe.events import Event, FeedbackGiven, FindingSeen
+from callfuse.observe.fields import text
+
+MOST: Final = 5000
+"""Findings that a process keeps, the newest ones: about 3 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFinding:
+    """A finding as it is kept. Texts are as in log lines: short, printable, secrets starred. `time`: seconds since the
+    epoch; `action`: a rung, or `allow`; else as in `Finding` and `FindingSeen`."""
+
+    finding_id: str
+    time: float
+    kind: str
+    tool: str
+    count: int
+    threshold: int
+    hard: bool
+    action: str
+    arm: str
+    session: str
+    model: str
+    dialect: str
+
+
+class RecentFindings:
+    """The newest findings, by id, and what was said of them. `store`: where processes share them; None: nowhere."""
+
+    kinds: Final = frozenset({FindingSeen})
+
+    def __init__(self, store: FindingStore | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._kept: OrderedDict[str, KeptFinding] = OrderedDict()
+        self._said: OrderedDict[str, str] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, event: Event) -> None:
+        """Keep a finding; one that is told again, with another action, takes its own place."""
+        if isinstance(event, FindingSeen):
+            found = _kept(event, self._clock())
+            with self._lock:
+                _put(self._kept, found.finding_id, found)
+            if self._store is not None:
+                self._store.share_finding(found.finding_id, orjson.dumps(found))
+
+    async def find(self, finding_id: str) -> KeptFinding | None:
+        """The finding of an id; None if it is unknown, or too long ago."""
+        found = self._kept.get(finding_id)
+        if found is None and self._store is not None:
+            found = _read(await self._store.shared_finding(finding_id))
+        return found
+
+    async def say(self, found: KeptFinding, kind: str) -> FeedbackGiven | None:
+        """Note that a finding was of this kind of feedback; returns the event of it, None if that was said before."""
+        before = self._said.get(found.finding_id, "")
+        if self._store is not None:
+            before = await self._store.say_of_finding(found.finding_id, kind) or before
+        with self._lock:
+            _put(self._said, found.finding_id, kind)
+        return None if before == kind else FeedbackGiven(found.finding_id, kind, found.kind, found.tool)
+
+
+def _put(kept: OrderedDict[str, Any], key: str, value: object) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > MOST:
+        kept.popitem(last=False)
+
+
+def _kept(event: FindingSeen, now: float) -> KeptFinding:
+    found, where = event.verdict.finding, event.where
+    return KeptFinding(
+        event.finding_id,
+        now,
+        str(found.kind),
+        text(event.verdict.call.full_name),
+        found.count,
+        found.threshold,
+        found.hard,
+        event.action,
+        event.arm,
+        text(where.session),
+        text(where.model),
+        where.dialect,
+    )
+
+
+def _read(value: bytes | None) -> KeptFinding | None:
+    """A finding that another process has kept; None if there is none, or if it is of another version."""
+    try:
+        found = KeptFinding(**orjson.loads(value or b"null"))
+    except (TypeError, ValueError):
+        return None
+    return found if all(type(getattr(found, one.name)) is one.type for one in fields(found)) else None

@@ -1,0 +1,167 @@
+"""Reads what was said of findings, and raises limits above those that were false positives.
+
+A finding that was no loop is a good run acted on wrongly, whatever recorded runs say: so the limit of its kind is
+raised for its tool, until a count as high as its own is no finding.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from callfuse.errors import ConfigError
+from callfuse.policy.sections import LIMITS, SomeDetectors, ToolSettings
+from callfuse.policy.settings import LoopSettings
+from callfuse.policy.tiers import explicit_values
+
+LONGEST_FILE: Final = 256 * 1024 * 1024
+"""Bytes of a file that are read."""
+MOST_COUNT: Final = 100_000
+"""A count beyond this is none that callfuse has written."""
+FALSE_POSITIVE: Final = "false_positive"
+_OF_TOOL: Final[Mapping[str, str]] = {"repeat": "max_repeats", "repeat_changing": "max_repeats_changing"}
+"""The keys of a tool's own limits, by kind, where it is not one of `detectors`. Budgets are for their owner to set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was said last of a finding. `kind`, `tool`, `count`: its own; `count` is in the kind's unit."""
+
+    feedback: str
+    kind: str
+    tool: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A limit that was raised, of a kind and a tool. `wrong`: how many findings it is for; `later`: findings of the
+    same kind and tool that were loops, and are found only later now, or not at all."""
+
+    tool: str
+    kind: str
+    before: int
+    limit: int
+    wrong: int
+    later: int
+
+    @property
+    def pattern(self) -> str:
+        """The glob of the tool's own settings, which matches its name alone."""
+        return _exact(self.tool)
+
+    @property
+    def key(self) -> str:
+        """The setting, below `per_tool` and the glob."""
+        return _OF_TOOL.get(self.kind) or f"detectors.{self.kind}"
+
+    def __str__(self) -> str:
+        loops = f"; {self.later:,} that were loops are found later, too" if self.later else ""
+        return f"{self.tool}: {self.key} {self.before} -> {self.limit}, for {self.wrong:,} false positives{loops}"
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The feedback of a file. `unread`: lines that are none."""
+
+    said: tuple[Said, ...] = ()
+    unread: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """False positives."""
+        return sum(one.feedback == FALSE_POSITIVE for one in self.said)
+
+    @property
+    def summary(self) -> str:
+        """What was read, in a sentence."""
+        unread = f"; {self.unread:,} lines that are no feedback" if self.unread else ""
+        return f"feedback: {len(self.said):,} findings, of which {self.wrong:,} false positives{unread}"
+
+    def apply(self, settings: LoopSettings) -> tuple[LoopSettings, list[Raised]]:
+        """The settings with limits above all false positives, and what was raised. Limits that are off stay off, and
+        none comes down."""
+        raised: list[Raised] = []
+        for kind, tool in dict.fromkeys((one.kind, one.tool) for one in self.said if one.feedback == FALSE_POSITIVE):
+            same = [one for one in self.said if (one.kind, one.tool) == (kind, tool)]
+            done = _raise(settings, kind, tool, same)
+            if done is not None:
+                settings, one = done
+                raised.append(one)
+        return settings, raised
+
+
+def read_feedback(path: Path) -> Feedback:
+    """Read a file of `admin.feedback_file`. What was said last of a finding counts. Raises ConfigError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"--feedback {path}: cannot be read ({error.strerror})") from None
+    if len(content) > LONGEST_FILE:
+        raise ConfigError(f"--feedback {path}: longer than {LONGEST_FILE:,} bytes")
+    return _feedback_of(content.splitlines())
+
+
+def _feedback_of(lines: Iterable[bytes]) -> Feedback:
+    said: dict[str, Said] = {}
+    unread = 0
+    for line in filter(None, map(bytes.strip, lines)):
+        try:
+            given = orjson.loads(line)
+            said[given["finding"]] = _said(given)
+        except (ValueError, TypeError, KeyError):
+            unread += 1
+    return Feedback(tuple(said.values()), unread)
+
+
+def _said(given: Mapping[str, Any]) -> Said:
+    """What a line says. Raises ValueError, TypeError or KeyError."""
+    one = Said(given["feedback"], given["kind"], given["tool"], given["count"])
+    texts = (one.feedback, one.kind, one.tool, given["finding"])
+    if not all(isinstance(text, str) for text in texts) or type(one.count) is not int:
+        raise TypeError
+    if not (one.tool and 0 < one.count <= MOST_COUNT):
+        raise ValueError
+    return one
+
+
+def _raise(settings: LoopSettings, kind: str, tool: str, same: list[Said]) -> tuple[LoopSettings, Raised] | None:
+    """The settings with a higher limit of a kind for a tool; None if it is off, high enough, or no tool may have it."""
+    own = settings.for_tool(tool)
+    highest = max(one.count for one in same if one.feedback == FALSE_POSITIVE)
+    factor = own.settings.poll_factor if own.poller else 1
+    limit = highest // factor + 1
+    key = _OF_TOOL.get(kind) or (kind if kind in LIMITS else "")
+    before = _limit_of(own.settings, kind, key)
+    if not 0 < before < limit:
+        return None
+    pattern = _exact(tool)
+    values = explicit_values(settings.per_tool[pattern]) if pattern in settings.per_tool else {}
+    if kind in LIMITS:
+        known = values.get("detectors")
+        limits = explicit_values(known) if known is not None else {}
+        values["detectors"] = SomeDetectors(**{**limits, kind: limit})
+    else:
+        values[key] = limit
+    update = {"per_tool": {**settings.per_tool, pattern: ToolSettings(**values)}}
+    later = sum(one.feedback != FALSE_POSITIVE and one.count <= highest for one in same)
+    wrong = sum(one.feedback == FALSE_POSITIVE for one in same)
+    return settings.model_copy(update=update), Raised(tool, kind, before, limit, wrong, later)
+
+
+def _limit_of(settings: LoopSettings, kind: str, key: str) -> int:
+    """The soft limit of a kind in the settings of a tool; 0 if it is off, or if no tool may have its own."""
+    if not key:
+        return 0
+    if kind in LIMITS:
+        return settings.limit_of(kind)
+    value: int = getattr(settings, key)
+    return value
+
+
+def _exact(tool: str) -> str:
+    """The glob that matches this name alone."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in tool)
