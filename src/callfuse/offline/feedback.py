@@ -59,7 +59,7 @@ class Raised:
 
     def __str__(self) -> str:
         loops = f"; {self.later:,} that were loops are found later, too" if self.later else ""
-        return f"{self.tool}: {self.key} {self.before} -> {self.limit}, for {self.wrong:,} false positives{loops}"
+        return f"{self.tool}: {self.key} {self.before} -> {self.limit}, for {_counted(self.wrong)}{loops}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,9 @@ class Feedback:
     @property
     def summary(self) -> str:
         """What was read, in a sentence."""
-        unread = f"; {self.unread:,} lines that are no feedback" if self.unread else ""
-        return f"feedback: {len(self.said):,} findings, of which {self.wrong:,} false positives{unread}"
+        unread = f"; lines that are no feedback: {self.unread:,}" if self.unread else ""
+        findings = "finding" if len(self.said) == 1 else "findings"
+        return f"feedback on {len(self.said):,} {findings}, {_counted(self.wrong)}{unread}"
 
     def apply(self, settings: LoopSettings) -> tuple[LoopSettings, list[Raised]]:
         """The settings with limits above all false positives, and what was raised. Limits that are off stay off, and
@@ -160,6 +161,10 @@ def _limit_of(settings: LoopSettings, kind: str, key: str) -> int:
         return settings.limit_of(kind)
     value: int = getattr(settings, key)
     return value
+
+
+def _counted(wrong: int) -> str:
+    return f"{wrong:,} false positive{'' if wrong == 1 else 's'}"
 
 
 def _exact(tool: str) -> str:
