@@ -42,6 +42,7 @@ COMMANDS = [
     "demo",
     "replay",
     "tune",
+    "feedback",
     "config",
     "config check",
     "config init",
@@ -78,7 +79,7 @@ def test_every_command_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("callfuse ", ["serve", "demo", "replay", "tune", "config"]),
+        ("callfuse ", ["serve", "demo", "replay", "tune", "feedback", "config"]),
         ("callfuse config ex", ["explain"]),
         ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),

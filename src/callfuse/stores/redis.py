@@ -148,7 +148,7 @@ class RedisLedger:
         except RuntimeError:  # another event loop's library, or a thread: the process alone knows it
             return
         self._sharing = {task for task in self._sharing if not task.get_loop().is_closed()}
-        if len(self._sharing) < MAX_SHARING:
+        if self._breaker.closed and len(self._sharing) < MAX_SHARING:
             task = loop.create_task(self._ask("finding", WRITE, [finding_key(finding_id)], [FINDING_TTL_MS, value]))
             self._sharing.add(task)
             task.add_done_callback(self._sharing.discard)
