@@ -9,8 +9,10 @@ import pytest
 from callfuse import CallFuseMiddleware
 from callfuse.conversations.ledger import Closable
 from callfuse.observe.events import ActionTaken, CourseMended, FindingSeen
+from tests.dialects.openai_responses.test_chains import answer, call, going_on
+from tests.dialects.openai_responses.wire import message, request, result
 from tests.laws.test_in_hindsight import LIMIT, failing, next_call
-from tests.support.asgi import JSON_REQUEST, Headers, drive
+from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
 from tests.support.config import settings
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask, every_dialect, reply, streamed_and_whole
@@ -60,12 +62,15 @@ class Talk:
 
     async def ask(self, *answers: Answer | Reply) -> None:
         """One exchange, in which the model gives these answers; its history stays as it is."""
+        replies = [one if isinstance(one, Reply) else reply(self.kit, one, stream=self.stream) for one in answers]
+        await self.send(ask(self.kit, self.history, stream=self.stream, headers=self.headers), *replies)
+
+    async def send(self, asked: Request, *replies: Reply) -> None:
+        """One exchange with this request, to which the vendor answers so."""
         guard = self.guards[self.asked % self.workers]
         self.asked += 1
-        self.app = ScriptedApp(
-            tuple(one if isinstance(one, Reply) else reply(self.kit, one, stream=self.stream) for one in answers)
-        )
-        self.body = (await drive(guard, ask(self.kit, self.history, stream=self.stream, headers=self.headers))).body
+        self.app = ScriptedApp(replies)
+        self.body = (await drive(guard, asked)).body
 
     async def step(self, *answers: Answer | Reply) -> None:
         """One exchange, after which the client goes on: it runs the calls that it gets, or keeps the text."""
@@ -222,6 +227,35 @@ async def test_the_same_request_again_counts_once() -> None:
     talk = Talk(CHAT)
     await talk.ask(loop(1))
     await talk.step(loop(1))
+    await talk.step(other("zebra"))
+    assert talk.results == ["changed"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "came"),
+    [(result(call(3)), "ended"), ("Stop that.", "user")],
+    ids=["answers", "user"],
+)
+async def test_in_a_chain(turn: Any, came: str) -> None:
+    """Where the vendor has the conversation, and the request only what is new."""
+    talk = Talk(CHAT)
+    news: list[Any] = ["Go."]
+    place: dict[str, Any] = {}
+    for at in (1, 2, 3):
+        await talk.send(request(*news, store=True, **place), answer(call(at), tag=str(at)))
+        news, place = [result(call(at))], {"previous_response_id": f"resp_{at}"}
+    assert (len(talk.seen.of(ActionTaken)), talk.results) == (1, [])
+    await talk.send(going_on(turn, after="resp_3"), answer(message(), tag="4"))
+    assert talk.results == [came]
+
+
+@every_dialect
+async def test_a_history_that_was_compacted(kit: DialectKit) -> None:
+    """Rounds that the client drops, and a summary in their place that makes the history shorter, are nobody who speaks."""
+    talk = Talk(kit, history=spin(beside=True), headers=(*JSON_REQUEST, (b"x-callfuse-session-id", b"one")))
+    await talk.step(loop(1))
+    task, *_, last = talk.history.turns
+    talk.history = History((task, User("So far: the zebra crossing was not found."), last))
     await talk.step(other("zebra"))
     assert talk.results == ["changed"]
 

@@ -9,6 +9,8 @@ import pytest
 from callfuse.model import Finding, ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
+from callfuse.observe.events import NOWHERE, CourseMended, FeedbackGiven
+from callfuse.observe.log import LogSink
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
 from tests.guard.driving import each_kit
@@ -161,3 +163,15 @@ def test_counts() -> None:
     assert counts.add("exchanges") == 1
     assert (counts.of("findings"), counts.of("findings", "block"), counts.of("exchanges")) == (3, 2, 1)
     assert counts.of("nothing") == counts.of("findings", "steer") == 0
+
+
+def test_feedback_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """At INFO; what the model did after it was told at DEBUG. Names are made safe."""
+    caplog.set_level(logging.DEBUG, logger="callfuse")
+    sink = LogSink()
+    sink.take(FeedbackGiven("5f0c", "false_positive", "repeat", "sea\nrch"))
+    sink.take(CourseMended(NOWHERE, "5f0c", "changed"))
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("INFO", r"Feedback on finding 5f0c (repeat of sea\nrch): false_positive"),
+        ("DEBUG", "After finding 5f0c in session -: changed"),
+    ]

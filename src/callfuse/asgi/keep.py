@@ -76,8 +76,8 @@ class Keeper:
             course.speak()
         elif kept.is_new:
             course.see_results(hindsight.finding.kind if hindsight is not None else "")
-        if hindsight is not None:  # told with this request: it is told again if that is sent again
-            course.add(self._taught([hindsight], kept.length - 1))
+        if hindsight is not None and kept.rounds:  # told with the newest results
+            course.add(self._taught([hindsight], kept.rounds[-1].position))
         course.follow(filter(None, record.rounds), partial(self._taught_with, record.verdicts))
         if course.is_text and not (record.is_incomplete or record.fail_open):
             course.end()

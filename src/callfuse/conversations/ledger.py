@@ -114,7 +114,7 @@ class Told(NamedTuple):
     """A finding of which the model was told, by guidance or a warning, or would have been in a holdout, and of which is
     not known yet what came of it (`conversations/mending.py`).
 
-    `position`: the messages of the request whose answer brought it. `arm`: of the session. `rounds`: those that have
+    `position`: that of its round (`KeptRound`). `arm`: of the session. `rounds`: those that have
     gone on in the same way since. `is_open`: the results of the last round must show whether that did.
     """
 

@@ -48,7 +48,7 @@ class Decided(NamedTuple):
 
 
 def taught(verdict: Verdict, arm: str, position: int = 0) -> Told:
-    """What is kept of a verdict that the model is told of. `position`: the messages of the request."""
+    """What is kept of a verdict that the model is told of. `position`: that of its round."""
     found = verdict.finding
     return Told(verdict.finding_id, str(found.kind), found.signature, position, arm)
 

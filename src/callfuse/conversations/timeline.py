@@ -185,7 +185,7 @@ def read_conversation(
             is_new=is_new,
             blocks=blocks,
             said=_said(view, request, blocks),
-            told=_still_told(view, state, request) if state.told else (),
+            told=_still_told(view, match, state, request) if state.told else (),
             spoken=bool(state.told and state.rounds and not match.kept) and view.turn != state.rounds[-1].turn,
         ),
         chained,
@@ -420,14 +420,15 @@ def _is_unanswered(request: Request) -> bool:
     return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
 
 
-def _still_told(view: _RequestView, state: LaneState, request: Request) -> tuple[Told, ...]:
-    """What the model was told and has not answered yet: nothing at the beginning of a new conversation, and nothing of
-    an answer that the client did not take up, so that it sends the same request again."""
+def _still_told(view: _RequestView, match: _Match, state: LaneState, request: Request) -> tuple[Told, ...]:
+    """What the model was told and has not answered yet, at its place in this request: nothing at the beginning of a new
+    conversation, and nothing of an answer that the client did not take up, so that it sends the same request again."""
     if _begins_anew(view, state, request):
         return ()
-    if view.chained or view.length != state.length:
+    if not match.kept:
         return state.told
-    return tuple([one for one in state.told if one.position != view.length])
+    there = {one.position for one in match.kept}
+    return tuple([one._replace(position=one.position - match.shift) for one in state.told if one.position in there])
 
 
 def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, request: Request) -> BlockMemory:

@@ -320,7 +320,8 @@ class StoreUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed(Event):
-    """An operation of the shared store has failed: `read`, `write`, `probe`; `value` for an unreadable value."""
+    """An operation of the shared store has failed: `read`, `write`, `probe`, `finding`; `value` for an unreadable
+    value."""
 
     name: ClassVar[str] = "store_failed"
     store: str

@@ -14,7 +14,7 @@ from callfuse.model import ToolCall
 from callfuse.model.secrets import star_secrets
 from callfuse.observe import events
 from callfuse.observe.counts import Counts
-from callfuse.observe.events import Event, FindingSeen, SettingsChanged, action_of
+from callfuse.observe.events import CourseMended, Event, FeedbackGiven, FindingSeen, SettingsChanged, action_of
 from callfuse.observe.printable import plain
 from callfuse.policy.ladder import OnLoopError, Verdict
 
@@ -174,6 +174,16 @@ def heartbeat_failure(error: Exception) -> None:
     logger.debug("No heartbeat: %s", type(error).__name__)
 
 
+def feedback(event: FeedbackGiven) -> None:
+    """Log what somebody says of a finding."""
+    logger.info("Feedback on finding %s (%s of %s): %s", event.finding_id, event.found, plain(event.tool), event.kind)
+
+
+def mended(event: CourseMended) -> None:
+    """Log, at DEBUG, what the model did after it was told of a finding."""
+    logger.debug("After finding %s in session %s: %s", event.finding_id, event.where.session, event.result)
+
+
 def tracer(session: str) -> Callable[[str], None] | None:
     """Make a function that logs the steps of a guard; None unless DEBUG is enabled, so that no line is built."""
     if not logger.isEnabledFor(logging.DEBUG):
@@ -214,6 +224,8 @@ _LINES: Final[Mapping[type[Event], Callable[[Any], None]]] = {
     events.AskFailed: lambda event: steer_failure(event.cause),
     events.CallbackFailed: lambda event: callback_failure(event.error),
     events.SettingsChanged: lambda event: session_changed(event),
+    events.FeedbackGiven: lambda event: feedback(event),
+    events.CourseMended: lambda event: mended(event),
     events.StoreDown: lambda event: store_down(event.store, event.why),
     events.StoreUp: lambda event: store_up(event.store),
 }

@@ -1,4 +1,5 @@
-"""A ledger that processes share in a Redis or Valkey: one round trip to read and one to write an exchange.
+"""A ledger that processes share in a Redis or Valkey: one round trip to read and one to write an exchange. Findings go
+there in the background, so that feedback on one may come to any process.
 
 A local `MemoryLedger` keeps a copy of what this process last read or wrote. If the server fails or does not answer in
 time, a circuit breaker opens: exchanges use the histories in their requests and the local copy, without network, until
