@@ -251,7 +251,7 @@ async def test_in_a_chain(turn: Any, came: str) -> None:
 
 @every_dialect
 async def test_a_history_that_was_compacted(kit: DialectKit) -> None:
-    """Rounds that the client drops, and a summary in their place that makes the history shorter, are nobody who speaks."""
+    """Rounds that the client drops, with a shorter summary in their place: nobody has spoken."""
     talk = Talk(kit, history=spin(beside=True), headers=(*JSON_REQUEST, (b"x-callfuse-session-id", b"one")))
     await talk.step(loop(1))
     task, *_, last = talk.history.turns
