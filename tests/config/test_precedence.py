@@ -34,6 +34,9 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
         ["/d=http://keyword.example"],
     ),
     "feedback_file": ("file.jsonl", "env.jsonl", "keyword.jsonl"),
+    "webhook": ("http://file.example", "http://env.example/a", "https://keyword.example/b"),
+    "secret": ("from the file....", "from the environment", "from the keyword."),
+    "kinds": (["finding"], "blown,repeat", ["action"]),
     "path": ("/file", "/env/", "/keyword"),
     "host": ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
     "log_level": ("debug", "warning", "error"),
@@ -83,7 +86,7 @@ def meant(path: KeyPath, value: Any) -> Any:
         return MODES[value]
     if path in SWITCHES:
         return value in (True, "true")
-    if path[-1] in ("pollers", "state_changing", "credential_headers", "allowed_hosts"):
+    if path[-1] in ("pollers", "state_changing", "credential_headers", "allowed_hosts", "kinds"):
         return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
     if path[-1] == "routes":
         return ServeSettings.model_validate({"routes": value.split(",") if isinstance(value, str) else value}).routes

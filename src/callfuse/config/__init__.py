@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from callfuse.config.environment import CONFIG_FILE, from_environment
 from callfuse.config.files import read_file
 from callfuse.config.layers import Layer, SourcedValue, layer_of
-from callfuse.config.model import Config, KeyPath, dotted_name, field_at, item_name, item_of
-from callfuse.config.wording import describe_fix, format_value, without_credentials
+from callfuse.config.model import Config, KeyPath, dotted_name, field_at, is_secret, item_name, item_of
+from callfuse.config.wording import describe_fix, format_value, masked, without_credentials
 from callfuse.errors import ConfigError
 from callfuse.policy.fields import preset_of
 from callfuse.policy.nearest import nearest
@@ -211,7 +211,8 @@ def _describe_errors(error: ValidationError, values: Mapping[KeyPath, SourcedVal
         if is_list and wrong["type"] == "extra_forbidden":
             continue  # already a problem of its layer
         path = place if is_list else top
-        value = format_value(_value_below(values[top].value, path[len(top) :]))
+        found = _value_below(values[top].value, path[len(top) :])
+        value = masked(found) if is_secret(path) else format_value(found)
         source = values[top].source if path == top else values[top].within(path)
         problems.setdefault(path, f"{dotted_name(path)} = {value} ({source}): {describe_fix(wrong, field_at(path))}")
     return list(problems.values())

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from callfuse.config import Resolved
-from callfuse.config.model import KeyPath, dotted_name
+from callfuse.config.model import KeyPath, dotted_name, is_secret
 from callfuse.config.reference import as_plain, reference
-from callfuse.config.wording import without_credentials
+from callfuse.config.wording import masked, without_credentials
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import BY_PRESET, SESSION, Overrides, origin
 
@@ -79,7 +79,7 @@ def value_at(value: Any, path: KeyPath) -> Any:
     """The value under a path, as a file would write it and without credentials."""
     for name in path:
         value = value[name] if isinstance(value, dict) else getattr(value, name)
-    return as_plain_masked(value)
+    return masked(value) if value is not None and is_secret(path) else as_plain_masked(value)
 
 
 def as_plain_masked(value: Any) -> Any:

@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
 from callfuse.dialects import DIALECTS
-from callfuse.policy.fields import Seconds
+from callfuse.observe.settings import EventsSettings
+from callfuse.policy.fields import SECRET, Seconds
 from callfuse.policy.settings import LoopSettings, Strict
 from callfuse.proxy.settings import AdminSettings, ServeSettings
 from callfuse.stores.address import MEMORY, check_store_url
@@ -38,6 +39,7 @@ class Config(Strict):
     tool_call_loop: LoopSettings = LoopSettings()
     serve: ServeSettings = ServeSettings()
     admin: AdminSettings = AdminSettings()
+    events: EventsSettings = EventsSettings()
 
     @property
     def backends(self) -> list[str]:
@@ -102,6 +104,11 @@ def field_at(path: KeyPath) -> FieldInfo:
         else:
             model = section_of(field.annotation) or model
     return field
+
+
+def is_secret(path: KeyPath) -> bool:
+    """Whether the value of a leaf is never printed."""
+    return field_at(path).json_schema_extra == SECRET
 
 
 def dotted_name(path: KeyPath) -> str:

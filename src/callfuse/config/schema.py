@@ -86,7 +86,7 @@ class _Generator(GenerateJsonSchema):
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JSONSchema:
         read = schema["function"]["function"]
-        if read is serve.lower:
+        if read is fields.lower:
             return {"enum": _spellings(self.generate_inner(schema["schema"])["enum"])}
         if read is serve.to_routes:
             routes = self.generate_inner(schema["schema"])

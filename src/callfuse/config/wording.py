@@ -15,6 +15,7 @@ MAX_SHOWN = 120
 """Characters of a value that a message shows."""
 
 _USER_INFO = re.compile(r"^(.*?://)?.*@", re.DOTALL)
+_ORIGIN = re.compile(r"(https?://)(?:[^/?#]*@)?((?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?)(?=[/?#]|$)")
 _AT_IN_QUERY = re.compile(r"^(.*?://).*[?&][\w.-]+=.*@.*", re.DOTALL)
 _QUERY = re.compile(r"(^\S+://[^\s?#]*[?#]).+|(://[^\s?#]*[?#])\S+", re.DOTALL)
 
@@ -29,6 +30,12 @@ def without_credentials(text: str) -> str:
     # Cut greedily: a password typed into a URL may hold slashes, spaces and @ of its own.
     masked = _USER_INFO.sub(lambda found: f"{found[1] or ''}***@", text) if "@" in text else text
     return _QUERY.sub(r"\1\2***", masked)
+
+
+def masked(secret: object) -> str:
+    """A secret as it may be shown: of a URL scheme and host, of anything else nothing."""
+    found = _ORIGIN.match(str(secret))
+    return f"{found[1]}{found[2]}/***" if found else "***"
 
 
 def format_value(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from string import Formatter, ascii_lowercase, digits
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
@@ -36,6 +36,13 @@ _HEADER_CHARACTERS = frozenset(f"{ascii_lowercase}{digits}!#$%&'*+-.^_`|~")
 """https://www.rfc-editor.org/rfc/rfc9110#name-tokens"""
 SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 """Words for on and off, in lower case."""
+SECRET: Final[dict[str, Any]] = {"writeOnly": True}
+"""The `json_schema_extra` of a key whose value is never printed."""
+
+
+def lower(value: Any) -> Any:
+    """Convert a word to lower case: many write log levels in capitals."""
+    return value.lower() if isinstance(value, str) else value
 
 
 def ladder(value: Any) -> Any:

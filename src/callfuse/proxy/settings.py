@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from callfuse.policy.fields import Seconds, Strict, Whole
+from callfuse.policy.fields import Seconds, Strict, Whole, lower
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -33,11 +33,6 @@ def _upstream(value: str) -> str:
     if "?" in value or "#" in value:
         raise ValueError(f"leave out what begins with ? or #: each request brings its own query; {UPSTREAM_HINT}")
     return value
-
-
-def lower(value: Any) -> Any:
-    """Convert a word to lower case: many write log levels in capitals."""
-    return value.lower() if isinstance(value, str) else value
 
 
 def _path(value: str) -> str:
@@ -179,6 +174,11 @@ class AdminSettings(Strict):
     """Where it is: this path and all below, which then never reach the vendor."""
     feedback_file: Annotated[str, Field(min_length=1)] | None = None
     """A file to which feedback on findings is appended, a line of JSON each; `callfuse tune --feedback` reads it."""
+    content: Annotated[Literal["none", "names", "short", "full"], BeforeValidator(lower)] = "short"
+    """What page and feed show of calls: no name of a tool, names only, 200 characters of arguments and results, too,
+    or 4,000. Known shapes of secrets are starred."""
+    max_readers: Annotated[Whole, Field(ge=1)] = 100
+    """Readers of the feed `events` at a time, in each worker; a further one gets 503."""
 
     def holds(self, path: str) -> bool:
         """Whether a path belongs to the admin page."""

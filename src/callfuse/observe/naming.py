@@ -1,0 +1,40 @@
+"""The names by which operators choose events: those of events, and those of the kinds of findings."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from callfuse.detect.registry import KINDS as DETECTED
+from callfuse.observe import events
+from callfuse.observe.events import Event, FindingSeen
+from callfuse.observe.fields import EVENT, KIND, KINDS
+from callfuse.policy.nearest import suggest
+
+CLASSES: Final[Mapping[str, type[Event]]] = {
+    one.name: one
+    for one in vars(events).values()
+    if isinstance(one, type) and issubclass(one, Event) and one is not Event
+}
+"""Every event, by its name."""
+FINDINGS: Final = tuple(DETECTED)
+"""The kinds of findings. Such a name chooses the findings of that kind only."""
+NAMES: Final = (*CLASSES, *FINDINGS)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises ValueError for a name that chooses nothing; it says what would be right."""
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"there is no event or kind of finding {name[:100]!r}; {suggest(name[:100], NAMES)}")
+
+
+def classes_of(names: Collection[str]) -> frozenset[type[Event]]:
+    """The events of which some may be chosen by these names."""
+    found = {CLASSES[name] for name in names if name in CLASSES}
+    if not found.issuperset({FindingSeen}) and not set(FINDINGS).isdisjoint(names):
+        found.add(FindingSeen)
+    return frozenset(found)
+
+
+def is_chosen(fields: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Whether an event, as `fields_of` tells it, is one of those that the names choose."""
+    return fields[EVENT] in names or fields.get(KIND) in names or not set(fields.get(KINDS, ())).isdisjoint(names)

@@ -1,0 +1,54 @@
+"""Define and validate the settings of the block `events`."""
+
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from callfuse.observe.naming import check_names
+from callfuse.policy.fields import SECRET, Strict, lower
+
+DEFAULT_KINDS: Final = ("finding", "action", "blown", "fail_open", "store_down")
+SHORTEST_SECRET: Final = 16
+"""Characters."""
+WEBHOOK_HINT: Final = "use http:// or https:// with a host, as in https://alerts.example.com/callfuse"
+
+
+def _webhook(value: str) -> str:
+    """Check the URL of a webhook. Raises ValueError, whose text does not quote it: its path may be a secret."""
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"it is no URL; {WEBHOOK_HINT}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError(WEBHOOK_HINT)
+    if any(not char.isprintable() or char.isspace() for char in value):
+        raise ValueError(f"it has white space or control characters in it; {WEBHOOK_HINT}")
+    return value
+
+
+def _secret(value: str) -> str:
+    if len(value) < SHORTEST_SECRET:
+        raise ValueError(f"use {SHORTEST_SECRET} or more characters")
+    return value
+
+
+def _kinds(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        raise ValueError("name one at least; without a webhook nothing is sent")
+    check_names(values)
+    return values
+
+
+class EventsSettings(Strict):
+    """Where events are sent to: a webhook gets each in a POST of its own (`docs/observing.md`)."""
+
+    webhook: Annotated[Annotated[str, AfterValidator(_webhook)] | None, Field(json_schema_extra=SECRET)] = None
+    """The URL that is sent to; none where it is not given. Only its host is ever printed."""
+    secret: Annotated[Annotated[str, AfterValidator(_secret)] | None, Field(json_schema_extra=SECRET)] = None
+    """Signs what is sent: `x-callfuse-signature` is the HMAC-SHA256 of the body, in hex. Never printed."""
+    kinds: Annotated[tuple[str, ...], AfterValidator(_kinds)] = DEFAULT_KINDS
+    """Which are sent: names of events, or kinds of findings."""
+    format: Annotated[Literal["json", "slack"], BeforeValidator(lower)] = "json"
+    """What a body is: the event's fields, or a text as Slack and its likes take it."""
