@@ -5,6 +5,7 @@
 | `health` | JSON, without token: status, version, whether the guard is enabled |
 | `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
 | `sessions` | JSON: the sessions that have set something by command |
+| `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
 | `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
 | `feedback` | POST: what a finding was, as JSON: `{"finding": ID, "kind": "false_positive"}` |
 | `./` | settings and sessions as a page, and the form that takes the token once |
@@ -24,6 +25,7 @@ from starlette.routing import Route
 from callfuse import __version__
 from callfuse.admin import page
 from callfuse.admin.access import Access, is_same_origin
+from callfuse.admin.events import feed_of, stream
 from callfuse.admin.feedback import check_file, take_feedback
 from callfuse.admin.queries import UNLISTED, BadQuery, Query, reset, rows_of, sessions_of
 from callfuse.asgi import CallFuseMiddleware
@@ -66,11 +68,13 @@ class AdminApp:
         check_file(middleware.resolved.config.admin.feedback_file)
         self._middleware = middleware
         self._access = Access(token)
+        self._feed = feed_of(middleware)
         self._app = Starlette(
             routes=[
                 Route("/health", self._health),
                 Route("/settings", self._protect(self._settings)),
                 Route("/sessions", self._protect(self._sessions)),
+                Route("/events", self._protect(self._events)),
                 Route("/reset", self._protect(self._reset), methods=["POST"]),
                 Route("/feedback", self._protect(self._feedback), methods=["POST"]),
                 Route("/", self._index, methods=["GET", "POST"]),
@@ -132,6 +136,12 @@ class AdminApp:
         _check_origin(request)
         try:
             return JSONResponse(await take_feedback(self._middleware, await _read_body(request)))
+        except BadQuery as wrong:
+            return JSONResponse({"error": str(wrong)}, wrong.status)
+
+    async def _events(self, request: Request) -> Response:
+        try:
+            return await stream(self._feed, request)
         except BadQuery as wrong:
             return JSONResponse({"error": str(wrong)}, wrong.status)
 

@@ -83,6 +83,8 @@ class CallFuseMiddleware:
     `via`: mark guarded requests with the header `x-callfuse-via`, so that another callfuse behind this one only
     observes them. For apps that send them on, as `callfuse serve` does.
 
+    `owns_store`: whether the store is that of the settings or of a URL, not a `Ledger` that was given.
+
     `bus` takes what happens (`callfuse.observe.events`); a sink that is added to it gets each event. `findings` are the
     newest ones, by id.
 
@@ -106,7 +108,7 @@ class CallFuseMiddleware:
         settings = resolved.config.tool_call_loop
         self.counts = Counts()
         self.bus = Bus(self.counts, LogSink(), AccessSink())
-        self._owns_store = store is None or isinstance(store, str)
+        self.owns_store = store is None or isinstance(store, str)
         if store is None or isinstance(store, str):
             store = open_ledger(
                 resolved.config.store,
@@ -163,7 +165,7 @@ class CallFuseMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
-        if scope["type"] == "lifespan" and self._owns_store:
+        if scope["type"] == "lifespan" and self.owns_store:
             await self._live(scope, receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)

@@ -1,6 +1,6 @@
 """Stores that processes share: Redis or Valkey behind a circuit breaker, with the memory of the process as fallback.
 
-`open_ledger` makes the ledger for the URL of the setting `store`.
+`open_ledger` makes the ledger for the URL of the setting `store`, `open_relay` what shares the event feed.
 """
 
 from importlib.util import find_spec
@@ -10,9 +10,10 @@ from callfuse.conversations.memory import MAX_BYTES, MemoryLedger
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import LedgerDropped
+from callfuse.observe.feed import Relay
 from callfuse.stores.address import address_of
 
-__all__ = ["open_ledger", "require"]
+__all__ = ["open_ledger", "open_relay", "require"]
 
 
 def require(store: str) -> None:
@@ -50,3 +51,13 @@ def open_ledger(
         ) from None
 
     return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, bus=bus)
+
+
+def open_relay(store: str, *, timeout_s: float, bus: Bus) -> Relay | None:
+    """Make what shares the event feed, for the URL of a store whose ledger has been opened; None for `memory://`."""
+    address = address_of(store)
+    if address is None:
+        return None
+    from callfuse.stores.stream import SharedStream
+
+    return SharedStream(address, timeout_s=timeout_s, bus=bus)

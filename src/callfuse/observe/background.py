@@ -1,0 +1,72 @@
+"""Run the work of a sink in a task of its own, so that the exchange in which an event happens waits for nothing.
+
+    task = Background(work)  # async def work() -> None, which returns when there is nothing left to do
+    task.wake()              # there is something to do: starts it, or ends its `pause`; from any thread
+
+The task lives in the event loop in which `wake` is first called, a lifespan's or an exchange's. It is started again
+when it has ended, and anew in another loop when its own is closed. Without an asyncio loop nothing runs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import Context
+
+from callfuse.boundary import Boundary
+
+
+class Background:
+    """One task, started when there is work."""
+
+    __slots__ = ("_loop", "_news", "_task", "_work")
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Start the task, or end its pause."""
+        running: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            running = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            if running is None:
+                return
+            self._loop, self._task, self._news = running, None, asyncio.Event()
+        if running is self._loop:
+            self._start()
+        else:
+            with suppress(RuntimeError):  # it has been closed meanwhile
+                self._loop.call_soon_threadsafe(self._start)
+
+    async def pause(self, seconds: float | None = None) -> bool:
+        """Wait, in the task, for `wake`; at most `seconds`, if given. Returns whether it was called since the last
+        pause."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        was_set = self._news.is_set()
+        self._news.clear()
+        return was_set
+
+    async def stop(self, seconds: float = 0) -> None:
+        """Wait for the task's end, then cancel it. Nothing is done in another loop than its own."""
+        task = self._task
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            return
+        if seconds:
+            await asyncio.wait([task], timeout=seconds)
+        task.cancel()
+        await asyncio.wait([task])
+
+    def _start(self) -> None:
+        self._news.set()
+        if self._loop is not None and (self._task is None or self._task.done()):
+            # A context of its own: that of an exchange would be kept alive.
+            self._task = self._loop.create_task(self._run(), context=Context())
+
+    async def _run(self) -> None:
+        with Boundary():  # what goes wrong is told where it happens; the next event tries again
+            await self._work()

@@ -1,0 +1,317 @@
+"""The feed: every event as it happens, for readers that come and go, as the frames of an event stream.
+
+    feed = Feed()                # a sink: bus.add(feed)
+    reader = await feed.open(Choice(kinds=frozenset({"finding"})), after=read_id("1767225600123-0"))
+    async for chunk in reader.chunks():
+        ...                      # b'id: 1767225600140-0\\nevent: finding\\ndata: {...}\\n\\n'
+
+An event is written once, where it happens, and kept in a `Ring`. A task hands what is new to all readers together, ten
+times a second at most, so that fifty readers cost little more than one. A reader that does not read has a queue of its
+own, which is bounded; over that it is told so, and ends.
+
+Where processes share a store, events go through it (`Relay`), and each process reads those of all from there. While the
+store is down each feeds its own, and says so.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from callfuse.observe.background import Background
+from callfuse.observe.content import shown
+from callfuse.observe.events import Event
+from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, read_id, write
+from callfuse.wire.jsontext import dumps
+
+PAUSE_S: Final = 0.1
+"""Between two hand-outs: what comes meanwhile goes in one chunk."""
+MOST_WAITING: Final = 1024 * 1024
+"""Bytes that wait for one reader. A second of a thousand events has a third of that."""
+MOST_SENT: Final = 64 * 1024
+"""Bytes of old events in one chunk."""
+BATCH: Final = 500
+"""Events that are exchanged with the store at a time."""
+LINGER_S: Final = 30.0
+"""How long a connection to the store is kept while nothing happens and nobody reads."""
+MOST_UNSENT: Final = 5000
+"""Events that wait for the store; the oldest are dropped."""
+
+MISSED: Final = (
+    b'event: missed\ndata: {"callfuse.event":"missed","callfuse.cause":"events between are not kept any more"}\n\n'
+)
+DROPPED: Final = (
+    b'event: dropped\ndata: {"callfuse.event":"dropped","callfuse.cause":"this reader is too slow; connect again"}\n\n'
+)
+ALONE: Final = (
+    b'event: alone\ndata: {"callfuse.event":"alone","callfuse.cause":"the store is down; these are the events of one '
+    b'process"}\n\n'
+)
+SHARED: Final = b'event: shared\ndata: {"callfuse.event":"shared","callfuse.cause":"the store is up again"}\n\n'
+"""What is told of the feed itself. Without an id, so that a reader that comes back goes on behind the last event."""
+
+
+class FullError(Exception):
+    """Raised where there are as many readers as there may be."""
+
+
+class Relay(Protocol):
+    """Shares the events of several processes."""
+
+    async def exchange(
+        self, data: Sequence[bytes], after: EventId | None, most: int
+    ) -> Sequence[tuple[str, bytes]] | None:
+        """Add events, and return at most `most` (0: none) that stand behind `after`, or the last ones (None), each with
+        its id. None where the store is down."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what is open in this event loop."""
+        ...
+
+
+class Reader:
+    """One who reads the feed."""
+
+    __slots__ = ("_chunks", "_ended", "_old", "_signal", "_size", "choice")
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self._old: Sequence[Entry] = ()
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self._signal = asyncio.Event()
+        self._ended = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it gets nothing more."""
+        return self._ended
+
+    def begin(self, old: Sequence[Entry], missed: bool) -> None:
+        """Give it the events that it has not had; `missed`: some before them are lost."""
+        self._old = old
+        if missed:
+            self._chunks.appendleft(MISSED)
+
+    def put(self, chunk: bytes) -> None:
+        """Queue a chunk; with too much in the queue, that goes, and the reader is told and ended."""
+        if not chunk or self._ended:
+            return
+        self._size += len(chunk)
+        if self._size > MOST_WAITING:
+            self._chunks.clear()
+            self._old, self._size = (), 0
+            self.end(DROPPED)
+        else:
+            self._chunks.append(chunk)
+        self._signal.set()
+
+    def end(self, farewell: bytes = b"") -> None:
+        """Let it read what is queued, and end."""
+        self._ended = True
+        if farewell:
+            self._chunks.append(farewell)
+        self._signal.set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """What it is to be sent, until it is ended: whether something is missing, what is old, what is new."""
+        if self._chunks and self._chunks[0] is MISSED:
+            yield self._chunks.popleft()
+        while self._old:
+            yield self._next_of_old()
+        while self._chunks or not self._ended:
+            while self._chunks:
+                chunk = self._chunks.popleft()
+                self._size = max(0, self._size - len(chunk))
+                yield chunk
+            if not self._ended:
+                self._signal.clear()
+                await self._signal.wait()
+
+    def _next_of_old(self) -> bytes:
+        size = count = 0
+        while count < len(self._old) and size < MOST_SENT:
+            size += len(self._old[count].data)
+            count += 1
+        now, self._old = self._old[:count], self._old[count:]
+        return write(now, self.choice)
+
+
+class Feed:
+    """A sink of events (`observe/bus.py`) with readers, `most_readers` at a time.
+
+    `content`: what is shown of calls (`observe/content.py`). `relay`: where the processes share a store. `clock`
+    returns seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        content: str = "short",
+        most_readers: int = 100,
+        relay: Relay | None = None,
+        clock: Callable[[], float] = time.time,
+        ring: Ring | None = None,
+    ) -> None:
+        self._content = content
+        self._most_readers = most_readers
+        self._relay = relay
+        self._clock = clock
+        self._last: EventId = (int(1000 * clock()), 0)
+        self._read: EventId | None = None
+        self._ring = Ring(self._last) if ring is None else ring
+        self._lock = Lock()
+        self._exchanging = asyncio.Lock()
+        self._readers: set[Reader] = set()
+        self._new: list[Entry] = []
+        self._unsent: deque[bytes] = deque(maxlen=MOST_UNSENT)
+        self._alone = False
+        self._task = Background(self._work)
+
+    @property
+    def readers(self) -> int:
+        """How many there are."""
+        return len(self._readers)
+
+    def take(self, event: Event) -> None:
+        """Write an event, for readers now and later."""
+        fields: dict[str, Any] = shown(event, self._content)
+        fields["time"] = round(self._clock(), 3)
+        data = dumps(fields)
+        with self._lock:
+            if self._relay is None:
+                self._keep(Entry(self._next_id(), data))
+            else:
+                self._unsent.append(data)
+        if self._readers or self._relay is not None:
+            self._task.wake()
+
+    async def open(self, choice: Choice, after: EventId | None = None) -> Reader:
+        """Let somebody read what happens from now on, and what has happened since the event of that id. Raises
+        FullError."""
+        if self._relay is not None and not self._readers:
+            await self._catch_up(self._relay)
+        if len(self._readers) >= self._most_readers:
+            raise FullError(f"there are {self._most_readers} readers already (admin.max_readers)")
+        reader = Reader(choice)
+        self._hand_out(self._take_new())
+        if self._alone:
+            reader.put(ALONE)
+        with self._lock:  # so that no event is both old and new
+            if after is not None:
+                reader.begin(*self._ring.after(after))
+            self._readers.add(reader)
+        self._task.wake()
+        return reader
+
+    def close(self, reader: Reader) -> None:
+        """Forget a reader."""
+        self._readers.discard(reader)
+        if not self._readers:
+            self._take_new()
+            self._read = None
+            self._task.wake()
+
+    async def _work(self) -> None:
+        """Hand out what is new while somebody reads."""
+        if self._relay is not None:
+            await self._work_with(self._relay)
+            return
+        while self._readers:
+            self._hand_out(self._take_new())
+            await asyncio.sleep(PAUSE_S)
+            if not self._new:
+                await self._task.pause()
+
+    async def _work_with(self, relay: Relay) -> None:
+        """Send what the others have not, and hand out what is new there while somebody reads."""
+        try:
+            while self._readers or self._unsent or await self._task.pause(LINGER_S):
+                more = await self._share(relay)
+                self._hand_out(self._take_new())
+                if not more:
+                    await asyncio.sleep(PAUSE_S)
+        finally:
+            await relay.aclose()
+
+    async def _share(self, relay: Relay) -> bool:
+        """Exchange events with the other processes; returns whether there are more."""
+        if self._readers and self._read is None:
+            await self._catch_up(relay)
+        async with self._exchanging:
+            with self._lock:
+                data = [self._unsent.popleft() for _ in range(min(BATCH, len(self._unsent)))]
+            read = self._read if self._readers else None
+            most = 0 if read is None else BATCH
+            if not data and not most:
+                return False
+            found = await relay.exchange(data, read or (0, 0), most)
+            self._tell(alone=found is None)
+            if found is None:
+                with self._lock:
+                    for one in data:
+                        self._keep(Entry(self._next_id(), one))
+                return False
+            self._keep_read(found)
+        return bool(self._unsent) or len(found) >= most > 0
+
+    async def _catch_up(self, relay: Relay) -> None:
+        """Read the last events of all processes, for a ring that nobody has kept up to date."""
+        async with self._exchanging:
+            if self._readers and self._read is not None:  # somebody else was here first
+                return
+            found = await relay.exchange((), None, MOST_EVENTS)
+            self._tell(alone=found is None)
+            if found is None:
+                return
+            with self._lock:
+                is_all = len(found) < MOST_EVENTS
+                self._ring.clear((0, 0) if is_all else read_id(found[0][0]))
+            self._read = (0, 0)
+            self._keep_read(found, are_old=True)
+
+    def _keep_read(self, found: Sequence[tuple[str, bytes]], *, are_old: bool = False) -> None:
+        with self._lock:
+            for id_, data in found:
+                if entry := Entry.read(id_, data):
+                    self._keep(entry, is_old=are_old)
+            if found:
+                self._read = read_id(found[-1][0])
+
+    def _keep(self, entry: Entry, *, is_old: bool = False) -> None:
+        self._last = max(self._last, entry.id)
+        self._ring.add(entry)
+        if self._readers and not is_old:
+            self._new.append(entry)
+
+    def _next_id(self) -> EventId:
+        now = int(1000 * self._clock())
+        time, number = self._last
+        return (now, 0) if now > time else (time, number + 1)
+
+    def _take_new(self) -> list[Entry]:
+        with self._lock:
+            new, self._new = self._new, []
+        return new
+
+    def _tell(self, *, alone: bool) -> None:
+        """Tell the readers if the store is down, or up again."""
+        if alone != self._alone:
+            self._alone = alone
+            for reader in self._readers:
+                reader.put(ALONE if alone else SHARED)
+
+    def _hand_out(self, new: Sequence[Entry]) -> None:
+        """Give events to all readers; those of one choice get the same bytes."""
+        if not new:
+            return
+        written: dict[Choice, bytes] = {}
+        for reader in [*self._readers]:
+            if reader.choice not in written:
+                written[reader.choice] = write(new, reader.choice)
+            reader.put(written[reader.choice])
+            if reader.ended:
+                self.close(reader)

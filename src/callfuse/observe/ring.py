@@ -1,0 +1,124 @@
+"""The last events of a feed, from which a reader that comes back goes on.
+
+An id is the time in milliseconds with a number behind, as in `1767225600123-0`: the ids of Redis streams. So it says
+what is older and newer across workers and restarts, too.
+"""
+
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from callfuse.observe.fields import EVENT, SESSION
+from callfuse.observe.naming import is_chosen
+from callfuse.wire.jsontext import NotJSON, loads
+
+MOST_EVENTS: Final = 5000
+MOST_BYTES: Final = 8 * 1024 * 1024
+
+EventId = tuple[int, int]
+ID_HINT: Final = "use an id of this feed, as in 1767225600123-0"
+_DATA: Final = re.compile(rb'\{"callfuse\.event":"[a-z_]{1,40}"[^\r\n]*\}')
+_ID: Final = re.compile(r"(\d{1,15})-(\d{1,15})", re.ASCII)
+
+
+def read_id(text: str) -> EventId:
+    """Read an id. Raises ValueError, which says what would be right."""
+    found = _ID.fullmatch(text)
+    if found is None:
+        raise ValueError(ID_HINT)
+    return int(found[1]), int(found[2])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event of the feed. `data`: its fields as JSON in one line, the event's name first."""
+
+    id: EventId
+    data: bytes
+
+    @classmethod
+    def read(cls, id_: str, data: bytes) -> "Entry | None":
+        """Read an event that another process has written; None if it is none: its data stand in a stream of lines."""
+        return cls(read_id(id_), data) if _ID.fullmatch(id_) and _DATA.fullmatch(data) else None
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The fields; none if the data cannot be parsed."""
+        try:
+            found = loads(self.data)
+        except NotJSON:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def frame(self) -> bytes:
+        """The event as it is sent."""
+        name = self.data.partition(b':"')[2].partition(b'"')[0]
+        return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, name, self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a reader wants: of some sessions, by their names in logs, and by names of events or kinds of findings; of
+    all, where there are none."""
+
+    sessions: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether an event is one of those."""
+        if not self.sessions and not self.kinds:
+            return True
+        fields = entry.fields
+        if EVENT not in fields or (self.sessions and fields.get(SESSION) not in self.sessions):
+            return False
+        return not self.kinds or is_chosen(fields, self.kinds)
+
+
+def write(entries: Iterable[Entry], choice: Choice) -> bytes:
+    """The events that a reader wants, as they are sent."""
+    return b"".join([entry.frame() for entry in entries if choice.takes(entry)])
+
+
+class Ring:
+    """The last events, at most `most_events` with `most_bytes` of data. `floor`: what is older may be missing."""
+
+    __slots__ = ("_entries", "_most_bytes", "_most_events", "_size", "floor")
+
+    def __init__(self, floor: EventId, most_events: int = MOST_EVENTS, most_bytes: int = MOST_BYTES) -> None:
+        self.floor = floor
+        self._most_events = most_events
+        self._most_bytes = most_bytes
+        self._entries: deque[Entry] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of their data."""
+        return self._size
+
+    def add(self, entry: Entry) -> None:
+        """Add an event, and drop the oldest while there are too many."""
+        self._entries.append(entry)
+        self._size += len(entry.data)
+        while len(self._entries) > self._most_events or self._size > self._most_bytes:
+            oldest = self._entries.popleft()
+            self._size -= len(oldest.data)
+            self.floor = max(self.floor, oldest.id)
+
+    def clear(self, floor: EventId) -> None:
+        """Forget all events."""
+        self._entries.clear()
+        self._size, self.floor = 0, floor
+
+    def after(self, id_: EventId) -> tuple[list[Entry], bool]:
+        """The events behind an id, and whether some between may be missing."""
+        entries = list(self._entries)
+        return entries[bisect_right(entries, id_, key=lambda entry: entry.id) :], id_ < self.floor

@@ -1,0 +1,219 @@
+"""The feed: what a reader gets, what it costs others that one does not read, and what is kept for later."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from callfuse.model import Finding, ToolCall
+from callfuse.observe import feed as module
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import NOWHERE, CallSeen, FindingSeen, FuseBlown, NotGuarded, Refused
+from callfuse.observe.feed import DROPPED, MISSED, MOST_WAITING, Feed, FullError, Reader
+from callfuse.observe.ring import Choice, Entry, Ring, read_id, write
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.rungs import Rung
+
+ALL = Choice()
+EVENT = Refused("websocket")
+
+
+async def read(reader: Reader, least: int = 1) -> list[dict[str, Any]]:
+    """The data of at least so many frames."""
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(10):
+        async for chunk in reader.chunks():
+            frames = chunk.decode().split("\n\n")[:-1]
+            found += [json.loads(frame.partition("data: ")[2]) for frame in frames]
+            if len(found) >= least:
+                break
+    return found
+
+
+async def test_every_reader_gets_every_event_in_order() -> None:
+    """Their ids grow, also where the clock does not."""
+    feed = Feed(clock=lambda: 1000.0)
+    readers = [await feed.open(ALL) for _ in range(3)]
+    for blocks in range(500):
+        feed.take(FuseBlown(NOWHERE, blocks))
+    for reader in readers:
+        assert [one["callfuse.blocks"] for one in await read(reader, 500)] == list(range(500))
+    entries, _ = feed._ring.after((0, 0))
+    ids = [entry.id for entry in entries]
+    assert ids == sorted(set(ids))
+
+
+async def test_a_reader_that_does_not_read_is_dropped_with_a_word() -> None:
+    """What waits for it is bounded, and the others get everything."""
+    feed = Feed()
+    idle, busy = await feed.open(ALL), await feed.open(ALL)
+    got, sent = 0, 0
+    while not idle.ended:
+        for _ in range(500):
+            feed.take(NotGuarded("x" * 200))
+            sent += 1
+        got += len(await read(busy, 500))
+        assert idle._size <= MOST_WAITING
+    while got < sent:
+        got += len(await read(busy))
+    assert feed.readers == 1
+    assert [chunk async for chunk in idle.chunks()] == [DROPPED]
+
+
+async def test_nobody_waits_for_a_reader() -> None:
+    """To take an event is not to write to anybody: that is done together, in the task."""
+    feed = Feed()
+    readers = [await feed.open(ALL) for _ in range(50)]
+    for _ in range(100):
+        feed.take(EVENT)
+    assert [len(reader._chunks) for reader in readers] == [0] * 50
+    for reader in readers:
+        assert len(await read(reader, 100)) == 100
+        assert len(reader._chunks) == 0
+
+
+async def test_equal_choices_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty readers without filter, or with the same, cost one time of writing."""
+    written: list[Choice] = []
+
+    def noted(new: Sequence[Entry], choice: Choice) -> bytes:
+        written.append(choice)
+        return write(new, choice)
+
+    monkeypatch.setattr(module, "write", noted)
+    feed = Feed()
+    blown = Choice(kinds=frozenset({"refused"}))
+    readers = [await feed.open(choice) for choice in (ALL, blown) for _ in range(25)]
+    feed.take(EVENT)
+    for reader in readers:
+        await read(reader)
+    assert len(written) == 2
+    assert {*written} == {ALL, blown}
+
+
+async def test_an_event_is_never_both_old_and_new() -> None:
+    """Whoever comes back in the midst of events gets each once."""
+    feed = Feed()
+    other = await feed.open(ALL)
+    for blocks in range(10):
+        feed.take(FuseBlown(NOWHERE, blocks))
+    reader = await feed.open(ALL, (0, 0))
+    feed.take(FuseBlown(NOWHERE, 10))
+    found = await read(reader, 12)
+    assert [one.get("callfuse.blocks") for one in found] == [None, *range(11)]
+    assert [one["callfuse.blocks"] for one in await read(other, 11)] == [*range(11)]
+
+
+async def test_events_of_threads_are_handed_out() -> None:
+    """Work on long bodies happens in threads."""
+    feed = Feed()
+    reader = await feed.open(ALL)
+    await asyncio.sleep(0)
+    await asyncio.gather(*(asyncio.to_thread(feed.take, EVENT) for _ in range(20)))
+    assert len(await read(reader, 20)) == 20
+
+
+async def test_readers_are_limited() -> None:
+    """Those that leave make room."""
+    feed = Feed(most_readers=2)
+    one, _ = await feed.open(ALL), await feed.open(ALL)
+    with pytest.raises(FullError):
+        await feed.open(ALL)
+    feed.close(one)
+    feed.close(one)
+    await feed.open(ALL)
+
+
+async def test_without_readers_no_task_runs() -> None:
+    """An event is only kept, until somebody comes."""
+    feed = Feed()
+    feed.take(EVENT)
+    assert feed._task._task is None
+    reader = await feed.open(ALL)
+    task = feed._task._task
+    assert task is not None
+    feed.close(reader)
+    async with asyncio.timeout(10):
+        await task
+
+
+def test_the_ring_is_bounded_in_events_and_bytes() -> None:
+    """What is dropped is told by its floor."""
+    ring = Ring((0, 0), most_events=3, most_bytes=100)
+    for number in range(1, 6):
+        ring.add(Entry((number, 0), b"x" * 10))
+    assert (len(ring), ring.size, ring.floor) == (3, 30, (2, 0))
+    assert [entry.id[0] for entry in ring.after((3, 5))[0]] == [4, 5]
+    assert (ring.after((2, 0))[1], ring.after((1, 9))[1]) == (False, True)
+    ring.add(Entry((6, 0), b"x" * 99))
+    assert (len(ring), ring.size, ring.floor) == (1, 99, (5, 0))
+
+
+async def test_a_restart_is_told_as_missing() -> None:
+    """The id is of a process before."""
+    feed = Feed(clock=lambda: 2000.0)
+    reader = await feed.open(ALL, (1_999_000, 0))
+    assert await anext(reader.chunks()) is MISSED
+
+
+@pytest.mark.parametrize("text", ["", "1", "1-", "-1", "1-2-3", "a-b", "1 -2", "١-٢", "9" * 400 + "-0"])
+def test_no_other_text_is_an_id(text: str) -> None:
+    """It says what would be right."""
+    with pytest.raises(ValueError, match="use an id of this feed"):
+        read_id(text)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b'{"callfuse.event":"a"}\n\nevent: b', b'{"callfuse.event":"<b>"}', b'{"a":1,"callfuse.event":"a"}'],
+)
+def test_what_others_write_into_the_stream_is_not_sent(data: bytes) -> None:
+    """A frame is one event, whatever the store holds."""
+    assert Entry.read("1-0", data) is None
+    assert Entry.read("x", b'{"callfuse.event":"a"}') is None
+    entry = Entry.read("1-0", b'{"callfuse.event":"a"}')
+    assert entry is not None
+    assert entry.frame() == b'id: 1-0\nevent: a\ndata: {"callfuse.event":"a"}\n\n'
+
+
+def finding() -> FindingSeen:
+    """One with a secret in arguments and result, and with lines that would be frames."""
+    call = ToolCall("c1", "search", '{"q": "a\\n\\nevent: x", "api_key": "sk-12345678901234567890"}' + "y" * 5000)
+    found = Finding(
+        "repeat", "search", call.signature, 3, 3, 300, False, previous="token: s3cr3t-of-a-result\n\nid: 1" + "z" * 5000
+    )
+    return FindingSeen(NOWHERE, Verdict(call, found, Rung.BLOCK, 1, finding_id="f1"))
+
+
+@pytest.mark.parametrize(
+    ("content", "tool", "lengths"),
+    [("none", False, (0, 0)), ("names", True, (0, 0)), ("short", True, (200, 200)), ("full", True, (4000, 4000))],
+)
+async def test_what_is_shown_of_calls_is_a_setting(content: str, tool: bool, lengths: tuple[int, int]) -> None:
+    """Secrets are starred in whatever is shown, and no text breaks out of its frame."""
+    feed = Feed(content=content)
+    reader = await feed.open(ALL)
+    event = finding()
+    feed.take(event)
+    feed.take(CallSeen(NOWHERE, event.verdict.call, "none"))
+    for one in await read(reader, 2):
+        assert ("gen_ai.tool.name" in one, "gen_ai.tool.call.id" in one) == (tool, tool)
+        assert len(one.get("gen_ai.tool.call.arguments", "")) == lengths[0]
+        if one["callfuse.event"] == "finding":
+            assert len(one.get("gen_ai.tool.call.result", "")) == lengths[1]
+        assert "12345678901234567890" not in str(one)
+        assert "s3cr3t" not in str(one)
+
+
+async def test_a_feed_is_a_sink() -> None:
+    """Findings are chosen by their kind, too."""
+    feed = Feed()
+    Bus(feed).emit(finding())
+    reader = await feed.open(Choice(kinds=frozenset({"repeat"})), (0, 0))
+    assert [one.get("callfuse.finding.kind") for one in await read(reader, 2)] == [None, "repeat"]
+    other = await feed.open(Choice(kinds=frozenset({"cycle", "blown"})))
+    feed.take(finding())
+    feed.take(FuseBlown(NOWHERE, 1))
+    assert [one["callfuse.event"] for one in await read(other)] == ["blown"]
