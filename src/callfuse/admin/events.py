@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from anyio import move_on_after
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -30,6 +31,8 @@ HEARTBEAT_S: Final = 15
 """Pause between two comments that keep the connection open."""
 SEND_TIMEOUT_S: Final = 30.0
 """How long a reader may take nothing before its connection is closed."""
+END_TIMEOUT_S: Final = 1.0
+"""How long the end of an answer may take where the server stops."""
 MOST_NAMES: Final = 50
 """Sessions, or kinds, of a query."""
 _OWN_HEADERS: Final = (b"connection", b"cache-control")
@@ -114,13 +117,21 @@ class Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the reader leaves, is too slow, or the server stops."""
 
-        async def without_headers(message: Message) -> None:
+        is_complete = False
+
+        async def note(message: Message) -> None:
+            nonlocal is_complete
             if message["type"] == "http.response.start":
                 message["headers"] = [one for one in message["headers"] if one[0].lower() not in _OWN_HEADERS]
+            else:
+                is_complete = not message.get("more_body", False)
             await send(message)
 
         try:
-            await self._response(scope, receive, without_headers)
+            await self._response(scope, receive, note)
+            if not is_complete:  # the reader has left, or the server stops
+                with move_on_after(END_TIMEOUT_S):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
         except* TimeoutError:
             logger.info("a reader of the event feed is dropped: it has taken nothing for %g s", SEND_TIMEOUT_S)
         finally:
