@@ -149,7 +149,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 def test_every_import_is_a_requirement() -> None:
     """What the middleware imports is in the core's requirements, the rest in an extra."""
     shell = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
-    lazy = {"zstandard", "redis"}
+    lazy = {"aiohttp", "zstandard", "redis"}
     core = [module for module in modules() if module.package not in shell]
     assert undeclared(core, requirements()) <= lazy
     assert undeclared(modules(), requirements("serve", "demo", "redis")) == set()

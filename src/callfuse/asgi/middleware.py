@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
@@ -20,17 +20,22 @@ from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import Callback, OnLoop
 from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
-from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
+from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
 from callfuse.conversations.ledger import Closable, FindingStore, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
+from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.access import AccessSink
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.events import Refused
 from callfuse.observe.findings import RecentFindings
 from callfuse.observe.log import LogSink
+from callfuse.observe.settings import EventsSettings
 from callfuse.stores import open_ledger
+
+if TYPE_CHECKING:
+    from callfuse.observe.webhook import Webhook
 
 TIMES_KEPT = 10
 """Lanes are kept for this many times `ttl_seconds`."""
@@ -108,6 +113,7 @@ class CallFuseMiddleware:
         settings = resolved.config.tool_call_loop
         self.counts = Counts()
         self.bus = Bus(self.counts, LogSink(), AccessSink())
+        self._webhook = _open_webhook(resolved.config.events, self.bus)
         self.owns_store = store is None or isinstance(store, str)
         if store is None or isinstance(store, str):
             store = open_ledger(
@@ -145,8 +151,8 @@ class CallFuseMiddleware:
         raise LookupError("there is no CallFuseMiddleware in this app, or the app has not started yet")
 
     def configure(self, config: Source | None = None) -> None:
-        """Apply a configuration to exchanges that begin from now on, except `max_sessions`, `max_ledger_bytes` and the
-        store, which stay as they are. Raises ConfigError for a wrong one; then the old one stays."""
+        """Apply a configuration to exchanges that begin from now on, except `max_sessions`, `max_ledger_bytes`, the
+        store and the webhook, which stay as they are. Raises ConfigError for a wrong one; then the old one stays."""
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         serve = self.resolved.config.serve
@@ -165,7 +171,7 @@ class CallFuseMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
-        if scope["type"] == "lifespan" and self.owns_store:
+        if scope["type"] == "lifespan" and (self.owns_store or self._webhook is not None):
             await self._live(scope, receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
@@ -175,11 +181,20 @@ class CallFuseMiddleware:
             await self.app(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the lifespan; the store's connections are closed at its end."""
+        """Run the lifespan. Before its end is told, what waits for the webhook is sent, for a bounded time; then the
+        store's connections are closed."""
+        if self._webhook is not None:
+            self._webhook.attach()
+
+        async def before_the_end(message: Message) -> None:
+            if self._webhook is not None and message["type"].startswith("lifespan.shutdown."):
+                await self._webhook.drain()
+            await send(message)
+
         try:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, before_the_end)
         finally:
-            if isinstance(self.ledger, Closable):
+            if self.owns_store and isinstance(self.ledger, Closable):
                 await self.ledger.aclose()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -276,6 +291,21 @@ class CallFuseMiddleware:
         if dialect is None and (api := unread_api(scope["path"])):
             self._host.unguarded(api)
         return dialect
+
+
+def _open_webhook(settings: EventsSettings, bus: Bus) -> "Webhook | None":
+    """The sink for the webhook, if one is set. Raises ConfigError without aiohttp, which is not imported for others."""
+    if settings.webhook is None:
+        return None
+    try:
+        from callfuse.observe.webhook import Webhook
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "aiohttp":
+            raise
+        raise ConfigError(f"events.webhook: needs the package aiohttp: {install_hint('serve')}") from None
+    webhook = Webhook(settings, bus)
+    bus.add(webhook)
+    return webhook
 
 
 def _counted(handler: Handler | None, tally: Tally, send: Send) -> Send:

@@ -51,6 +51,10 @@ class Background:
         self._news.clear()
         return was_set
 
+    def now(self) -> float:
+        """The time of the loop, in seconds; 0 before there is one."""
+        return self._loop.time() if self._loop is not None else 0.0
+
     async def stop(self, seconds: float = 0) -> None:
         """Wait for the task's end, then cancel it. Nothing is done in another loop than its own."""
         task = self._task

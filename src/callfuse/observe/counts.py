@@ -30,6 +30,8 @@ _LABELS: Final[Mapping[type[Event], tuple[str, Callable[[Any], str]]]] = {
     events.CommandsRun: ("commands", lambda event: "refused" if event.refused else "run"),
     events.HeaderIgnored: ("ignored_headers", lambda event: event.header if event.known else "unknown"),
     events.CallbackFailed: ("callback_errors", lambda _: ""),
+    events.DeliveryFailed: ("webhook_failed", lambda event: event.cause),
+    events.DeliveryDropped: ("webhook_dropped", lambda event: event.why),
     events.StoreFailed: ("store_errors", lambda event: event.operation),
     events.StoreWithoutLoop: ("store_errors", lambda _: "loop"),
     events.StoreSkipped: ("store_skipped", lambda event: event.operation),

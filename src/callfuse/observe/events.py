@@ -302,6 +302,23 @@ class LedgerDropped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryFailed(Event):
+    """An event could not be sent to the webhook, and waits. `cause`: the status, `timeout`, or what failed."""
+
+    name: ClassVar[str] = "webhook_failed"
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryDropped(Event):
+    """An event will not be sent to the webhook. `why`: too many waited (`full`), it was `refused`, or the server has
+    `stopped`."""
+
+    name: ClassVar[str] = "webhook_dropped"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreDown(Event):
     """The shared store is left alone from now on. `store`: its address without credentials."""
 

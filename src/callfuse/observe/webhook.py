@@ -1,0 +1,258 @@
+"""Send events to a webhook: each in a POST of its own, signed, in order, again until it has been taken.
+
+    webhook = Webhook(settings, bus)   # a sink: bus.add(webhook)
+    webhook.attach()                   # in the event loop that is to send; else the first event in a loop does so
+    await webhook.drain()              # at the end: a last chance for what waits
+
+What waits is bounded; over that the oldest is dropped, and counted. A receiver that is down, slow, or answers with 408,
+429 or 5xx gets the same event again, after ever longer pauses; one that refuses it with another status gets it
+`MOST_REFUSALS` times. Arguments and results of calls are never sent.
+"""
+
+import asyncio
+import hmac
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import aiohttp
+
+from callfuse.boundary import Boundary
+from callfuse.observe.background import Background
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import DeliveryDropped, DeliveryFailed, Event
+from callfuse.observe.fields import EVENT, fields_of
+from callfuse.observe.naming import classes_of, is_chosen
+from callfuse.observe.settings import EventsSettings
+from callfuse.wire.jsontext import dumps
+
+MOST_WAITING: Final = 1000
+"""Events that wait; with the 200 characters that a text has at most, some MB."""
+TIMEOUT_S: Final = 10.0
+"""How long one POST may take."""
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+LONGEST_RETRY_AFTER_S: Final = 300.0
+"""A receiver that asks for a longer pause is asked again after this."""
+MOST_READ: Final = 64 * 1024
+"""Bytes of an answer."""
+MOST_REFUSALS: Final = 5
+DRAIN_S: Final = 5.0
+"""How long the end of a server waits for what has not been sent."""
+DRAIN_PAUSE_S: Final = 0.25
+IDLE_S: Final = 30.0
+"""How long the connection is kept while nothing happens."""
+RETRIED: Final = frozenset({408, 425, 429})
+OWN: Final = frozenset({DeliveryDropped, DeliveryFailed})
+"""What is never sent, for each failure would make a further event."""
+
+_logger: Final = logging.getLogger("callfuse")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An event that waits. `id` is the same each time that it is sent."""
+
+    id: str
+    name: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a POST. `status`: 0 if no answer came. `retry_after`: seconds that the receiver asks for, or 0."""
+
+    status: int
+    why: str
+    retry_after: float = 0.0
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the receiver has the event."""
+        return 200 <= self.status < 300
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the receiver does not want it: another time may not help."""
+        return bool(self.status) and self.status < 500 and self.status not in RETRIED
+
+
+class Webhook:
+    """A sink that sends what the settings choose. `bus` gets what goes wrong. `chance` returns a number from 0 to 1,
+    `clock` seconds since the epoch."""
+
+    def __init__(
+        self,
+        settings: EventsSettings,
+        bus: Bus,
+        *,
+        chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.kinds = classes_of(settings.kinds) - OWN
+        self._settings = settings
+        self._bus = bus
+        self._chance = chance
+        self._clock = clock
+        self._waiting: deque[Delivery] = deque()
+        self._current: Delivery | None = None
+        self._is_down = False
+        self._is_ending = False
+        self._task = Background(self._work)
+
+    @property
+    def waiting(self) -> int:
+        """How many events have not been taken."""
+        return len(self._waiting) + (self._current is not None)
+
+    def take(self, event: Event) -> None:
+        """Queue an event, if it is chosen."""
+        fields: dict[str, Any] = dict(fields_of(event))
+        if type(event) in OWN or not is_chosen(fields, self._settings.kinds):
+            return
+        fields |= {"time": round(self._clock(), 3), "id": uuid4().hex}
+        body = dumps(fields if self._settings.format == "json" else {"text": text_of(fields)})
+        self._waiting.append(Delivery(fields["id"], event.name, body))
+        while len(self._waiting) > MOST_WAITING:
+            self._drop("full")
+        self._task.wake()
+
+    def attach(self) -> None:
+        """Send from the running event loop from now on, also what happens in threads."""
+        self._task.wake()
+
+    async def drain(self, seconds: float = DRAIN_S) -> None:
+        """Send what waits, for at most `seconds`; what then still waits is dropped."""
+        self._is_ending = True
+        try:
+            if self.waiting:
+                self._task.wake()
+            await self._task.stop(seconds if self.waiting else 0)
+        finally:
+            self._is_ending = False
+        if self._current is not None:
+            self._waiting.appendleft(self._current)
+            self._current = None
+        while self._waiting:
+            self._drop("stopped")
+
+    async def _work(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        # trust_env: a proxy of the environment is used, as towards an upstream.
+        cookies = aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(timeout=timeout, trust_env=True, cookie_jar=cookies) as session:
+            while True:
+                while self._current is not None or self._waiting:
+                    self._current = self._current or self._waiting.popleft()
+                    await self._deliver(session, self._current)
+                    self._current = None
+                if self._is_ending or not await self._task.pause(IDLE_S):
+                    return
+
+    async def _deliver(self, session: aiohttp.ClientSession, delivery: Delivery) -> None:
+        """Send an event until it has been taken, or refused too often."""
+        tries = refusals = 0
+        while True:
+            answer = await self._post(session, delivery)
+            self._note(answer)
+            if answer.is_taken:
+                return
+            tries += 1
+            refusals += answer.is_refused
+            self._bus.emit(DeliveryFailed(answer.why))
+            if refusals >= MOST_REFUSALS:
+                self._bus.emit(DeliveryDropped("refused"))
+                return
+            await self._rest(tries, answer.retry_after)
+
+    async def _rest(self, tries: int, retry_after: float) -> None:
+        """Pause before the next try: half of an ever longer time at least, and no shorter than the receiver wants."""
+        longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(tries - 1, 10))
+        pause = max(longest * (0.5 + self._chance() / 2), min(retry_after, LONGEST_RETRY_AFTER_S))
+        until = self._task.now() + pause
+        while (left := until - self._task.now()) > 0:
+            if self._is_ending:
+                await asyncio.sleep(min(left, DRAIN_PAUSE_S))
+                return
+            await self._task.pause(left)  # further events end it, and it goes on
+
+    async def _post(self, session: aiohttp.ClientSession, delivery: Delivery) -> Answer:
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "callfuse",
+            "x-callfuse-event": delivery.name,
+            "x-callfuse-delivery": delivery.id,
+        }
+        if self._settings.secret is not None:
+            headers["x-callfuse-signature"] = sign(self._settings.secret, delivery.body)
+        answer = Answer(0, "error")
+        with Boundary() as boundary:  # whatever the client raises, the event is kept
+            try:
+                async with session.post(
+                    str(self._settings.webhook), data=delivery.body, headers=headers, allow_redirects=False
+                ) as response:
+                    await response.content.read(MOST_READ)  # unread, its connection would be closed
+                    wanted = read_retry_after(response.headers.get("retry-after", ""), self._clock())
+                    answer = Answer(response.status, str(response.status), wanted)
+            except TimeoutError:
+                answer = Answer(0, "timeout")
+            except aiohttp.ClientConnectionError:
+                answer = Answer(0, "connection")
+        if boundary.error is not None:
+            answer = Answer(0, type(boundary.error).__name__)
+        return answer
+
+    def _drop(self, why: str) -> None:
+        with suppress(IndexError):  # it has just been sent
+            self._waiting.popleft()
+            self._bus.emit(DeliveryDropped(why))
+
+    def _note(self, answer: Answer) -> None:
+        """Log when the receiver fails, and when it takes events again. Its address may be a secret but for the host."""
+        if self._is_down == answer.is_taken:
+            self._is_down = not answer.is_taken
+            host = urlsplit(str(self._settings.webhook)).hostname
+            if self._is_down:
+                _logger.warning("the webhook at %s fails (%s), events wait for it", host, answer.why)
+            else:
+                _logger.info("the webhook at %s takes events again", host)
+
+
+def sign(secret: str, body: bytes) -> str:
+    """The signature of a body: HMAC-SHA256 in hex."""
+    return hmac.new(secret.encode(), body, "sha256").hexdigest()
+
+
+def read_retry_after(text: str, now: float) -> float:
+    """The seconds that a header `Retry-After` asks for, given as a number or a date; 0 if it says nothing usable."""
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        then = parsedate_to_datetime(text)
+        return max(0.0, (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp() - now)
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def text_of(fields: dict[str, Any]) -> str:
+    """An event as one line for people, with what Slack takes for markup escaped."""
+    moment = datetime.fromtimestamp(fields["time"], UTC).isoformat(" ", "seconds")
+    said = [f"{name.rpartition('.')[2]}={_word(value)}" for name, value in fields.items() if name not in _UNSAID]
+    line = f"[callfuse] {fields[EVENT]}: {', '.join(said)} ({moment})"
+    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+_UNSAID: Final = frozenset({EVENT, "time", "id", "callfuse.signature", "callfuse.session.source"})
+
+
+def _word(value: object) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
