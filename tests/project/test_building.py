@@ -16,7 +16,7 @@ from tests.project.sources import PROJECT, Module, document, modules, parsed
 
 TARGETS = ["bench", "clean", "demo", "fuzz", "help", "lint", "quick", "serve", "setup", "test", "type"]
 METADATA: dict[str, Any] = tomllib.loads(document("pyproject.toml"))
-MODULES_OF = {"annotated-types": "annotated_types", "pyyaml": "yaml"}
+MODULES_OF = {"annotated-types": "annotated_types", "pyyaml": "yaml", "sse-starlette": "sse_starlette"}
 COME_ALONG = {"annotated_types": "pydantic", "pydantic_core": "pydantic", "yarl": "aiohttp"}
 """Modules of packages that another one brings along and has in its own interface."""
 
