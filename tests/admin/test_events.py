@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -11,9 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from callfuse.admin import events
 from callfuse.observe.events import NOWHERE, FuseBlown, Refused
 from callfuse.observe.feed import Feed
 from tests.admin.asking import BEARER, PATH, TOKEN, Guarded
+from tests.observe.test_feed import finding
 from tests.support.serving import serve
 
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
@@ -180,3 +183,39 @@ def test_uvicorn_keeps_its_method() -> None:
         "assert uvicorn.Server.handle_exit is before\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+async def test_one_that_takes_nothing_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However full its connection is; others read on meanwhile."""
+    monkeypatch.setattr(events, "SEND_TIMEOUT_S", 0.3)
+    caplog.set_level(logging.INFO)
+    it = Guarded({"admin": {"content": "full"}})
+    async with serve(it.app, interface="asgi3") as base, reading(base) as other:
+        host, port = base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+        try:
+            writer.write(f"GET {PATH}/events HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {TOKEN}\r\n\r\n".encode())
+            await reader.readexactly(8)
+            feed, got = feed_in(it), 0
+            async with asyncio.timeout(60):
+                while feed.readers > 1:
+                    for _ in range(50):
+                        it.fuse.bus.emit(finding())  # 8 KB each
+                    for _ in range(50):
+                        got += (await other.next())["event"] == "finding"
+        finally:
+            writer.close()
+    assert got >= 50
+    assert "Traceback" not in caplog.text
+
+
+async def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of the page goes on."""
+    monkeypatch.setitem(sys.modules, "sse_starlette.sse", None)
+    it = Guarded()
+    exchange = await it.get("events")
+    assert (exchange.status, "pip install 'callfuse[serve]'" in exchange.body.decode()) == (501, True)
+    assert (await it.get("settings")).status == 200
+    assert feed_in(it).readers == 0

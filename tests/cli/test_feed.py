@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import pytest
 
@@ -101,3 +102,34 @@ def test_two_workers_show_what_happens_at_both(vendor: str) -> None:
             for feed in (first, second, third):
                 found = {feed.next("exchange")["gen_ai.conversation.id"] for _ in range(12)}
                 assert found == {f"session-{number}" for number in range(12)}
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Takes what a webhook is sent."""
+
+    taken: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        """One event."""
+        self.taken.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Keep the tests' output clean."""
+
+
+def test_what_happens_last_is_sent(vendor: str) -> None:
+    """The server ends when the webhook has it; the log names the host of the webhook, and no path."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as receiver, ThreadPoolExecutor(1) as threads:
+        listening = threads.submit(receiver.serve_forever)
+        hook = f"http://127.0.0.1:{receiver.server_address[1]}/s3cret"
+        env = {"CALLFUSE_EVENTS_WEBHOOK": hook, "CALLFUSE_EVENTS_KINDS": "exchange"}
+        with serving("--upstream", vendor, **env) as served:
+            for number in range(20):
+                post(served, f"session-{number}")
+            code, printed = served.end(signal.SIGTERM)
+        receiver.shutdown()
+        listening.result(PATIENCE_S)
+    assert (code, "s3cret" in printed) == (0, False)
+    assert [one["gen_ai.conversation.id"] for one in Receiver.taken] == [f"session-{number}" for number in range(20)]
