@@ -250,7 +250,9 @@ def test_workers_share_a_store(vendor: str) -> None:
             for worker in workers:
                 with stopped(worker):
                     assert "tool-loop-mode = warn (session)" in typed(served, "!/status")
-            assert len(redis.ask("CLIENT", "LIST").splitlines()) == 3, "one of each worker, and the test's own"
+            assert len(redis.ask("CLIENT", "LIST").splitlines()) == 5, (
+                "ledger and feed of each worker, and the test's own"
+            )
             code, printed = served.end(signal.SIGTERM)
         assert code == 0
         assert "Traceback" not in printed
