@@ -146,10 +146,14 @@ async def test_slack_gets_a_text(receiver: Receiver) -> None:
     """In which no name of a tool or session is markup."""
     async with receiver.up(), sending(receiver, format="slack") as (bus, _, _):
         bus.emit(FuseBlown(NOWHERE._replace(session="<!channel> & co"), 5))
-        await receiver.until(1)
-    (told,) = receiver.taken
+        bus.emit(finding())
+        await receiver.until(2)
+    told, of_finding = receiver.taken
+    assert of_finding["text"].startswith(
+        "[callfuse] finding: tool=search, finding=f1, kind=repeat, count=3, threshold=3, "
+    )
     assert set(told) == {"text"}
-    assert told["text"].startswith("[callfuse] blown: id=&lt;!channel&gt; &amp; co, blocks=5 (20")
+    assert told["text"].startswith("[callfuse] blown: session=&lt;!channel&gt; &amp; co, blocks=5 (20")
 
 
 async def test_a_receiver_that_is_down_loses_nothing(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,19 @@ from callfuse.boundary import Boundary
 from callfuse.observe.background import Background
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import DeliveryDropped, DeliveryFailed, Event
-from callfuse.observe.fields import EVENT, fields_of
+from callfuse.observe.fields import (
+    CALL_ID,
+    EVENT,
+    FINDING_ID,
+    KINDS,
+    MODEL,
+    PROVIDER,
+    SESSION,
+    SIGNATURE,
+    SOURCE,
+    TOOL,
+    fields_of,
+)
 from callfuse.observe.naming import classes_of, is_chosen
 from callfuse.observe.settings import EventsSettings
 from callfuse.wire.jsontext import dumps
@@ -246,12 +258,18 @@ def read_retry_after(text: str, now: float) -> float:
 def text_of(fields: dict[str, Any]) -> str:
     """An event as one line for people, with what Slack takes for markup escaped."""
     moment = datetime.fromtimestamp(fields["time"], UTC).isoformat(" ", "seconds")
-    said = [f"{name.rpartition('.')[2]}={_word(value)}" for name, value in fields.items() if name not in _UNSAID]
+    said = [f"{_called(name)}={_word(value)}" for name, value in fields.items() if name not in _UNSAID]
     line = f"[callfuse] {fields[EVENT]}: {', '.join(said)} ({moment})"
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-_UNSAID: Final = frozenset({EVENT, "time", "id", "callfuse.signature", "callfuse.session.source"})
+_UNSAID: Final = frozenset({EVENT, "time", "id", SIGNATURE, SOURCE, CALL_ID, KINDS})
+_NAMES: Final = {SESSION: "session", PROVIDER: "backend", MODEL: "model", TOOL: "tool", FINDING_ID: "finding"}
+
+
+def _called(name: str) -> str:
+    """The short name of a field."""
+    return _NAMES.get(name) or name.rpartition(".")[2]
 
 
 def _word(value: object) -> str:
