@@ -4,8 +4,8 @@
 
 An app sends an answer of a few chunks to a `send` that does nothing, under callfuse: with a bus without sinks (`off`),
 with the sinks that every middleware has (`quiet`: counts, and logs at WARNING that write nothing), with the access line
-and a log at INFO written to memory (`text`), the same as JSON (`json`), and with a sink beside them that makes the
-fields of each event (`all`). The runs are interleaved; the figures are medians of CPU time for each exchange, beyond
+and a log at INFO written to memory (`text`), the same as JSON (`json`), and with the event feed beside
+them (`all`). The runs are interleaved; the figures are medians of CPU time for each exchange, beyond
 `off`. The goal is for all that is on together.
 """
 
@@ -22,8 +22,7 @@ from benchmarks.chunks import Streaming, call_deltas, chat_chunks, request
 from benchmarks.driving import timed
 from callfuse import CallFuseMiddleware
 from callfuse.observe.bus import Bus
-from callfuse.observe.events import Event
-from callfuse.observe.fields import fields_of
+from callfuse.observe.feed import Feed
 from callfuse.observe.json_lines import JsonFormatter
 
 GOAL_US = 60.0
@@ -34,14 +33,6 @@ ANSWERS: dict[str, tuple[Sequence[object], str, int]] = {
     "a held call": (call_deltas(10), "tool_calls", 2),
 }
 """Answers of ten chunks: their deltas, how they end, and how often a call has been repeated before."""
-
-
-class Fields:
-    """A sink that makes the fields of each event, as the feed and traces do."""
-
-    def take(self, event: Event) -> None:
-        """Make them."""
-        fields_of(event)
 
 
 @contextmanager
@@ -71,7 +62,7 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
     if kind == "off":
         fuse._host = replace(fuse._host, bus=Bus())
     if kind == "all":
-        fuse.bus.add(Fields())
+        fuse.bus.add(Feed())
     return fuse
 
 
