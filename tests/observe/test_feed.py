@@ -10,8 +10,10 @@ import pytest
 from callfuse.model import Finding, ToolCall
 from callfuse.observe import feed as module
 from callfuse.observe.bus import Bus
+from callfuse.observe.content import finished
 from callfuse.observe.events import NOWHERE, CallSeen, FindingSeen, FuseBlown, NotGuarded, Refused
 from callfuse.observe.feed import DROPPED, MISSED, MOST_WAITING, Feed, FullError, Reader
+from callfuse.observe.fields import Value
 from callfuse.observe.ring import Choice, Entry, Ring, read_id, write
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
@@ -217,3 +219,23 @@ async def test_a_feed_is_a_sink() -> None:
     feed.take(finding())
     feed.take(FuseBlown(NOWHERE, 1))
     assert [one["callfuse.event"] for one in await read(other)] == ["blown"]
+
+
+async def test_what_nobody_reads_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No exchange waits while its texts are searched for secrets; whoever reads pays once for all."""
+    written: list[str] = []
+
+    def noted(fields: dict[str, Value], content: str) -> dict[str, Value]:
+        written.append(content)
+        return finished(fields, content)
+
+    monkeypatch.setattr(module, "finished", noted)
+    feed = Feed()
+    for _ in range(10):
+        feed.take(finding())
+    assert written == []
+    assert feed._ring.size > 10 * 1024
+    readers = [await feed.open(ALL, (0, 0)) for _ in range(5)]
+    for reader in readers:
+        assert len(await read(reader, 11)) == 11
+    assert len(written) == 10

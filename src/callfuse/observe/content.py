@@ -8,7 +8,7 @@ Whatever is shown is bounded and printable, and known shapes of secrets are star
 from typing import Final
 
 from callfuse.model import ToolCall
-from callfuse.model.secrets import star_secrets
+from callfuse.model.secrets import MARGIN, star_secrets
 from callfuse.observe.events import CallSeen, Event, FindingSeen
 from callfuse.observe.fields import ARGUMENTS, CALL_ID, RESULT, TOOL, Value, fields_of
 from callfuse.observe.printable import printable
@@ -21,6 +21,12 @@ NAMES: Final = (TOOL, CALL_ID)
 
 def shown(event: Event, content: str) -> dict[str, Value]:
     """The fields of an event with what may be shown of its call: `content` is the value of the setting."""
+    return finished(collected(event, content), content)
+
+
+def collected(event: Event, content: str) -> dict[str, Value]:
+    """The same, but arguments and result are cut only: to look for secrets takes as long as all else, and is left to
+    `finished`, for whoever reads the event."""
     fields = fields_of(event)
     if content == "none":
         for name in NAMES:
@@ -33,13 +39,18 @@ def shown(event: Event, content: str) -> dict[str, Value]:
     elif isinstance(event, FindingSeen):
         fields[ARGUMENTS] = _arguments(event.verdict.call, length)
         if event.verdict.finding.previous:
-            fields[RESULT] = _shorten(event.verdict.finding.previous, length)
+            fields[RESULT] = event.verdict.finding.previous[: length + MARGIN]
+    return fields
+
+
+def finished(fields: dict[str, Value], content: str) -> dict[str, Value]:
+    """What `collected` has, as it may be shown."""
+    length = LENGTHS.get(content, 0)
+    for name in (ARGUMENTS, RESULT):
+        if name in fields:
+            fields = {**fields, name: printable(star_secrets(str(fields[name]), length))}
     return fields
 
 
 def _arguments(call: ToolCall, length: int) -> str:
-    return _shorten(call.text, length)
-
-
-def _shorten(text: str, length: int) -> str:
-    return printable(star_secrets(text, length))
+    return call.text[: length + MARGIN]

@@ -5,9 +5,9 @@
     async for chunk in reader.chunks():
         ...                      # b'id: 1767225600140-0\\nevent: finding\\ndata: {...}\\n\\n'
 
-An event is written once, where it happens, and kept in a `Ring`. A task hands what is new to all readers together, ten
-times a second at most, so that fifty readers cost little more than one. A reader that does not read has a queue of its
-own, which is bounded; over that it is told so, and ends.
+An event is kept in a `Ring` where it happens, and written once, when somebody first reads it. A task hands what is new
+to all readers together, ten times a second at most, so that fifty readers cost little more than one. A reader that does
+not read has a queue of its own, which is bounded; over that it is told so, and ends.
 
 Where processes share a store, events go through it (`Relay`), and each process reads those of all from there. While the
 store is down each feeds its own, and says so.
@@ -17,12 +17,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, Final, Protocol
 
 from callfuse.observe.background import Background
-from callfuse.observe.content import shown
+from callfuse.observe.content import collected, finished
 from callfuse.observe.events import Event
+from callfuse.observe.fields import ARGUMENTS, RESULT
 from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, read_id, write
 from callfuse.wire.jsontext import dumps
 
@@ -36,6 +38,8 @@ BATCH: Final = 500
 """Events that are exchanged with the store at a time."""
 LINGER_S: Final = 30.0
 """How long a connection to the store is kept while nothing happens and nobody reads."""
+WEIGHT: Final = 1024
+"""Bytes that the fields of an event take in memory, without arguments and result."""
 MOST_UNSENT: Final = 5000
 """Events that wait for the store; the oldest are dropped."""
 
@@ -140,6 +144,10 @@ class Reader:
         return write(now, self.choice)
 
 
+def _written(fields: dict[str, Any], content: str) -> bytes:
+    return dumps(finished(fields, content))
+
+
 class Feed:
     """A sink of events (`observe/bus.py`) with readers, `most_readers` at a time.
 
@@ -167,7 +175,7 @@ class Feed:
         self._exchanging = asyncio.Lock()
         self._readers: set[Reader] = set()
         self._new: list[Entry] = []
-        self._unsent: deque[bytes] = deque(maxlen=MOST_UNSENT)
+        self._unsent: deque[Callable[[], bytes]] = deque(maxlen=MOST_UNSENT)
         self._alone = False
         self._task = Background(self._work)
 
@@ -177,15 +185,16 @@ class Feed:
         return len(self._readers)
 
     def take(self, event: Event) -> None:
-        """Write an event, for readers now and later."""
-        fields: dict[str, Any] = shown(event, self._content)
+        """Keep an event, for readers now and later."""
+        fields: dict[str, Any] = collected(event, self._content)
         fields["time"] = round(self._clock(), 3)
-        data = dumps(fields)
+        write_ = partial(_written, fields, self._content)
         with self._lock:
             if self._relay is None:
-                self._keep(Entry(self._next_id(), data))
+                texts = len(fields.get(ARGUMENTS, "")) + len(fields.get(RESULT, ""))
+                self._keep(Entry(self._next_id(), write_, WEIGHT + texts))
             else:
-                self._unsent.append(data)
+                self._unsent.append(write_)
         if self._readers or self._relay is not None:
             self._task.wake()
 
@@ -243,7 +252,8 @@ class Feed:
             await self._catch_up(relay)
         async with self._exchanging:
             with self._lock:
-                data = [self._unsent.popleft() for _ in range(min(BATCH, len(self._unsent)))]
+                unsent = [self._unsent.popleft() for _ in range(min(BATCH, len(self._unsent)))]
+            data = [write_() for write_ in unsent]
             read = self._read if self._readers else None
             most = 0 if read is None else BATCH
             if not data and not most:

@@ -7,7 +7,7 @@ what is older and newer across workers and restarts, too.
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -35,10 +35,22 @@ def read_id(text: str) -> EventId:
 
 @dataclass(frozen=True)
 class Entry:
-    """An event of the feed. `data`: its fields as JSON in one line, the event's name first."""
+    """An event of the feed. `written`: its fields as JSON in one line, the event's name first, or what writes them when
+    somebody first reads it. `weight`: bytes that it takes, roughly, where it is not written yet."""
 
     id: EventId
-    data: bytes
+    written: bytes | Callable[[], bytes]
+    weight: int = 0
+
+    @cached_property
+    def data(self) -> bytes:
+        """The fields as JSON in one line."""
+        return self.written if isinstance(self.written, bytes) else self.written()
+
+    @property
+    def size(self) -> int:
+        """What it counts in a ring."""
+        return len(self.written) if isinstance(self.written, bytes) else self.weight
 
     @classmethod
     def read(cls, id_: str, data: bytes) -> "Entry | None":
@@ -107,10 +119,10 @@ class Ring:
     def add(self, entry: Entry) -> None:
         """Add an event, and drop the oldest while there are too many."""
         self._entries.append(entry)
-        self._size += len(entry.data)
+        self._size += entry.size
         while len(self._entries) > self._most_events or self._size > self._most_bytes:
             oldest = self._entries.popleft()
-            self._size -= len(oldest.data)
+            self._size -= oldest.size
             self.floor = max(self.floor, oldest.id)
 
     def clear(self, floor: EventId) -> None:
