@@ -174,6 +174,7 @@ FOREIGN = {
     "aiohttp",
     "httpx",
     "httpx2",
+    "prometheus_client",
     "redis",
     "rich",
     "sse_starlette",
@@ -198,3 +199,9 @@ def test_importing_callfuse_loads_no_server_client_or_framework() -> None:
 def test_a_foreign_import_would_be_seen() -> None:
     """The reverse proxy does load its client."""
     assert "aiohttp" in loaded_by("import callfuse.proxy.app") & FOREIGN
+
+
+def test_metrics_are_made_in_one_file() -> None:
+    """A host that has no prometheus-client mounts everything else."""
+    importing = {one.name for one in modules() if any(name.startswith("prometheus_client") for name in one.imports())}
+    assert importing == {"observe.prometheus"}

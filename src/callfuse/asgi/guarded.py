@@ -249,7 +249,7 @@ class GuardedAnswer:
                 await self.client.write(out)
                 out = b""
                 self.before_verdict()
-            step = await guard.decide(self._review.review)
+            step = await self.keeper.tally.time_decision(guard.decide(self._review.review))
             out += step.out
             self.ask, self.client.is_cut = step.ask, step.ends
         if (final or self.is_cut) and not guard.pending:

@@ -5,7 +5,7 @@ known dialect are read; everything else, and requests that cannot be parsed, pas
 """
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sized
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
@@ -164,6 +164,16 @@ class CallFuseMiddleware:
             commands=ChatCommands(self.settings.commands, self.ledger, self.bus),
             backend_of=serve.backend_of if serve.routes else None,
         )
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that its exchanges keep at present: what `max_total_bytes` bounds."""
+        return self._host.budget.used
+
+    @property
+    def lanes(self) -> int:
+        """The lanes that this process keeps: what `max_sessions` bounds. 0 if the store cannot count them."""
+        return len(self.ledger) if isinstance(self.ledger, Sized) else 0
 
     def _resolve(self, config: Source | None) -> Resolved:
         resolved = resolve(config)

@@ -17,8 +17,9 @@ from typing import Final
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.types import Message, Send
 from callfuse.dialects import Dialect
+from callfuse.guard.step import Step
 from callfuse.observe.bus import Bus
-from callfuse.observe.events import ExchangeEnded, HoldBegan, HoldEnded, NotGuarded, NotWatched, Where
+from callfuse.observe.events import Decided, ExchangeEnded, HoldBegan, HoldEnded, NotGuarded, NotWatched, Where
 
 OWN_ERROR: Final = "error"
 """The cause of an exchange that passed because of an error of callfuse's own."""
@@ -82,6 +83,13 @@ class Tally:
             return send(message)
 
         return noting
+
+    async def time_decision(self, decision: Awaitable[Step]) -> Step:
+        """Await a decision about calls, and tell how long it took."""
+        began = perf_counter()
+        step = await decision
+        self._bus.emit(Decided(self.where, perf_counter() - began))
+        return step
 
     def measure_holds(self, guard: SafeGuard) -> "HoldMeter":
         """Measure the holds of a guard from now on; one that has not ended ends with the exchange."""

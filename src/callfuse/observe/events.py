@@ -116,6 +116,16 @@ class HoldEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Decided(Event):
+    """The calls of a guarded answer were judged, and what is to be done about them begun, after `seconds` seconds; a
+    callback's time is among them."""
+
+    name: ClassVar[str] = "decided"
+    where: Where
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class FindingSeen(Event):
     """A call, or the results of a round, were found looping, and this is what was done about it.
 

@@ -106,6 +106,14 @@ class RedisLedger:
         self._unsent: dict[SessionKey, SessionState] = {}
         self._sharing: set[asyncio.Task[Any]] = set()
 
+    def __len__(self) -> int:
+        """The lanes of the local copy."""
+        return len(self._local)
+
+    def __bool__(self) -> bool:
+        """It is a store, whether it holds anything or not."""
+        return True
+
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read a lane and its session; from the local copy what the server lacks."""
         keys = lane_key(lane), session_key((lane.credential, lane.owner))

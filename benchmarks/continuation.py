@@ -1,0 +1,75 @@
+"""How many calls a loop still brings once it is found, on recorded runs that nobody has stopped.
+
+    python -m benchmarks.continuation [FOLDER]
+
+FOLDER holds recorded runs as `callfuse replay` reads them (default ../shared/trajectories). A row for each kind and
+each number of counts above its soft limit: the findings there were, the share after which the very next call was one
+too, and the calls with a finding that followed without a break, on average. `callfuse/observe/saved.py` rests on it.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.quality import DEFAULT_FOLDER, MODERN
+from callfuse.offline.files import Reading
+from callfuse.offline.judging import Judged, judge_run
+from callfuse.offline.runs import Fault, Run
+from callfuse.policy.settings import LoopSettings
+
+MOST_ABOVE = 4
+"""Counts above the limit that have a row of their own; the last holds all beyond."""
+
+Row = tuple[str, int]
+"""A kind, and how far above its soft limit."""
+
+
+def lasting(run: Run, settings: LoopSettings) -> list[tuple[Row, int]]:
+    """For each finding of a run, its row, and the findings that follow in one go."""
+    found = []
+    for _, calls in groupby(judge_run(run, settings), key=lambda judged: judged.turn):
+        after = 0
+        for judged in [*calls][::-1]:
+            if judged.finding is None:
+                after = 0
+                continue
+            found.append((_row(judged), after))
+            after += 1
+    return found
+
+
+def _row(judged: Judged) -> Row:
+    finding = judged.finding
+    assert finding is not None
+    return str(finding.kind), min(finding.count - finding.threshold, MOST_ABOVE)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table, for modern runs alone."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.continuation")
+    parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER)
+    folder = parser.parse_args(arguments).folder
+    names = sorted(str(path) for path in folder.iterdir() if path.name.partition(".")[0] in MODERN)
+    rows: defaultdict[Row, list[int]] = defaultdict(list)
+    runs = 0
+    for one in Reading(names):
+        if isinstance(one, Fault):
+            print(one, file=sys.stderr)
+            continue
+        runs += 1
+        for row, after in lasting(one, LoopSettings()):
+            rows[row].append(after)
+            rows["any", row[1]].append(after)
+    print(f"{runs} runs of {len(names)} sources")
+    print(f"{'kind':<18}{'above':>6}{'findings':>10}{'go on':>8}{'follow':>8}")
+    for (kind, above), follow in sorted(rows.items()):
+        share = sum(after > 0 for after in follow) / len(follow)
+        mean = sum(follow) / len(follow)
+        print(f"{kind:<18}{above:>6}{len(follow):>10}{share:>8.0%}{mean:>8.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""The values that labels of metrics may have. Each is from a set that is known at the start; all else is `other`.
+
+Nothing that a client, a model or a vendor writes is ever a label: neither tools, models and sessions nor the texts of
+errors. So the number of series does not depend on the traffic.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from callfuse.detect.registry import KINDS as KINDS_OF_LOOPS
+from callfuse.dialects import DIALECTS as ALL_DIALECTS
+from callfuse.dialects import UNREAD
+from callfuse.observe.events import ENDINGS, MODES, ExchangeEnded
+from callfuse.policy.ladder import ALLOW
+from callfuse.policy.rungs import Rung
+
+OTHER: Final = "other"
+DIALECTS: Final = frozenset(one.name for one in ALL_DIALECTS)
+KINDS: Final = frozenset(KINDS_OF_LOOPS)
+ACTIONS: Final = frozenset({*map(str, Rung), ALLOW, "none"})
+"""What was done about a call: a rung, `allow` of a callback, `none` without a finding."""
+OUTCOMES: Final = frozenset(one.replace(" ", "_") for one in (*MODES, *ENDINGS)) - {"complete"}
+"""Of an exchange: what callfuse did with it, or how it ended if not well."""
+VERDICTS: Final = frozenset({"soft", "hard"})
+"""By which of its limits a finding was made."""
+HOW: Final = frozenset({"released", "withheld", "failed", "cut"})
+"""The ends of holds."""
+
+_READING: Final = frozenset({"content-encoding", "content-type", "no content-type", "max_total_bytes"})
+"""Why an answer is not read."""
+NOT_GUARDED: Final = _READING | {
+    *UNREAD,
+    "disconnect",
+    "max_request_bytes",
+    "protocol",
+    "read_timeout_s",
+    "request encoding",
+    "request not JSON",
+    "request values",
+    "signed chain",
+    "signed command",
+    "websocket",
+}
+"""Why requests and answers pass unguarded."""
+NOT_WATCHED: Final = _READING
+"""Why healthy answers are not read."""
+
+STAGES: Final = (
+    "in a request",
+    "while adding texts",
+    "while asking",
+    "while guarding",
+    "while keeping",
+    "while repairing",
+    "while reporting",
+    "while watching",
+)
+"""The steps of an exchange that can fail (`asgi/fail_open.py`)."""
+ERROR: Final = "error"
+LIMITS: Final = frozenset({"max_hold_s", "max_held_bytes", "max_response_bytes", "max_total_bytes"})
+BROKEN: Final = frozenset(
+    {"broken guard", "error in the stream", "malformed frame", "malformed stream", "unreadable JSON"}
+)
+FAIL_OPEN: Final = LIMITS | BROKEN | {ERROR} | {f"{ERROR} {stage}" for stage in STAGES}
+"""Why calls pass unjudged."""
+
+OPERATIONS: Final = frozenset({"read", "write", "probe", "value"})
+"""What is asked of a store; `value` for one that cannot be read."""
+RESULTS: Final = frozenset({"changed", "same", "ended", "user"})
+"""What a model did after it had read of a finding."""
+ARMS: Final = frozenset({"acted", "holdout"})
+"""Whether findings were acted on, or only observed to measure what acting on them brings."""
+FALSE_POSITIVE: Final = "false_positive"
+FEEDBACK: Final = frozenset({FALSE_POSITIVE, "true_positive"})
+"""What somebody says of a finding."""
+DROPS: Final = frozenset({"lane", "max_ledger_bytes", "max_sessions"})
+"""The limits by which lanes and sessions are forgotten before their time."""
+
+
+def one_of(values: Collection[str], value: str) -> str:
+    """The value if it is one of these, else `other`."""
+    return value if value in values else OTHER
+
+
+def outcome_of(event: ExchangeEnded) -> str:
+    """What became of an exchange."""
+    found = event.mode if event.ending == "complete" else event.ending
+    return one_of(OUTCOMES, found.replace(" ", "_"))
+
+
+def fail_open_cause(kind: str) -> str:
+    """Why calls passed unjudged, by `FailedOpen.kind`; of an error, the step in which it was raised, not its type."""
+    for stage in STAGES:
+        if kind.endswith(f" {stage}"):
+            return f"{ERROR} {stage}"
+    if kind in LIMITS or kind in BROKEN:
+        return kind
+    return ERROR if kind.isidentifier() else OTHER
+
+
+def arm_of(arm: str) -> str:
+    """The arm of an event; one without is acted on."""
+    return one_of(ARMS, arm or "acted")
