@@ -13,7 +13,7 @@ from collections import defaultdict
 from itertools import groupby
 from pathlib import Path
 
-from benchmarks.quality import DEFAULT_FOLDER, MODERN
+from benchmarks.quality import DEFAULT_FOLDER, SOURCES
 from callfuse.offline.files import Reading
 from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.runs import Fault, Run
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.continuation")
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER)
     folder = parser.parse_args(arguments).folder
-    names = sorted(str(path) for path in folder.iterdir() if path.name.partition(".")[0] in MODERN)
+    names = sorted(str(path) for path in folder.iterdir() if SOURCES.get(path.name.partition(".")[0]) == "modern")
     rows: defaultdict[Row, list[int]] = defaultdict(list)
     runs = 0
     for one in Reading(names):

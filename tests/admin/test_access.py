@@ -208,6 +208,9 @@ async def test_no_page_of_another_site_sends_the_form(headers: tuple[bytes, ...]
     ("method", "below", "headers"),
     [
         ("GET", "health", ()),
+        ("GET", "ready", ()),
+        ("GET", "metrics", ()),
+        ("GET", "metrics", BEARER),
         ("GET", "", ()),
         ("GET", "", BROWSER),
         ("GET", "", BEARER),

@@ -3,6 +3,8 @@
 | path | |
 |---|---|
 | `health` | JSON, without token: status, version, whether the guard is enabled |
+| `ready` | JSON, without token: 200 or 503, and the state of each part; `?exclude=store` leaves one out |
+| `metrics` | for Prometheus |
 | `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
 | `sessions` | JSON: the sessions that have set something by command |
 | `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
@@ -13,9 +15,11 @@
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote
 
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -28,12 +32,17 @@ from callfuse.admin.access import Access, is_same_origin
 from callfuse.admin.events import feed_of, stream
 from callfuse.admin.feedback import check_file, take_feedback
 from callfuse.admin.queries import UNLISTED, BadQuery, Query, reset, rows_of, sessions_of
+from callfuse.admin.readiness import PARTS, Readiness
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config.effective import as_json
 from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
-from callfuse.errors import ConfigError
+from callfuse.errors import ConfigError, install_hint
+from callfuse.policy.nearest import suggest
 from callfuse.proxy.settings import AdminSettings
+
+if TYPE_CHECKING:
+    from callfuse.observe.prometheus import Metrics
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -53,12 +62,21 @@ HEADERS: Final = [
 class AdminApp:
     """The page and its endpoints for one middleware. Each request reads its current settings and sessions.
 
-    `token` is needed for all but `health`; it defaults to the environment variable `CALLFUSE_ADMIN_TOKEN`. Raises
-    ConfigError if there is no token, if it is too short, if `middleware` is no CallFuseMiddleware, or if the file of
-    `admin.feedback_file` cannot be written.
+    `token` is needed for all but `health` and `ready`; it defaults to the environment variable `CALLFUSE_ADMIN_TOKEN`.
+    `metrics`: a `callfuse.observe.prometheus.Metrics` that watches the middleware already, such as one in the host's
+    own registry; None makes one, if prometheus-client is installed. `readiness`: what `ready` tells; None knows of the
+    store only. Raises ConfigError if there is no token, if it is too short, if `middleware` is no CallFuseMiddleware,
+    or if the file of `admin.feedback_file` cannot be written.
     """
 
-    def __init__(self, middleware: CallFuseMiddleware, *, token: str | None = None) -> None:
+    def __init__(
+        self,
+        middleware: CallFuseMiddleware,
+        *,
+        token: str | None = None,
+        metrics: "Metrics | None" = None,
+        readiness: Readiness | None = None,
+    ) -> None:
         if not isinstance(middleware, CallFuseMiddleware):
             what = type(middleware).__name__
             raise ConfigError(f"the admin page is that of a CallFuseMiddleware; give AdminApp yours, not a {what}")
@@ -69,9 +87,14 @@ class AdminApp:
         self._middleware = middleware
         self._access = Access(token)
         self._feed = feed_of(middleware)
+        self._metrics = _metrics_of(middleware) if metrics is None else metrics
+        self._readiness = Readiness() if readiness is None else readiness
+        self._readiness.watch(middleware.bus)
         self._app = Starlette(
             routes=[
                 Route("/health", self._health),
+                Route("/ready", self._ready),
+                Route("/metrics", self._protect(self._show_metrics)),
                 Route("/settings", self._protect(self._settings)),
                 Route("/sessions", self._protect(self._sessions)),
                 Route("/events", self._protect(self._events)),
@@ -116,6 +139,22 @@ class AdminApp:
     async def _health(self, _: Request) -> Response:
         enabled = self._middleware.settings.enabled
         return JSONResponse({"status": "ok", "version": __version__, "enabled": enabled})
+
+    async def _ready(self, request: Request) -> Response:
+        left_out = request.query_params.getlist("exclude")
+        if wrong := [name for name in left_out if name not in PARTS]:
+            return JSONResponse({"error": f"there is no part {wrong[0]!r}; {suggest(wrong[0], PARTS)}"}, 400)
+        states = {name: state for name, state in self._readiness.states().items() if name not in left_out}
+        is_ready = "failed" not in states.values()
+        return JSONResponse({"status": "ready" if is_ready else "not ready", **states}, 200 if is_ready else 503)
+
+    async def _show_metrics(self, request: Request) -> Response:
+        if self._metrics is None:
+            return JSONResponse({"error": f"this needs prometheus-client: {install_hint('serve')}"}, 501)
+        accept, encoding = (",".join(request.headers.getlist(name)) for name in ("accept", "accept-encoding"))
+        # In a thread, because to sum up those of many workers takes a while.
+        body, headers = await to_thread.run_sync(self._metrics.render, accept, encoding)
+        return Response(body, headers=headers)
 
     async def _settings(self, request: Request) -> Response:
         try:
@@ -175,6 +214,17 @@ class AdminApp:
         answer = Response(status_code=303, headers={"location": "./"})
         self._access.grant(request, answer)
         return answer
+
+
+def _metrics_of(middleware: CallFuseMiddleware) -> "Metrics | None":
+    """Metrics of a middleware, in a registry of their own; None without prometheus-client."""
+    if find_spec("prometheus_client") is None:
+        return None
+    from callfuse.observe.prometheus import Metrics
+
+    metrics = Metrics()
+    metrics.watch(middleware)
+    return metrics
 
 
 class AdminMount:

@@ -17,6 +17,7 @@ import secrets
 import signal
 import socket
 import sys
+import tempfile
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -28,13 +29,16 @@ from uvicorn.supervisors import Multiprocess
 from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
+from callfuse.admin.readiness import Readiness
 from callfuse.cli.greeting import admin_notice, greeting, hints
 from callfuse.cli.patience import PatientConfig
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
+from callfuse.cli.upkeep import Upkeep
 from callfuse.config import Config, Resolved
 from callfuse.dialects import error_body
 from callfuse.observe.access import ACCESS
 from callfuse.observe.json_lines import JsonFormatter
+from callfuse.observe.prometheus import FOLDER, Metrics, keep_in_memory, take_place
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
 from callfuse.proxy.gate import CrossSiteGate
@@ -70,7 +74,12 @@ def build_app(setup: ServeSetup) -> App:
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
     app = CrossSiteGate(ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse, proxy)
-    return AdminMount(app, AdminApp(fuse, token=setup.token), config.admin) if config.admin.enabled else app
+    if not config.admin.enabled:
+        return app
+    metrics, readiness = Metrics(), Readiness(lambda: proxy.reachable)
+    metrics.watch(fuse)
+    page = AdminApp(fuse, token=setup.token, metrics=metrics, readiness=readiness)
+    return AdminMount(Upkeep(app, metrics, readiness), page, config.admin)
 
 
 def freeze_heap() -> None:
@@ -85,6 +94,7 @@ def freeze_heap() -> None:
 
 def create_app() -> App:
     """Build the app of a worker process from the setup that its parent has passed."""
+    take_place(os.environ[FOLDER])
     freeze_heap()
     return build_app(decode_setup(os.environ[WORKER_CONFIG]))
 
@@ -118,6 +128,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     config = resolved.config
     settings = config.serve
     setup = ServeSetup(resolved, origin, token or secrets.token_urlsafe())
+    keep_in_memory()
     app = build_app(setup)
     freeze_heap()
     try:
@@ -142,7 +153,9 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
             _Server(PatientConfig(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
         else:
             os.environ[WORKER_CONFIG] = encode_setup(setup)
-            _run_workers(settings, listener)
+            with tempfile.TemporaryDirectory(prefix="callfuse-metrics-", ignore_cleanup_errors=True) as folder:
+                os.environ[FOLDER] = folder
+                _run_workers(settings, listener)
     return 0
 
 

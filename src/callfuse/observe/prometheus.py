@@ -241,6 +241,12 @@ class Metrics:
             self._of.gauges["held_bytes"].set(self._held_bytes())
             self._of.gauges["sessions"].set(self._lanes())
 
+    def leave(self) -> None:
+        """This process ends: its figures are none from now on. What it has counted stays in the shared folder."""
+        self._guards.clear()
+        self._of.gauges["store_up"].set(1)
+        self.refresh()
+
     def render(self, accept: str = "", accept_encoding: str = "") -> tuple[bytes, dict[str, str]]:
         """The metrics as text, and the headers of that: in the format and coding that these headers of a request ask
         for, as prometheus-client offers them."""
@@ -294,11 +300,6 @@ def take_place(folder: str) -> str:
     place = _free_place(Path(folder))
     _values.ValueClass = _values.MultiProcessValue(lambda: place)
     return place
-
-
-def leave_place(folder: str, place: str) -> None:
-    """Remove what is true only while this process lives. What it has counted stays."""
-    _multiprocess.mark_process_dead(place, folder)
 
 
 def _free_place(folder: Path) -> str:

@@ -145,6 +145,12 @@ class ReverseProxy:
                 if isinstance(body, Upload):
                     body.drop()
 
+    @property
+    def reachable(self) -> bool | None:
+        """Whether any upstream was reached at the last try of it; None if one has not been tried for a while."""
+        tries = [target.client.reached for target in self._targets.values()]
+        return True if True in tries else None if None in tries else False
+
     def _target_of(self, scope: Scope) -> RouteTarget | None:
         route = self._settings.route_of(path_of(scope))
         return self._targets.get(route.path if route else "")
@@ -178,8 +184,11 @@ class ReverseProxy:
             if isinstance(body, Upload) and body.is_late:
                 failure = LATE
             if not client.gone:  # also raised when the client has cut its request off, and nobody is left to answer
+                if not failure.is_own:
+                    target.client.note_try(reached=False)
                 await self._refuse(scope, send, failure)
             return
+        target.client.note_try(reached=True)
         try:
             await self._answer(target, scope, response, send)
         finally:

@@ -6,6 +6,7 @@ redirects not followed, cookies not kept, and `.netrc` not read.
 
 import asyncio
 import logging
+import time
 from contextvars import ContextVar
 
 import aiohttp
@@ -14,7 +15,7 @@ from aiohttp.tracing import Trace
 from yarl import URL
 
 from callfuse.proxy.environment import proxy_for, tls_context
-from callfuse.proxy.settings import ServeSettings
+from callfuse.proxy.settings import FAILED_FOR_S, ServeSettings
 from callfuse.proxy.target import Upstream
 from callfuse.proxy.upload import Upload, is_replayable
 
@@ -65,6 +66,21 @@ class UpstreamClient:
             else:
                 self._added.append(credentials)
         self._session: aiohttp.ClientSession | None = None
+        self._failed_at: float | None = None
+        self._was_tried = False
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the upstream has answered the last request, with whatever status. None if it was not tried yet, or if
+        it failed longer ago than `FAILED_FOR_S`."""
+        if self._failed_at is None:
+            return True if self._was_tried else None
+        return False if time.monotonic() - self._failed_at < FAILED_FOR_S else None
+
+    def note_try(self, *, reached: bool) -> None:
+        """Note what became of a request."""
+        self._was_tried = True
+        self._failed_at = None if reached else time.monotonic()
 
     @property
     def proxy(self) -> str | None:
