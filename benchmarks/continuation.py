@@ -51,7 +51,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.continuation")
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER)
     folder = parser.parse_args(arguments).folder
-    names = sorted(str(path) for path in folder.iterdir() if SOURCES.get(path.name.partition(".")[0]) == "modern")
+    modern = {name for name, source in SOURCES.items() if source.group == "modern"}
+    names = sorted(str(path) for path in folder.iterdir() if path.name.partition(".")[0] in modern)
     rows: defaultdict[Row, list[int]] = defaultdict(list)
     runs = 0
     for one in Reading(names):

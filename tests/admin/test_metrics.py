@@ -1,6 +1,7 @@
 """The endpoint `metrics`, and `ready` beside `health`."""
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from callfuse import CallFuseMiddleware
-from callfuse.admin import AdminApp, app
+from callfuse.admin import AdminApp
 from callfuse.admin.readiness import PARTS, Readiness
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import NOWHERE, FuseBlown, StoreDown, StoreFailed, StoreUp
@@ -62,7 +63,8 @@ async def test_metrics_of_the_host_s_registry() -> None:
 
 async def test_without_the_package_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page goes on without, and the endpoint says what to install."""
-    monkeypatch.setattr(app, "find_spec", lambda _: None)
+    monkeypatch.delitem(sys.modules, "callfuse.observe.prometheus")
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     guarded = Guarded()
     exchange = await guarded.get("metrics")
     assert exchange.status == 501

@@ -3,6 +3,7 @@
 import ast
 import gzip
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from callfuse.observe.events import Event, ExchangeEnded, FindingSeen, Where
 from callfuse.observe.prometheus import COUNTERS, PREFIX, Metrics
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
+from tests.project.sources import document, quoted, rows
 from tests.support.asgi import JSON_REQUEST, drive
 from tests.support.config import settings
 from tests.support.kits import KITS
@@ -224,6 +226,20 @@ def test_the_causes_of_the_source_have_labels() -> None:
     failed |= literals(SOURCE / "asgi" / "hold_timer.py", "fail")
     failed |= literals(SOURCE / "guard" / "guard.py", "_fail_before_verdict") - {""}
     assert failed <= labels.FAIL_OPEN
+
+
+def test_every_metric_is_documented() -> None:
+    """With its labels, and none is that does not exist."""
+    metrics = Metrics()
+    for event in made_up(0):
+        metrics.take(event)
+    exported: dict[str, set[str]] = {}
+    for sample in samples(metrics):
+        name, _, shown = sample.rstrip("}").partition("{")
+        name = re.sub(r"_(bucket|sum|count)$", "", name)
+        exported.setdefault(name, set()).update(set(re.findall(r"(\w+)=", shown)) - {"le"})
+    table = rows(document("docs/observing.md"), "Metrics")
+    assert {quoted(name)[0]: set(quoted(given)) for name, given, _ in table} == exported
 
 
 def test_a_host_s_registry() -> None:

@@ -15,7 +15,6 @@
 
 import os
 from collections.abc import Awaitable, Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote
 
@@ -218,10 +217,12 @@ class AdminApp:
 
 def _metrics_of(middleware: CallFuseMiddleware) -> "Metrics | None":
     """Metrics of a middleware, in a registry of their own; None without prometheus-client."""
-    if find_spec("prometheus_client") is None:
+    try:
+        from callfuse.observe.prometheus import Metrics
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("callfuse"):
+            raise
         return None
-    from callfuse.observe.prometheus import Metrics
-
     metrics = Metrics()
     metrics.watch(middleware)
     return metrics
