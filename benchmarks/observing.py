@@ -4,8 +4,9 @@
 
 An app sends an answer of a few chunks to a `send` that does nothing, under callfuse: with a bus without sinks (`off`),
 with the sinks that every middleware has (`quiet`: counts, and logs at WARNING that write nothing), with the access line
-and a log at INFO written to memory (`text`), the same as JSON (`json`), and with the event feed beside
-them (`all`). The runs are interleaved; the figures are medians of CPU time for each exchange, beyond
+and a log at INFO written to memory (`text`), the same as JSON (`json`), with metrics for Prometheus beside `quiet`
+(`metrics`), and with those and the event feed beside `json` (`all`). The runs are interleaved; the figures are medians
+of CPU time for each exchange, beyond
 `off`. The goal is for all that is on together.
 """
 
@@ -24,6 +25,7 @@ from callfuse import CallFuseMiddleware
 from callfuse.observe.bus import Bus
 from callfuse.observe.feed import Feed
 from callfuse.observe.json_lines import JsonFormatter
+from callfuse.observe.prometheus import Metrics
 
 GOAL_US = 60.0
 PATH = "/v1/chat/completions"
@@ -61,6 +63,8 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
     fuse = CallFuseMiddleware(app, {"tool_call_loop": {"blow_after": 0}})
     if kind == "off":
         fuse._host = replace(fuse._host, bus=Bus())
+    if kind in ("metrics", "all"):
+        Metrics().watch(fuse)
     if kind == "all":
         fuse.bus.add(Feed())
     return fuse
@@ -71,6 +75,7 @@ FORMATS: dict[str, Callable[[], logging.Formatter | None]] = {
     "quiet": lambda: None,
     "text": lambda: logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"),
     "json": JsonFormatter,
+    "metrics": lambda: None,
     "all": JsonFormatter,
 }
 

@@ -96,7 +96,7 @@ EACH: dict[str, tuple[Event, dict[str, float]]] = {
     ),
     "mended": (
         events.CourseMended(where(), "id", "changed"),
-        {"mitigations_total{arm=acted,result=changed}": 1},
+        {"mitigations_total{arm=guarded,result=changed}": 1},
     ),
     "mended by itself": (
         events.CourseMended(where(), "id", "user", "holdout"),
@@ -119,6 +119,7 @@ EACH: dict[str, tuple[Event, dict[str, float]]] = {
         events.FeedbackGiven("id", "false_positive"),
         {"feedback_total{kind=false_positive}": 1, "false_positives_total": 1},
     ),
+    "too late": (events.FeedbackGiven("id", "too_late"), {"feedback_total{kind=too_late}": 1}),
     "praise": (events.FeedbackGiven("id", "true_positive"), {"feedback_total{kind=true_positive}": 1}),
 }
 
@@ -382,3 +383,16 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
         "callfuse_hold_seconds_count 543.0",
         "callfuse_store_up 1.0",
     ]
+
+
+@pytest.mark.slow
+def test_two_in_one_process_of_several_count_together(tmp_path: Path) -> None:
+    """They have the same files, where either would overwrite what the other has counted."""
+    program = """
+        other = Metrics()
+        for one in (metrics, other, metrics):
+            one.take(FuseBlown(NOWHERE, 1))
+        print(*[line for line in other.render()[0].decode().splitlines() if line.startswith("callfuse_blown")])
+    """
+    told, _ = process(tmp_path, program).communicate("", timeout=60)
+    assert told.splitlines()[0] == "callfuse_blown_total 3.0"

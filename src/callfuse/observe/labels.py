@@ -68,10 +68,10 @@ OPERATIONS: Final = frozenset({"read", "write", "probe", "value"})
 """What is asked of a store; `value` for one that cannot be read."""
 RESULTS: Final = frozenset({"changed", "same", "ended", "user"})
 """What a model did after it had read of a finding."""
-ARMS: Final = frozenset({"acted", "holdout"})
+ARMS: Final = frozenset({"guarded", "holdout"})
 """Whether findings were acted on, or only observed to measure what acting on them brings."""
 FALSE_POSITIVE: Final = "false_positive"
-FEEDBACK: Final = frozenset({FALSE_POSITIVE, "true_positive"})
+FEEDBACK: Final = frozenset({FALSE_POSITIVE, "true_positive", "too_late"})
 """What somebody says of a finding."""
 DROPS: Final = frozenset({"lane", "max_ledger_bytes", "max_sessions"})
 """The limits by which lanes and sessions are forgotten before their time."""
@@ -100,4 +100,4 @@ def fail_open_cause(kind: str) -> str:
 
 def arm_of(arm: str) -> str:
     """The arm of an event; one without is acted on."""
-    return one_of(ARMS, arm or "acted")
+    return one_of(ARMS, arm or "guarded")

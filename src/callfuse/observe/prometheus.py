@@ -231,7 +231,8 @@ class Metrics:
         if isinstance(event, FindingSeen):
             with self._lock:
                 saved = self._saved.by(event)
-            self._of.add("saved_calls", amount=saved)
+            if saved:
+                self._of.add("saved_calls", amount=saved)
         elif isinstance(event, events.FeedbackGiven) and event.kind == labels.FALSE_POSITIVE:
             self._of.add("false_positives")
 
