@@ -6,8 +6,7 @@ An app sends an answer of a few chunks to a `send` that does nothing, under call
 with the sinks that every middleware has (`quiet`: counts, and logs at WARNING that write nothing), with the access line
 and a log at INFO written to memory (`text`), the same as JSON (`json`), with metrics for Prometheus beside `quiet`
 (`metrics`), and with those and the event feed beside `json` (`all`). The runs are interleaved; the figures are medians
-of CPU time for each exchange, beyond
-`off`. The goal is for all that is on together.
+of CPU time for each exchange, beyond `off`. The goal is for all that is on together.
 """
 
 import argparse
