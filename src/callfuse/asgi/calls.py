@@ -20,6 +20,7 @@ from callfuse.asgi.hold_timer import HoldTimer
 from callfuse.asgi.scopes import hand_back, snapshot
 from callfuse.asgi.types import ASGIApp, Message, Scope, Send
 from callfuse.guard.step import Ask
+from callfuse.observe.events import AskedAgain
 
 DISCONNECT = "http.disconnect"
 MOST_UNHEEDED: Final = 8
@@ -220,8 +221,9 @@ class GuardedExchange:
             return call.take_failure()
         return None
 
-    def _start(self, scope: Scope, content: bytes | None, send: Send) -> AppCall:
-        self._call = AppCall(self._app, scope, self._body, content, send)
+    def _start(self, scope: Scope, content: bytes | None, send: Send, *, again: bool = False) -> AppCall:
+        app = self._answer.keeper.traced(self._app) if again else self._app
+        self._call = AppCall(app, scope, self._body, content, send)
         self._calls.append(self._call)
         if self._tasks is not None:
             self._tasks.start_soon(self._call.run)
@@ -265,10 +267,11 @@ class GuardedExchange:
         if scope is None:
             await answer.escalate(f"no path to {ask.model}")
             return None
+        answer.keeper.bus.emit(AskedAgain(answer.keeper.tally.where, ask.model))
         limit_s = answer.settings.steer_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as first_byte:
             later = LaterAnswer(self, answer, first_byte)
-            call = self._start(scope, ask.body, later.send)
+            call = self._start(scope, ask.body, later.send, again=True)
             await call.over.wait()
         cause = later.cause
         if not call.over.is_set():

@@ -8,6 +8,8 @@ from callfuse.asgi import off_loop
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
+from callfuse.asgi.traced import TracedApp
+from callfuse.asgi.types import ASGIApp
 from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.mending import Course, taught
@@ -42,6 +44,11 @@ class Keeper:
     def bus(self) -> Bus:
         """Takes the events of the exchange."""
         return self._host.bus
+
+    def traced(self, app: ASGIApp) -> ASGIApp:
+        """An app that asks the model again: what it does belongs to the exchange's span, if there is one."""
+        traces = self._host.traces
+        return app if traces is None else TracedApp(app, traces, self.fail_open.stage("while asking"))
 
     @property
     def session(self) -> str:

@@ -32,6 +32,7 @@ from callfuse.observe.events import Refused
 from callfuse.observe.findings import RecentFindings
 from callfuse.observe.log import LogSink
 from callfuse.observe.settings import EventsSettings
+from callfuse.observe.telemetry import open_traces
 from callfuse.stores import open_ledger
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ class CallFuseMiddleware:
         self.bus.add(self.findings)
         commands = ChatCommands(settings.commands, store, self.bus)
         callback = None if on_loop is None else Callback(on_loop)
-        self._host = Host(app, settings, store, self.bus, callback, time.time, commands, ByteBudget())
+        traces = open_traces(resolved.config.otel, self.bus)
+        self._host = Host(app, settings, store, self.bus, callback, time.time, commands, ByteBudget(), traces=traces)
         self.configure(resolved)
 
     @classmethod
@@ -152,7 +154,8 @@ class CallFuseMiddleware:
 
     def configure(self, config: Source | None = None) -> None:
         """Apply a configuration to exchanges that begin from now on, except `max_sessions`, `max_ledger_bytes`, the
-        store and the webhook, which stay as they are. Raises ConfigError for a wrong one; then the old one stays."""
+        store, the webhook and `otel`, which stay as they are. Raises ConfigError for a wrong one; then the old one
+        stays."""
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         serve = self.resolved.config.serve
@@ -224,7 +227,7 @@ class CallFuseMiddleware:
             is_handshake = refusals.is_handshake(scope, found)
             await self._pass_told(dialect, scope, receive, send, is_handshake=is_handshake)
             return
-        tally = Tally(host.bus, dialect)
+        tally = host.begin(dialect, found)
         body = RequestBody(receive, host.budget.open())
         handler: Handler | None = None
         try:
@@ -259,7 +262,7 @@ class CallFuseMiddleware:
         with self._host.fail_open.stage("in a request"):
             if dialect is None and scope["method"] == "POST" and not self._may_judge:
                 cause, dialect = DISABLED, dialect_of(scope["path"])
-        tally = None if dialect is None else Tally(self.bus, dialect)
+        tally = None if dialect is None else self._host.begin(dialect, {})
         try:
             await self._pass_unread(scope, receive, send, is_handshake=is_handshake)
             if tally is not None:

@@ -26,6 +26,7 @@ from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import HeaderIgnored, NotGuarded, Where
+from callfuse.observe.telemetry import Traces
 from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
@@ -42,7 +43,7 @@ MOST_DIGITS = 19
 @dataclass(frozen=True, slots=True)
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
-    a path. `budget`: bounds what they keep together."""
+    a path. `budget`: bounds what they keep together. `traces`: their place in traces, if anybody wants to know."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -53,11 +54,19 @@ class Host:
     commands: ChatCommands
     budget: ByteBudget
     backend_of: Callable[[str], str | None] | None = None
+    traces: Traces | None = None
 
     @property
     def fail_open(self) -> FailOpen:
         """Reports errors that occur before the session is known."""
         return FailOpen(self.bus)
+
+    def begin(self, dialect: Dialect, found: Mapping[bytes, bytes]) -> Tally:
+        """Begin the account of an exchange. `found`: the headers of its request, by name."""
+        if self.traces is not None:
+            with self.fail_open.stage("in a request"):
+                self.traces.begin(found)
+        return Tally(self.bus, dialect)
 
     def unguarded(self, cause: str) -> None:
         """Tell of a request whose exchange is not known, and that passes unguarded, by cause."""

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from callfuse.dialects import DIALECTS
 from callfuse.observe.settings import EventsSettings
+from callfuse.observe.telemetry import OtelSettings
 from callfuse.policy.fields import SECRET, Seconds
 from callfuse.policy.settings import LoopSettings, Strict
 from callfuse.proxy.settings import AdminSettings, ServeSettings
@@ -40,6 +41,7 @@ class Config(Strict):
     serve: ServeSettings = ServeSettings()
     admin: AdminSettings = AdminSettings()
     events: EventsSettings = EventsSettings()
+    otel: OtelSettings = OtelSettings()
 
     @property
     def backends(self) -> list[str]:

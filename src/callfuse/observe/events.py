@@ -219,6 +219,16 @@ class NotAsked(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AskedAgain(Event):
+    """The model is asked again: a call of its answer was withheld. `model`: the one that is asked; empty if it is the
+    client's own."""
+
+    name: ClassVar[str] = "asked"
+    where: Where
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AskFailed(Event):
     """The model was asked again in vain, and the next rung is taken."""
 

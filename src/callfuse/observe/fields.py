@@ -37,7 +37,10 @@ TOOL: Final = "gen_ai.tool.name"
 CALL_ID: Final = "gen_ai.tool.call.id"
 ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 RESULT: Final = "gen_ai.tool.call.result"
+TOOL_TYPE: Final = "gen_ai.tool.type"
 OPERATION: Final = "gen_ai.operation.name"
+EXECUTE_TOOL: Final = "execute_tool"
+FUNCTION: Final = "function"
 STATUS: Final = "http.response.status_code"
 EVENT: Final = "callfuse.event"
 DIALECT: Final = "callfuse.dialect"
@@ -58,6 +61,13 @@ BLOCKS: Final = "callfuse.blocks"
 ARM: Final = "callfuse.arm"
 SECONDS: Final = "callfuse.seconds"
 HELD: Final = "callfuse.held_seconds"
+CAUSE: Final = "callfuse.cause"
+OUTCOME: Final = "callfuse.outcome"
+VERDICT: Final = "callfuse.verdict"
+LIMIT: Final = "callfuse.limit"
+MENDED: Final = "callfuse.result"
+STORE_OPERATION: Final = "callfuse.operation"
+FEEDBACK: Final = "callfuse.kind"
 
 _OF_EVENT: Final = {
     "session": SESSION,
@@ -67,6 +77,7 @@ _OF_EVENT: Final = {
     "found": KIND,
     "tool": TOOL,
     "arm": ARM,
+    "cause": CAUSE,
     "error": "error.type",
 }
 """The names of an event's own values, where they are not `callfuse.` and the value's."""
@@ -89,7 +100,7 @@ OF_LOG: Final[Mapping[str, str]] = {
     "arm": ARM,
     "status": STATUS,
     "mode": "callfuse.mode",
-    "cause": "callfuse.cause",
+    "cause": CAUSE,
     "ending": "callfuse.ending",
     "calls": "callfuse.calls",
     "ms": "callfuse.ms",

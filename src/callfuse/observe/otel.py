@@ -1,0 +1,311 @@
+"""Traces and metrics over OpenTelemetry's API. No other file imports it; SDK and exporters are the host's.
+
+A span stands for an exchange in which something was found, and there is none otherwise. It begins, in hindsight, when
+the exchange began, once the first finding is told: a span for each exchange that is thrown away would cost all of them,
+and name a parent upstream that nobody ever sees. So the first request to the model goes on with the trace headers that
+it came with, and only one that asks again names the span as its parent.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
+
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.context import Context, attach, get_current
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
+
+from callfuse.model.secrets import star_secrets
+from callfuse.observe import events, fields, labels
+from callfuse.observe.events import Event, ExchangeEnded, FindingSeen, FuseBlown
+from callfuse.observe.fields import Value, fields_of
+from callfuse.observe.printable import plain
+from callfuse.observe.telemetry import Pairs
+
+SCOPE: Final = "callfuse"
+"""The name of the instrumentation."""
+LONGEST: Final[Mapping[str, int]] = {"none": 0, "short": fields.LONGEST, "full": 16_384}
+"""Characters of arguments or of a result that a span holds, by the setting `otel.content`."""
+MOST_WAITING: Final = 20
+"""Events of an exchange without a finding that are kept, in case there will be one."""
+HOLD_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+"""Bounds of the histogram's buckets."""
+
+Attributes = dict[str, Value]
+
+_OF_PLACE: Final = frozenset(
+    {
+        fields.EVENT,
+        fields.SESSION,
+        fields.SOURCE,
+        fields.LANE,
+        fields.PROVIDER,
+        fields.MODEL,
+        fields.DIALECT,
+    }
+)
+"""What an event on a span need not repeat: the span has it."""
+
+
+class _Exchange:
+    """One exchange that goes on. `owner`: its sink; None once it is over. `outer`: the exchange within which it runs,
+    as where one guard stands before another. `waiting`: time, name and attributes of what happened before the span."""
+
+    __slots__ = ("began", "carrier", "context", "outer", "owner", "span", "waiting")
+
+    def __init__(self, owner: "OtelTraces", outer: "_Exchange | None", carrier: dict[str, str]) -> None:
+        self.owner: OtelTraces | None = owner
+        self.outer = outer
+        self.carrier = carrier
+        self.context: Context | None = get_current()
+        self.began = time.time_ns()
+        self.span: trace.Span | None = None
+        self.waiting: list[tuple[int, str, Attributes]] = []
+
+    def close(self) -> None:
+        """Drop everything but `outer`: tasks of the app that go on have this in their context."""
+        self.owner = self.context = self.span = None
+        self.carrier, self.waiting = {}, []
+
+
+_exchange: Final[ContextVar[_Exchange | None]] = ContextVar("callfuse_exchange", default=None)
+"""The exchange of this context. Events do not name theirs; tasks and threads of an exchange inherit its context."""
+
+
+class OtelTraces:
+    """A sink that makes the spans (`observe/bus.py`), and the place of exchanges in traces (`observe/telemetry.py`).
+
+    `content`: how much of arguments and results spans hold. `provider`: makes the tracer; None for the global one,
+    which may still be set later.
+    """
+
+    kinds: Final = frozenset(
+        {
+            events.ActionTaken,
+            events.AskedAgain,
+            events.AskFailed,
+            events.CallbackFailed,
+            events.CourseMended,
+            events.ExchangeEnded,
+            events.FailedOpen,
+            events.FindingSeen,
+            events.FuseBlown,
+            events.HoldEnded,
+            events.NotAsked,
+        }
+    )
+
+    def __init__(self, content: str = "none", provider: TracerProvider | None = None) -> None:
+        self._longest = LONGEST[content]
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=provider)
+        self._propagator: object = None
+        self._names: tuple[bytes, ...] = ()
+
+    def begin(self, headers: Mapping[bytes, bytes]) -> None:
+        """An exchange begins in this context."""
+        propagator = propagate.get_global_textmap()
+        if propagator is not self._propagator:  # the host may set another one at any time
+            self._names = tuple(name.lower().encode() for name in propagator.fields)
+            self._propagator = propagator
+        carrier = {name.decode(): headers[name].decode("latin-1") for name in self._names if name in headers}
+        _exchange.set(_Exchange(self, _exchange.get(), carrier))
+
+    def continue_in(self, headers: Pairs) -> list[tuple[bytes, bytes]]:
+        """Make the span the current one of this task; returns the headers with it as the parent."""
+        exchange = self._current()
+        if exchange is None or exchange.span is None:
+            return list(headers)
+        carrier: dict[str, str] = {}
+        # An empty context, so that baggage goes on as it came.
+        propagate.inject(carrier, trace.set_span_in_context(exchange.span, Context()))
+        named = {name.lower().encode(): value.encode("latin-1") for name, value in carrier.items()}
+        stale = {b"tracestate"} if b"traceparent" in named else set[bytes]()
+        attach(trace.set_span_in_context(exchange.span))
+        kept = [(name, value) for name, value in headers if name.lower() not in named.keys() | stale]
+        return [*kept, *named.items()]
+
+    def take(self, event: Event) -> None:
+        """Put an event on the span of its exchange; a finding makes the span, and the exchange's end ends it."""
+        exchange = self._current()
+        if exchange is None:
+            return
+        if isinstance(event, ExchangeEnded):
+            _exchange.set(exchange.outer)
+            if exchange.span is not None:
+                _end(exchange.span, event, exchange.began + round(1e9 * event.seconds))
+            exchange.close()
+            return
+        if exchange.span is None and isinstance(event, FindingSeen | FuseBlown):
+            self._open(exchange, event)
+        told = (time.time_ns(), f"callfuse.{event.name}", self._attributes(event))
+        if exchange.span is not None:
+            exchange.span.add_event(told[1], told[2], told[0])
+        elif len(exchange.waiting) < MOST_WAITING:
+            exchange.waiting.append(told)
+
+    def _current(self) -> _Exchange | None:
+        """The innermost exchange of this context that is one of this sink and not over."""
+        exchange = _exchange.get()
+        while exchange is not None and exchange.owner is not self:
+            exchange = exchange.outer
+        return exchange
+
+    def _open(self, exchange: _Exchange, event: FindingSeen | FuseBlown) -> None:
+        """Begin the span: a child of the host's current one, or else of the one that the request's headers name."""
+        context = exchange.context
+        if not trace.get_current_span(context).get_span_context().is_valid:
+            context = propagate.extract(exchange.carrier, context)
+        found = fields_of(event)
+        del found[fields.EVENT]
+        name = f"callfuse {event.name}"
+        if isinstance(event, FindingSeen):
+            name = f"{fields.EXECUTE_TOOL} {found.get(fields.TOOL, '')}".rstrip()
+            found[fields.OPERATION], found[fields.TOOL_TYPE] = fields.EXECUTE_TOOL, fields.FUNCTION
+            found |= self._content(event)
+        exchange.span = self._tracer.start_span(name, context, SpanKind.INTERNAL, found, start_time=exchange.began)
+        for at, what, attributes in exchange.waiting:
+            exchange.span.add_event(what, attributes, at)
+        exchange.waiting = []
+
+    def _attributes(self, event: Event) -> Attributes:
+        """What an event says beside the place of its exchange."""
+        if isinstance(event, events.FailedOpen):  # the rest may quote what could not be read
+            return {fields.CAUSE: plain(event.kind)}
+        found = {name: value for name, value in fields_of(event).items() if name not in _OF_PLACE}
+        return found | self._content(event) if isinstance(event, FindingSeen) else found
+
+    def _content(self, event: FindingSeen) -> Attributes:
+        """Arguments and last result of a call, as far as the settings allow."""
+        if not self._longest:
+            return {}
+        said = {fields.ARGUMENTS: event.verdict.call.text, fields.RESULT: event.verdict.finding.previous}
+        return {
+            name: plain(star_secrets(value, self._longest), self._longest)
+            for name, value in said.items()
+            if value is not None
+        }
+
+
+def _end(span: trace.Span, event: ExchangeEnded, at: int) -> None:
+    """End a span at a time (nanoseconds since the epoch), with what became of its exchange."""
+    of_place = {*_OF_PLACE, fields.SECONDS}
+    span.set_attributes({name: value for name, value in fields_of(event).items() if name not in of_place})
+    if event.ending in ("error", "broke off"):
+        span.set_status(Status(StatusCode.ERROR, event.ending))
+    span.end(at)
+
+
+class _Counter(NamedTuple):
+    """A counter: its name, unit and what it counts; of each attribute the values that it may have, and an event's."""
+
+    name: str
+    unit: str
+    what: str
+    attributes: Mapping[str, tuple[Collection[str], Callable[[Any], str]]]
+
+
+_DIALECT: Final = {fields.DIALECT: (labels.DIALECTS, lambda event: event.where.dialect)}
+_ACTION: Final = {fields.ACTION: (labels.ACTIONS, lambda event: event.action)}
+_COUNTERS: Final[Mapping[type[Event], _Counter]] = {
+    events.ExchangeEnded: _Counter(
+        "callfuse.exchanges",
+        "{exchange}",
+        "Exchanges that are over, by what callfuse did, or how they ended if not well.",
+        {**_DIALECT, fields.OUTCOME: (labels.OUTCOMES, labels.outcome_of)},
+    ),
+    events.CallSeen: _Counter(
+        "callfuse.tool_calls", "{call}", "Complete calls of models, by what was done about them.", _DIALECT | _ACTION
+    ),
+    events.FindingSeen: _Counter(
+        "callfuse.findings",
+        "{verdict}",
+        "Verdicts on loops that were found.",
+        {
+            fields.KIND: (labels.KINDS, lambda event: event.verdict.finding.kind),
+            fields.VERDICT: (labels.VERDICTS, lambda event: "hard" if event.verdict.finding.hard else "soft"),
+            **_ACTION,
+        },
+    ),
+    events.CourseMended: _Counter(
+        "callfuse.mitigations",
+        "{finding}",
+        "What models did after a finding.",
+        {
+            fields.MENDED: (labels.RESULTS, lambda event: event.result),
+            fields.ARM: (labels.ARMS, lambda event: labels.arm_of(event.arm)),
+        },
+    ),
+    events.FuseBlown: _Counter(
+        "callfuse.blown", "{request}", "Requests that callfuse has answered because the fuse had blown.", {}
+    ),
+    events.NotGuarded: _Counter(
+        "callfuse.not_guarded",
+        "{exchange}",
+        "Requests and answers that passed unguarded.",
+        {fields.CAUSE: (labels.NOT_GUARDED, lambda event: event.cause)},
+    ),
+    events.NotWatched: _Counter(
+        "callfuse.not_watched",
+        "{exchange}",
+        "Healthy answers that were not read.",
+        {fields.CAUSE: (labels.NOT_WATCHED, lambda event: event.cause)},
+    ),
+    events.FailedOpen: _Counter(
+        "callfuse.fail_open",
+        "{failure}",
+        "Calls that passed unjudged.",
+        {fields.CAUSE: (labels.FAIL_OPEN, lambda event: labels.fail_open_cause(event.kind))},
+    ),
+    events.CallbackFailed: _Counter("callfuse.callback_errors", "{error}", "Faults of on_loop.", {}),
+    events.StoreFailed: _Counter(
+        "callfuse.store_errors",
+        "{error}",
+        "Failures of the shared store.",
+        {fields.STORE_OPERATION: (labels.OPERATIONS, lambda event: event.operation)},
+    ),
+    events.LedgerDropped: _Counter(
+        "callfuse.ledger_dropped",
+        "{lane}",
+        "Lanes and sessions that were forgotten before their time.",
+        {fields.LIMIT: (labels.DROPS, lambda event: event.limit)},
+    ),
+    events.FeedbackGiven: _Counter(
+        "callfuse.feedback",
+        "{report}",
+        "What people said of findings.",
+        {fields.FEEDBACK: (labels.FEEDBACK, lambda event: event.kind)},
+    ),
+}
+
+
+class OtelMetrics:
+    """A sink that counts events over OpenTelemetry: an exporter to Prometheus makes `callfuse_exchanges_total` of
+    `callfuse.exchanges`. Attributes have values of closed sets (`observe/labels.py`), never a user's texts.
+
+    `provider`: makes the meter; None for the global one, which may still be set later.
+    """
+
+    kinds: Final = frozenset((*_COUNTERS, events.HoldEnded))
+
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        meter = metrics.get_meter(SCOPE, meter_provider=provider)
+        self._counters = {kind: meter.create_counter(one.name, one.unit, one.what) for kind, one in _COUNTERS.items()}
+        self._holds = meter.create_histogram(
+            "callfuse.hold",
+            "s",
+            "How long bytes of answers were held.",
+            explicit_bucket_boundaries_advisory=HOLD_SECONDS,
+        )
+
+    def take(self, event: Event) -> None:
+        """Count an event."""
+        if isinstance(event, events.HoldEnded):
+            self._holds.record(event.seconds)
+            return
+        kind = type(event)
+        attributes = {
+            name: labels.one_of(allowed, value_of(event))
+            for name, (allowed, value_of) in _COUNTERS[kind].attributes.items()
+        }
+        self._counters[kind].add(1, attributes)

@@ -1,0 +1,60 @@
+"""The setting `otel`, and what an exchange asks of traces. All of OpenTelemetry is in `observe/otel.py`."""
+
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import Annotated, Final, Literal, Protocol
+
+from pydantic import BeforeValidator
+
+from callfuse.errors import ConfigError, install_hint
+from callfuse.observe.bus import Bus
+from callfuse.policy.fields import Strict
+
+CONTENTS: Final = ("none", "short", "full")
+"""How much of arguments and results traces hold."""
+
+Pairs = Iterable[tuple[bytes, bytes]]
+
+
+def _word(value: object) -> object:
+    """Convert a word to lower case. YAML reads `no` and `off` as false, which means none."""
+    if value is False:
+        return CONTENTS[0]
+    return value.lower() if isinstance(value, str) else value
+
+
+class OtelSettings(Strict):
+    """The `otel` block: traces and metrics over OpenTelemetry's API. `otel: on` switches them on."""
+
+    enabled: bool = False
+    """Needs `callfuse[otel]`, and an SDK with exporters that the host or `opentelemetry-instrument` sets up."""
+    content: Annotated[Literal["none", "short", "full"], BeforeValidator(_word)] = "none"
+    """What spans hold of the arguments of a call in a loop, and of what came back last: nothing, its first 200
+    characters, or 16,384. Known shapes of secrets are starred."""
+
+
+class Traces(Protocol):
+    """Where exchanges stand in traces. What a method raises must not reach the exchange."""
+
+    def begin(self, headers: Mapping[bytes, bytes]) -> None:
+        """An exchange begins in this context, with these headers (lower-case names) of its request."""
+        ...
+
+    def continue_in(self, headers: Pairs) -> list[tuple[bytes, bytes]]:
+        """Make the exchange's span the current one of this task, which asks the model again; returns the headers of
+        that request. Without a span all stays as it is."""
+        ...
+
+
+def open_traces(settings: OtelSettings, bus: Bus) -> Traces | None:
+    """Give events to OpenTelemetry from now on; None unless the settings say so. Raises ConfigError without its API."""
+    if not settings.enabled:
+        return None
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:
+        raise ConfigError(f"otel.enabled = true: needs the package opentelemetry-api: {install_hint('otel')}")
+    from callfuse.observe.otel import OtelMetrics, OtelTraces
+
+    traces = OtelTraces(settings.content)
+    bus.add(traces)
+    bus.add(OtelMetrics())
+    return traces
