@@ -3,10 +3,11 @@
     python -m benchmarks.observing [--rounds 41] [--exchanges 200]
 
 An app sends an answer of a few chunks to a `send` that does nothing, under callfuse: with a bus without sinks (`off`),
-with the sinks that every middleware has (`quiet`: counts, and logs at WARNING that write nothing), with the access line
-and a log at INFO written to memory (`text`), the same as JSON (`json`), with metrics for Prometheus beside `quiet`
-(`metrics`), and with those and the event feed beside `json` (`all`). The runs are interleaved; the figures are medians
-of CPU time for each exchange, beyond `off`. The goal is for all that is on together.
+with the sinks that every middleware has (`quiet`: counts, and logs at WARNING, of which a block writes one), with the
+access line and a log at INFO written to memory (`text`), the same as JSON (`json`), with metrics for Prometheus beside
+`quiet` (`metrics`), and with those and the event feed beside `json` (`all`). `otel` is `quiet` with OpenTelemetry's
+traces and metrics, over an SDK that records and exports nothing. The runs are interleaved; the figures are medians of
+CPU time for each exchange, beyond `off`. The goal is for `all`: what an SDK takes is its own.
 """
 
 import argparse
@@ -18,20 +19,37 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+
 from benchmarks.chunks import Streaming, call_deltas, chat_chunks, request
 from benchmarks.driving import timed
 from callfuse import CallFuseMiddleware
 from callfuse.observe.bus import Bus
 from callfuse.observe.feed import Feed
 from callfuse.observe.json_lines import JsonFormatter
+from callfuse.observe.otel import OtelMetrics, OtelTraces
 from callfuse.observe.prometheus import Metrics
 
 GOAL_US = 60.0
+TRACES = TracerProvider()
+METRICS = MeterProvider([InMemoryMetricReader()])
 PATH = "/v1/chat/completions"
+
+
+def looping_deltas(count: int) -> list[object]:
+    """The call of the history once more, in so many pieces."""
+    first, *_ = call_deltas(3)
+    pieces = [*['{"a":'], *[" "] * (count - 3), "1}"]
+    return [first, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)]
+
+
 ANSWERS: dict[str, tuple[Sequence[object], str, int]] = {
     "text": ([{"content": f" word{n}"} for n in range(10)], "stop", 0),
     "a call": (call_deltas(10), "tool_calls", 0),
     "a held call": (call_deltas(10), "tool_calls", 2),
+    "a blocked call": (looping_deltas(10), "tool_calls", 2),
 }
 """Answers of ten chunks: their deltas, how they end, and how often a call has been repeated before."""
 
@@ -59,13 +77,18 @@ def logging_to(formatter: logging.Formatter | None) -> Iterator[None]:
 
 def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
     """The app under callfuse, with what is observed."""
-    fuse = CallFuseMiddleware(app, {"tool_call_loop": {"blow_after": 0}})
+    fuse = CallFuseMiddleware(app, {"tool_call_loop": {"mode": "block", "blow_after": 0}})
     if kind == "off":
         fuse._host = replace(fuse._host, bus=Bus())
     if kind in ("metrics", "all"):
         Metrics().watch(fuse)
     if kind == "all":
         fuse.bus.add(Feed())
+    if kind == "otel":
+        traces = OtelTraces(provider=TRACES)
+        fuse.bus.add(traces)
+        fuse.bus.add(OtelMetrics(METRICS))
+        fuse._host = replace(fuse._host, traces=traces)
     return fuse
 
 
@@ -76,6 +99,7 @@ FORMATS: dict[str, Callable[[], logging.Formatter | None]] = {
     "json": JsonFormatter,
     "metrics": lambda: None,
     "all": JsonFormatter,
+    "otel": lambda: None,
 }
 
 
