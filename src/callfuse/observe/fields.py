@@ -10,7 +10,7 @@ fields.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from callfuse.model import ToolCall
@@ -29,6 +29,9 @@ MOST: Final = 20
 KEPT: Final = 1000
 """Texts, and places of exchanges, that are kept as they may be shown: to look for secrets in a model's name takes 5 us,
 and the same few come again and again."""
+
+_NUMBERS: Final = frozenset({bool, int, float})
+_UNKNOWN: Final = ("", "-", ())
 
 SESSION: Final = "gen_ai.conversation.id"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -117,15 +120,26 @@ def fields_of(event: Event) -> dict[str, Value]:
     names: Iterable[str] = event.__slots__
     for name in names:
         value = getattr(event, name)
-        if isinstance(value, Where):
+        kind = type(value)
+        if kind in _NUMBERS:
+            found[_name_of(name)] = value
+        elif kind is str:
+            found[_name_of(name)] = text(value)
+        elif kind is Where:
             found |= _of_where(value)
-        elif isinstance(value, ToolCall):
+        elif kind is ToolCall:
             found |= of_call(value)
         elif isinstance(value, Verdict):
             found |= _of_verdict(value)
         else:
-            found[_OF_EVENT.get(name, f"callfuse.{name}")] = _shown(value)
-    return {name: value for name, value in found.items() if value not in ("", "-", ())}
+            found[_name_of(name)] = _shown(value)
+    return {name: value for name, value in found.items() if value not in _UNKNOWN}
+
+
+@cache
+def _name_of(name: str) -> str:
+    """The name of an event's own value."""
+    return _OF_EVENT.get(name, f"callfuse.{name}")
 
 
 def text(value: str) -> str:
@@ -173,9 +187,7 @@ def _of_verdict(verdict: Verdict) -> dict[str, Value]:
 
 
 def _shown(value: Any) -> Value:
-    """A value of an event of its own."""
-    if isinstance(value, bool | int | float):
-        return value
+    """A value of an event of its own that is neither number nor text."""
     if isinstance(value, Exception):  # its message may quote a call
         return type(value).__name__
     if isinstance(value, tuple):

@@ -63,6 +63,9 @@ def finding(
     `blocks`: how often the lane was blocked, this time included, if the call is. The lane stands in the line where its
     session may have others: a session that is known by its conversation alone has one.
     """
+    level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
     start = star_secrets(text, SHORT_SIGNATURE)
@@ -87,11 +90,11 @@ def finding(
         "finding_id": finding_id,
         "arm": arm,
     }
-    level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
     more = _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""
     more += _ARM if arm else ""
-    logger.log(level, _LINE + more, fields, extra=fields)
+    # Made here, because `logger.log` looks for its caller first.
+    logger.handle(logger.makeRecord(logger.name, level, __file__, 0, _LINE + more, (fields,), None, "finding", fields))
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
             "kinds": "+".join(map(str, found.kinds or (found.kind,))),

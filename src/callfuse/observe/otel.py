@@ -46,11 +46,15 @@ _OF_PLACE: Final = frozenset(
     }
 )
 """What an event on a span need not repeat: the span has it."""
+_OF_SPAN: Final = frozenset(
+    {*_OF_PLACE, fields.TOOL, fields.CALL_ID, fields.FINDING_ID, fields.KIND, fields.ACTION}
+) - {fields.EVENT}
+"""What a span has of its first finding; the rest stands on the event."""
 
 
 class _Exchange:
     """One exchange that goes on. `owner`: its sink; None once it is over. `outer`: the exchange within which it runs,
-    as where one guard stands before another. `waiting`: time, name and attributes of what happened before the span."""
+    as where one guard stands before another. `waiting`: what happened before the span, with its time."""
 
     __slots__ = ("began", "carrier", "context", "outer", "owner", "span", "waiting")
 
@@ -61,7 +65,7 @@ class _Exchange:
         self.context: Context | None = get_current()
         self.began = time.time_ns()
         self.span: trace.Span | None = None
-        self.waiting: list[tuple[int, str, Attributes]] = []
+        self.waiting: list[tuple[int, Event]] = []
 
     def close(self) -> None:
         """Drop everything but `outer`: tasks of the app that go on have this in their context."""
@@ -138,11 +142,10 @@ class OtelTraces:
             return
         if exchange.span is None and isinstance(event, FindingSeen | FuseBlown):
             self._open(exchange, event)
-        told = (time.time_ns(), f"callfuse.{event.name}", self._attributes(event))
         if exchange.span is not None:
-            exchange.span.add_event(told[1], told[2], told[0])
+            self._tell(exchange.span, event, time.time_ns())
         elif len(exchange.waiting) < MOST_WAITING:
-            exchange.waiting.append(told)
+            exchange.waiting.append((time.time_ns(), event))
 
     def _current(self) -> _Exchange | None:
         """The innermost exchange of this context that is one of this sink and not over."""
@@ -156,24 +159,26 @@ class OtelTraces:
         context = exchange.context
         if not trace.get_current_span(context).get_span_context().is_valid:
             context = propagate.extract(exchange.carrier, context)
-        found = fields_of(event)
-        del found[fields.EVENT]
+        found = {name: value for name, value in fields_of(event).items() if name in _OF_SPAN}
         name = f"callfuse {event.name}"
         if isinstance(event, FindingSeen):
             name = f"{fields.EXECUTE_TOOL} {found.get(fields.TOOL, '')}".rstrip()
             found[fields.OPERATION], found[fields.TOOL_TYPE] = fields.EXECUTE_TOOL, fields.FUNCTION
             found |= self._content(event)
         exchange.span = self._tracer.start_span(name, context, SpanKind.INTERNAL, found, start_time=exchange.began)
-        for at, what, attributes in exchange.waiting:
-            exchange.span.add_event(what, attributes, at)
+        for at, before in exchange.waiting:
+            self._tell(exchange.span, before, at)
         exchange.waiting = []
 
-    def _attributes(self, event: Event) -> Attributes:
-        """What an event says beside the place of its exchange."""
-        if isinstance(event, events.FailedOpen):  # the rest may quote what could not be read
-            return {fields.CAUSE: plain(event.kind)}
-        found = {name: value for name, value in fields_of(event).items() if name not in _OF_PLACE}
-        return found | self._content(event) if isinstance(event, FindingSeen) else found
+    def _tell(self, span: trace.Span, event: Event, at: int) -> None:
+        """Put an event on a span, without the place, which the span has."""
+        if isinstance(event, events.FailedOpen):  # the rest of its cause may quote what could not be read
+            found: Attributes = {fields.CAUSE: plain(event.kind)}
+        else:
+            found = {name: value for name, value in fields_of(event).items() if name not in _OF_PLACE}
+        if isinstance(event, FindingSeen):
+            found |= self._content(event)
+        span.add_event(f"callfuse.{event.name}", found, at)
 
     def _content(self, event: FindingSeen) -> Attributes:
         """Arguments and last result of a call, as far as the settings allow."""
