@@ -9,6 +9,7 @@ Texts are shown as in log lines: bounded, printable, secrets starred. Arguments 
 fields.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -32,6 +33,8 @@ and the same few come again and again."""
 
 _NUMBERS: Final = frozenset({bool, int, float})
 _UNKNOWN: Final = ("", "-", ())
+_OWN_ID: Final = re.compile("[0-9a-f]{16}")
+"""The id of a finding. Each is new, so that none would be found among the texts that are kept; no secret looks so."""
 
 SESSION: Final = "gen_ai.conversation.id"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -124,7 +127,7 @@ def fields_of(event: Event) -> dict[str, Value]:
         if kind in _NUMBERS:
             found[_name_of(name)] = value
         elif kind is str:
-            found[_name_of(name)] = text(value)
+            found[_name_of(name)] = value if _OWN_ID.fullmatch(value) else text(value)
         elif kind is Where:
             found |= _of_where(value)
         elif kind is ToolCall:

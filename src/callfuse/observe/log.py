@@ -45,6 +45,17 @@ _BLOWN: Final = (
 )
 
 
+def write(to: logging.Logger, level: int, line: str, fields: dict[str, object]) -> None:
+    """Write a line of these fields, which also stand beside it, to a logger that takes the level.
+
+    The record is made here: `logger.log` looks for its caller, and asks of each field whether it is the record's own,
+    which takes 10 us of 25.
+    """
+    record = to.makeRecord(to.name, level, __file__, 0, line, (fields,), None, "write")
+    record.__dict__.update(fields)
+    to.handle(record)
+
+
 def finding(
     verdict: Verdict,
     *,
@@ -93,8 +104,7 @@ def finding(
     more = _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""
     more += _ARM if arm else ""
-    # Made here, because `logger.log` looks for its caller first.
-    logger.handle(logger.makeRecord(logger.name, level, __file__, 0, _LINE + more, (fields,), None, "finding", fields))
+    write(logger, level, _LINE + more, fields)
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
             "kinds": "+".join(map(str, found.kinds or (found.kind,))),
