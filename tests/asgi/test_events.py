@@ -21,7 +21,7 @@ from callfuse.observe.events import (
     HoldBegan,
     HoldEnded,
 )
-from tests.support.asgi import JSON_REQUEST, Request, Watch, drive
+from tests.support.asgi import JSON_REQUEST, Receive, Request, Scope, Send, Watch, drive
 from tests.support.config import settings
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask, every_dialect, framewise, reply, streamed_and_whole
@@ -205,6 +205,27 @@ async def test_a_client_that_leaves_during_a_hold() -> None:
     await drive(guarded, ask(CHAT, spin(), stream=True), leave=leave, on_bytes=watch.feed)
     assert seen.one(ExchangeEnded).ending == "client gone"
     assert len(seen.of(HoldBegan)) == len(seen.of(HoldEnded)) == 1
+
+
+@pytest.mark.parametrize("ladder", ["warn", "block", "steer"])
+@streamed_and_whole
+async def test_a_server_that_tells_the_end_as_a_disconnect(ladder: str, stream: bool) -> None:
+    """As uvicorn does to an app that listens beside its answer. The client has got all of it, and has not left."""
+
+    async def listening(scope: Scope, receive: Receive, send: Send) -> None:
+        async def listen() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                continue
+
+        listener = asyncio.create_task(listen())
+        await app(scope, receive, send)
+        await listener
+
+    app = play(*(reply(CHAT, one, stream=stream) for one in (again(), TALK)))
+    guarded, seen = observed(listening, ladder)
+    exchange = await drive(guarded, ask(CHAT, spin(), stream=stream))
+    assert exchange.complete
+    assert seen.one(ExchangeEnded).ending == "complete"
 
 
 @pytest.mark.parametrize("history", [spin(1), spin()], ids=["healthy", "looping"])

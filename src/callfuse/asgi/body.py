@@ -22,17 +22,19 @@ class RequestBody:
     """The messages of one request.
 
     `content`: the whole body; None if it was not read to its end (too long, or the client left). Then `replay` gives
-    what was read, followed by the rest. `gone`: the client has disconnected. `unread`: why the body was not read to its
-    end. `share`: what is kept of it counts there.
+    what was read, followed by the rest. `gone`: the client has disconnected before its answer's end; `answered`: that
+    has been sent, behind which servers tell a disconnect too. `unread`: why the body was not read to its end. `share`:
+    what is kept of it counts there.
     """
 
     __slots__ = (
         "_begin",
-        "_hung_up",
+        "_is_over",
         "_messages",
         "_receive",
         "_to_give",
         "_waiting",
+        "answered",
         "content",
         "gone",
         "share",
@@ -41,14 +43,13 @@ class RequestBody:
 
     def __init__(self, receive: Receive, share: Share | None = None) -> None:
         self.content: bytes | None = None
-        self.gone = False
+        self.gone = self.answered = self._is_over = False
         self.unread = ""
         self.share = share or ByteBudget().open()
         self._receive = receive
         self._begin = bytearray()
         self._messages: list[Message] = []
         self._to_give: list[list[Message]] = []
-        self._hung_up = False
         self._waiting: list[anyio.CancelScope] = []
 
     async def read(self, limit: int, pause_s: float = math.inf) -> None:
@@ -122,14 +123,14 @@ class RequestBody:
     def hang_up(self) -> None:
         """Tell the app of a disconnect, though the client is still there: in each `receive` that waits, and from now
         on."""
-        self._hung_up = True
+        self._is_over = True
         for scope in self._waiting:
             scope.cancel()
 
     async def next(self) -> Message:
         """The next message after the body; a disconnect once it has been seen, or the app is hung up on."""
         message: Message = {"type": "http.disconnect"}
-        if self.gone or self._hung_up:
+        if self.gone or self._is_over:
             return message
         with anyio.CancelScope() as scope:
             self._waiting.append(scope)
@@ -140,7 +141,7 @@ class RequestBody:
         if scope.cancelled_caught:
             return message
         if message["type"] == "http.disconnect":
-            self.gone = True
+            self._is_over, self.gone = True, not self.answered
         return message
 
 

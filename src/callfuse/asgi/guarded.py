@@ -316,6 +316,7 @@ class GuardedAnswer:
         action = guard.settle()
         if self.is_wanted:
             await self.keeper.settle(guard.record)
+        self._body.answered = True
         await self.client.write(out, final=True, action=action)
 
 

@@ -380,6 +380,7 @@ class Watch:
             record = await off_loop.run(observer.settle, weight)
             if not self._body.gone:
                 await self._keeper.settle(record)
+        self._body.answered = True
         await self._send(message)
 
 
