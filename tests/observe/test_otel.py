@@ -384,6 +384,7 @@ async def test_served(spans: InMemorySpanExporter) -> None:
     assert exchange.complete
     span = only(spans)
     assert ids(span)[::2] == (TRACE, PARENT)
+    assert (span.attributes or {})["callfuse.ending"] == "complete"
     expected = [TRACEPARENT, f"00-{TRACE}-{ids(span)[1]}-01".encode()]
     assert [heard.header(b"traceparent") for heard in vendor.heard] == expected
     assert [heard.header(b"tracestate") for heard in vendor.heard] == [STATE] * 2
