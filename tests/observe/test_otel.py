@@ -18,6 +18,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.asgi.types import Receive, Scope, Send
+from callfuse.inprocess import LoopDetector
+from callfuse.model import ToolCall
 from callfuse.observe import telemetry
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import FailedOpen, NotGuarded
@@ -323,7 +325,6 @@ async def test_content(spans: InMemorySpanExporter, content: str) -> None:
 
 def test_content_is_cut_and_starred(spans: InMemorySpanExporter) -> None:
     """Of a finding's call, by the setting."""
-    from callfuse.model import ToolCall
     from callfuse.observe.events import ExchangeEnded, FindingSeen
     from tests.observe.test_events import WHERE, verdict
 
@@ -429,6 +430,18 @@ async def test_metrics() -> None:
     ]
     assert found["callfuse.hold"] == [({}, 1)]
     assert found["callfuse.blown"] == [({}, 1)]
+
+
+def test_metrics_in_process() -> None:
+    """A detector counts over its own bus."""
+    reader, sink = counting()
+    detector = LoopDetector({"tool_call_loop": {"mode": "block"}}, bus=Bus(sink))
+    for number in range(3):
+        if detector.check(ToolCall(f"c{number}", "search", '{"q": "zebra"}')) is None:
+            detector.record("nothing was found")
+    found = points(reader)
+    assert [value for _, value in found["callfuse.findings"]] == [1]
+    assert sum(value for _, value in found["callfuse.tool_calls"]) == 3
 
 
 async def test_made_up_names_make_no_series() -> None:
