@@ -34,8 +34,10 @@ class Vendor:
 class Guarded:
     """A vendor behind the fuse, and beside both the admin page."""
 
-    def __init__(self, config: Source | None = None, *, store: Ledger | None = None, **admin: Any) -> None:
-        self.vendor = Vendor()
+    def __init__(
+        self, config: Source | None = None, *, store: Ledger | None = None, vendor: Any = None, **admin: Any
+    ) -> None:
+        self.vendor = vendor or Vendor()
         self.fuse = CallFuseMiddleware(self.vendor, {} if config is None else config, store=store)
         self.app: App = AdminMount(self.fuse, AdminApp(self.fuse, token=TOKEN), AdminSettings(**admin))
 
@@ -56,8 +58,8 @@ class Guarded:
         return json.loads(exchange.body)
 
     async def page(self, query: str = "") -> str:
-        """The page."""
-        exchange = await self.get("", query)
+        """The page without script."""
+        exchange = await self.get("plain", query)
         assert exchange.header(b"content-type") == b"text/html; charset=utf-8"
         return exchange.body.decode()
 

@@ -13,7 +13,7 @@ from tests.admin.asking import BEARER, BROWSER, FORM, PATH, TOKEN, Guarded
 from tests.support.asgi import Exchange, Headers, Message, Receive, Request, Scope, Send, drive
 from tests.support.serving import serve
 
-EVERYWHERE = ("", "settings", "sessions")
+EVERYWHERE = ("", "plain", "settings", "sessions", "activity", "rates", "page.js", "page.css")
 
 
 def cookie_of(exchange: Exchange) -> tuple[str, str, set[str]]:
@@ -213,7 +213,9 @@ async def test_no_page_of_another_site_sends_the_form(headers: tuple[bytes, ...]
         ("GET", "metrics", BEARER),
         ("GET", "", ()),
         ("GET", "", BROWSER),
-        ("GET", "", BEARER),
+        ("GET", "plain", BEARER),
+        ("GET", "activity", BEARER),
+        ("GET", "page.js", BEARER),
         ("GET", "settings", BEARER),
         ("GET", "sessions", BEARER),
         ("GET", "nothing", BEARER),

@@ -61,7 +61,7 @@ def test_the_settings_of_a_server(upstream: str, tmp_path: Path) -> None:
         shown = rows(served)
         assert (shown["tool_call_loop.window"]["value"], shown["serve.workers"]["value"]) == (20, 1)
         assert shown["tool_call_loop.window"]["source"] == f"{file}, line 1"
-        assert '<th scope="row"><code>tool_call_loop.window' in asked(served, "/_callfuse/", BEARER)[1]
+        assert '<th scope="row"><code>tool_call_loop.window' in asked(served, "/_callfuse/plain", BEARER)[1]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

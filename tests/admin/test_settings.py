@@ -88,14 +88,14 @@ async def test_what_a_session_has_set_is_shown() -> None:
     assert b"tool-loop-mode = warn" in await guarded.type("!/set(tool-loop-mode=warn, tool-loop-ttl=20)", SESSION)
     rows = await guarded.told("settings", f"session={SESSION}")
     assert of(rows, "mode", "ttl_seconds", "window") == {
-        "mode": ("warn", "session", "command in the chat"),
-        "ttl_seconds": (20.0, "session", "command in the chat"),
+        "mode": ("warn", "session", "command in the chat, or admin page"),
+        "ttl_seconds": (20.0, "session", "command in the chat, or admin page"),
         "window": (10, "default", ""),
     }
     for query in ("", f"session={OTHER}"):
         assert of(await guarded.told("settings", query), "mode")["mode"] == ("chance_then_block", "default", "")
     page = await guarded.page(f"session={SESSION}")
-    assert ["tool_call_loop.mode", "warn", "session: command in the chat"] in cells(page)
+    assert ["tool_call_loop.mode", "warn", "session: command in the chat, or admin page"] in cells(page)
     assert "set nothing" not in page
     assert "Here, this session has set nothing." in await guarded.page(f"session={OTHER}")
 
@@ -150,7 +150,7 @@ async def test_sessions_are_listed() -> None:
     assert set(one) == {"session", "client", "last_used", "set"}
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\+00:00", one["last_used"])
     page = await guarded.page("tool=a&model=openai:x")
-    link = f'<a href="./?model=openai%3Ax&amp;tool=a&amp;session={OTHER}&amp;client={one["client"]}">{OTHER}</a>'
+    link = f'<a href="plain?model=openai%3Ax&amp;tool=a&amp;session={OTHER}&amp;client={one["client"]}">{OTHER}</a>'
     assert f'<th scope="row">{link}</th>' in page
     assert "<code>max_repeats = 7</code>" in page
 
@@ -173,7 +173,7 @@ async def test_two_clients_with_one_name_for_their_sessions() -> None:
     await guarded.type("!/set(tool-loop-mode=block)", SESSION, key="key-two")
     two, one = await guarded.told("sessions")
     assert one["client"] != two["client"]
-    for query in ("settings", ""):
+    for query in ("settings", "plain"):
         exchange = await guarded.get(query, f"session={SESSION}", headers=(*BEARER, *BROWSER))
         assert exchange.status == 400
         told = unescape(exchange.body.decode())
@@ -199,7 +199,7 @@ async def test_a_wrong_question(query: str, problem: str) -> None:
     guarded = Guarded()
     exchange = await guarded.get("settings", query)
     assert (exchange.status, json.loads(exchange.body)) == (400, {"error": problem})
-    page = await guarded.get("", query)
+    page = await guarded.get("plain", query)
     assert page.status == 400
     assert f'role="alert">{problem}</p>' in unescape(page.body.decode())
 
@@ -247,8 +247,8 @@ async def test_hostile_names_stay_text() -> None:
         await guarded.page(),
         await guarded.page(asked),
         await guarded.page("session=%3Cscript%3Ealert('x')%3C/script%3E%22%26%E2%80%AE%1B%5B31m"),
-        (await guarded.get("", "%3Cimg%20src=x%3E=1")).body.decode(),
-        (await guarded.get("", "model=%3Cimg%20src=x%3E")).body.decode(),
+        (await guarded.get("plain", "%3Cimg%20src=x%3E=1")).body.decode(),
+        (await guarded.get("plain", "model=%3Cimg%20src=x%3E")).body.decode(),
     ]
     for page in pages:
         assert not re.search(r"<(script|img)", page)

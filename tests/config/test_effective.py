@@ -98,9 +98,9 @@ def test_what_a_session_has_set(tmp_path: Path) -> None:
     rows = {row.key.removeprefix("tool_call_loop."): row for row in found}
     told = {key: (rows[key].value, rows[key].origin) for key in ("mode", "max_repeats", "max_calls_of_tool", "window")}
     assert told == {
-        "mode": ("warn", "session: command in the chat"),
-        "max_repeats": (5, "session: command in the chat"),
-        "max_calls_of_tool": (7, "session, tool search_*: command in the chat"),
+        "mode": ("warn", "session: command in the chat, or admin page"),
+        "max_repeats": (5, "session: command in the chat, or admin page"),
+        "max_calls_of_tool": (7, "session, tool search_*: command in the chat, or admin page"),
         "window": (10, "default"),
     }
 

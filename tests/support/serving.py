@@ -65,13 +65,14 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(app: App, **settings: Any) -> AsyncIterator[str]:
-    """Serve the app for the length of the block. `settings` are uvicorn's, such as `http="h11"`."""
+async def serve(app: App, *, at_port: int = 0, **settings: Any) -> AsyncIterator[str]:
+    """Serve the app for the length of the block, on a free port if none is given. `settings` are uvicorn's, such as
+    `http="h11"`."""
     config = uvicorn.Config(
         app, **{"log_config": None, "access_log": False, "ws": "none", "timeout_graceful_shutdown": 10, **settings}
     )
     server = _Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", at_port)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no chunk waits for an ACK
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:

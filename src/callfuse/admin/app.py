@@ -10,7 +10,10 @@
 | `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
 | `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
 | `feedback` | POST: what a finding was, as JSON: `{"finding": ID, "kind": "false_positive"}` |
-| `./` | settings and sessions as a page, and the form that takes the token once |
+| `change` | POST: sets or unsets settings of a session; `?session=...` |
+| `activity`, `activity/session`, `rates` | JSON: what the live page shows (`admin/live.py`) |
+| `./`, `page.js`, `page.css` | the live page, and the form that takes the token once |
+| `plain` | settings and sessions as a page without script |
 """
 
 import os
@@ -30,13 +33,15 @@ from callfuse.admin import page
 from callfuse.admin.access import Access, is_same_origin
 from callfuse.admin.events import feed_of, stream
 from callfuse.admin.feedback import check_file, take_feedback
-from callfuse.admin.queries import UNLISTED, BadQuery, Query, reset, rows_of, sessions_of
+from callfuse.admin.live import LivePage, live_page
+from callfuse.admin.queries import UNLISTED, BadQuery, Query, change, read_change, reset, rows_of, sessions_of
 from callfuse.admin.readiness import PARTS, Readiness
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config.effective import as_json
 from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
 from callfuse.errors import ConfigError, install_hint
+from callfuse.observe.activity import Activity
 from callfuse.policy.nearest import suggest
 from callfuse.proxy.settings import AdminSettings
 
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_FORM: Final = 4096
-"""Bytes of a form that are read."""
+"""Bytes of a form, and of a change of settings, that are read."""
 
 HEADERS: Final = [
     (b"cache-control", b"no-store"),
@@ -55,7 +60,7 @@ HEADERS: Final = [
     # Nothing leaves this origin. With `no-referrer` browsers would not name it to the login form either.
     (b"referrer-policy", b"same-origin"),
 ]
-"""Headers of every answer."""
+"""Headers of every answer that has no other value for them."""
 
 
 class AdminApp:
@@ -89,6 +94,9 @@ class AdminApp:
         self._metrics = _metrics_of(middleware) if metrics is None else metrics
         self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(middleware.bus)
+        activity = Activity(middleware.resolved.config.admin.content)
+        middleware.bus.add(activity)
+        live = LivePage(middleware, self._access, activity)
         self._app = Starlette(
             routes=[
                 Route("/health", self._health),
@@ -99,6 +107,9 @@ class AdminApp:
                 Route("/events", self._protect(self._events)),
                 Route("/reset", self._protect(self._reset), methods=["POST"]),
                 Route("/feedback", self._protect(self._feedback), methods=["POST"]),
+                Route("/change", self._protect(self._change), methods=["POST"]),
+                Route("/plain", self._protect(self._page)),
+                *[Route(path, self._protect(endpoint)) for path, endpoint in live.endpoints.items()],
                 Route("/", self._index, methods=["GET", "POST"]),
             ],
             exception_handlers={HTTPException: _as_json},
@@ -110,7 +121,8 @@ class AdminApp:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS]
+                own = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *[pair for pair in HEADERS if pair[0] not in own]]
             await send(message)
 
         root = scope.get("root_path", "")
@@ -192,8 +204,18 @@ class AdminApp:
             return JSONResponse({"error": str(wrong)}, wrong.status)
         return JSONResponse({"reset": names})
 
+    async def _change(self, request: Request) -> Response:
+        _check_origin(request)
+        try:
+            values = read_change(await _read_body(request))
+            query = Query.read(request.query_params.multi_items())
+            names = await change(self._middleware, self._access, query, values)
+        except BadQuery as wrong:
+            return JSONResponse({"error": str(wrong)}, wrong.status)
+        return JSONResponse({"changed": names})
+
     async def _index(self, request: Request) -> Response:
-        return await (self._login if request.method == "POST" else self._protect(self._page))(request)
+        return await (self._login if request.method == "POST" else self._protect(live_page))(request)
 
     async def _page(self, request: Request) -> Response:
         sessions = await sessions_of(self._middleware, self._access)
@@ -258,7 +280,7 @@ async def _read_token(request: Request) -> str:
 
 
 async def _read_body(request: Request) -> bytes:
-    """Read the body of a form; empty if the client leaves. Raises HTTPException (413) for a long one."""
+    """Read a short body; empty if the client leaves. Raises HTTPException (413) for a long one."""
     body = b""
     try:
         async for chunk in request.stream():

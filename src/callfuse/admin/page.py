@@ -1,7 +1,7 @@
-"""Write the HTML of the admin page: query, settings in effect, and sessions that have set something.
+"""Write the HTML of the page without script: query, settings in effect, and sessions that have set something.
 
 It uses no script and no other resource, and its Content-Security-Policy forbids both. Every foreign text is made
-printable and escaped.
+printable and escaped. The live page (`admin/live.py`) is another.
 """
 
 from base64 import b64encode
@@ -115,7 +115,7 @@ def _sessions(query: Query, sessions: Sequence[Session] | None) -> Iterator[str]
     for one in sessions[:SESSIONS_SHOWN]:
         link = _query(Query(query.model, query.tool, one.name, one.client))
         said = "<br>".join(f"<code>{_escape(text)}</code>" for text in _settings_of(one))
-        name = f'<a href="./{link}">{_escape(one.name)}</a>'
+        name = f'<a href="plain{link}">{_escape(one.name)}</a>'
         yield (
             f'<tr><th scope="row">{name}</th><td>{_escape(one.client)}</td><td>{said}</td>'
             f"<td>{_escape(one.time)}</td></tr>\n"

@@ -8,15 +8,19 @@ from typing import Any
 
 from callfuse.admin.access import Access
 from callfuse.asgi import CallFuseMiddleware
-from callfuse.commands.run import closed_settings
+from callfuse.asgi.commands import settings_change
+from callfuse.commands import Command, run_commands
+from callfuse.commands.run import ALLOWED, KEYS, closed_settings
 from callfuse.config import model_problem
-from callfuse.config.effective import Row, as_plain_masked, effective_rows
+from callfuse.config.effective import Row, as_plain_masked, as_text, effective_rows
 from callfuse.conversations.identity import session_name
 from callfuse.conversations.ledger import KeptSession, SessionList, SessionSearch
-from callfuse.observe.events import FuseReset
+from callfuse.harness import MARKER
+from callfuse.observe.events import FuseReset, SettingsChanged
 from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
+from callfuse.wire.jsontext import loads
 
 UNLISTED = "the store that is in use cannot list its sessions"
 UNKNOWN = "this process has not heard of it, or not for a long time"
@@ -140,6 +144,68 @@ async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     names = [one.key[1] for one in found]
     middleware.bus.emit(FuseReset(tuple(names)))
     return names
+
+
+def read_change(body: bytes) -> dict[str, str | None]:
+    """Parse what is to be changed: an object of keys with texts, or null to unset one. Raises BadQuery."""
+    try:
+        values = loads(body)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict) or not all(value is None or isinstance(value, str) for value in values.values()):
+        raise BadQuery('send an object of keys with texts, or null to unset one, as in {"tool-loop-mode": "warn"}')
+    return values
+
+
+async def change(
+    middleware: CallFuseMiddleware, access: Access, query: Query, values: Mapping[str, str | None]
+) -> list[str]:
+    """Set settings of a session by the names that commands in the chat have (`tool-loop-mode`), or unset them (None),
+    with the commands' own checks and limits. Returns the session's names. Raises BadQuery; then nothing is changed."""
+    if not query.session:
+        raise BadQuery("name the session that is to be changed: session=ID")
+    if not values:
+        raise BadQuery('name what is to be set, as in {"tool-loop-mode": "warn"}')
+    found, now = await _find(middleware, access, query), time.time()
+    if not found:
+        raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
+    _check_is_one_client(query, found, access)
+    typed = [Command("unset" if value is None else "set", ((key, value),)) for key, value in values.items()]
+    keys, locked = open_keys(middleware), middleware.settings.commands.locked
+    changed: SettingsChanged | None = None
+    for one in found:
+        ran = run_commands(typed, one.state.overrides, keys=keys, locked=locked, status=lambda _: ())
+        if ran.failed:
+            raise BadQuery(ran.text.removeprefix(MARKER).strip())
+        await middleware.ledger.write_session(one.key, replace(one.state, overrides=ran.overrides), now)
+        changed = settings_change(session_name(query.session), one.state.overrides, ran.overrides, by="page") or changed
+    if changed is not None:
+        middleware.bus.emit(changed)
+    return [one.key[1] for one in found]
+
+
+async def changeable(middleware: CallFuseMiddleware, access: Access, name: str) -> dict[str, Any]:
+    """What can be changed of a session: its clients, and each open key with what it takes and what the session has set.
+    `problem`: why nothing can."""
+    closed = closed_settings(middleware.settings.commands)
+    try:
+        found = await _find(middleware, access, Query(session=name))
+    except BadQuery as wrong:
+        return {"clients": [], "keys": [], "problem": str(wrong)}
+    own = found[0].state.overrides.without(closed).values if found else {}
+    keys = [
+        {"key": key, "use": ALLOWED[setting], "set": as_text(as_plain_masked(own[setting])) if setting in own else None}
+        for key in open_keys(middleware)
+        if (setting := KEYS[key]) not in closed
+    ]
+    problem = "" if found else UNKNOWN
+    return {"clients": list(dict.fromkeys(access.tag(one.key[0]) for one in found)), "keys": keys, "problem": problem}
+
+
+def open_keys(middleware: CallFuseMiddleware) -> list[str]:
+    """The keys that sessions may set; a value under any other would not hold."""
+    commands = middleware.settings.commands
+    return [key for key in KEYS if commands.enabled and key in commands.keys and key not in commands.locked]
 
 
 async def _find(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:

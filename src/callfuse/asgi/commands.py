@@ -100,7 +100,7 @@ class ChatCommands:
             known = [one for one in before.ran if one != turn]
             after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn), reset=session.now)
             await self._ledger.write_session(session.key, after, session.now)
-            if (changed := _changes(name, before.overrides, ran.overrides)) is not None:
+            if (changed := settings_change(name, before.overrides, ran.overrides)) is not None:
                 self._bus.emit(changed)
         if not (found.only or ran.failed):
             return after, None
@@ -116,14 +116,15 @@ class ChatCommands:
             await self._ledger.write({chain_lane(session.lane, opening): state}, session.now)
 
 
-def _changes(session: str, before: Overrides, after: Overrides) -> SettingsChanged | None:
-    """What commands have changed, if anything: whoever runs the server is to know of a guard that is off."""
+def settings_change(session: str, before: Overrides, after: Overrides, by: str = "command") -> SettingsChanged | None:
+    """What commands, or the admin page, have changed, if anything: whoever runs the server is to know of a guard that
+    is off."""
     names = [name for name, key in KEYS.items() if before.values.get(key) != after.values.get(key)]
     if not names:
         return None
     off = after.values.get("enabled") is False or set(after.values.get("mode", ())) == {Rung.OBSERVE}
     rows = [f"{name} = {_show(after.values[KEYS[name]])}" for name in names if KEYS[name] in after.values]
-    return SettingsChanged(session, ", ".join(rows) or f"{', '.join(names)} unset", is_off=off)
+    return SettingsChanged(session, ", ".join(rows) or f"{', '.join(names)} unset", is_off=off, by=by)
 
 
 class Status:

@@ -78,8 +78,9 @@ class ExchangeEvidence:
 
     `kept`: what the ledger needs of the conversation after the answer. `is_healthy`: no call of the answer can have a
     finding if it comes alone. `holds`: such a call may have to be withheld. `room`: how many calls the answer may have
-    before one could have a finding because of the others; `hands_over`: then it may have to be withheld. `hindsight`: a
-    verdict on the newest round by its results, to be reported with the answer.
+    before one could have a finding because of the others; `hands_over`: then it may have to be withheld.
+    `brings_results`: the request shows results of the newest round for the first time. `hindsight`: a verdict on the
+    newest round by its results, to be reported with the answer.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class ExchangeEvidence:
         "_lane",
         "_limits",
         "_now",
+        "brings_results",
         "hands_over",
         "hindsight",
         "holds",
@@ -123,7 +125,8 @@ class ExchangeEvidence:
         self.holds = not self.is_healthy and self.judge.any_hold
         self.room = self.judge.room
         self.hands_over = self.judge.may_withhold_any and request.choices == 1
-        self.hindsight = self.judge.hindsight() if conversation.brings_results else None
+        self.brings_results = conversation.brings_results
+        self.hindsight = self.judge.hindsight() if self.brings_results else None
 
     @property
     def conversation(self) -> Conversation:

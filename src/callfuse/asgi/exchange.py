@@ -57,6 +57,8 @@ class Exchange:
             hold_all=host.on_loop is not None and not prepared.observed and prepared.arm.name != HOLDOUT,
         )
         self._keeper = Keeper(host, prepared, self._evidence)
+        if self._evidence.brings_results:
+            self._keeper.tell_results()
         self._first = self._content()
 
     @property

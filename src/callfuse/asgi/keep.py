@@ -18,7 +18,16 @@ from callfuse.guard.record import ExchangeRecord
 from callfuse.model import PastCall, ToolCall
 from callfuse.observe import log
 from callfuse.observe.bus import Bus
-from callfuse.observe.events import ActionTaken, CallSeen, CourseMended, FindingSeen, NotAsked, action_of
+from callfuse.observe.events import (
+    ActionTaken,
+    CallSeen,
+    CourseMended,
+    FindingSeen,
+    NotAsked,
+    ResultSeen,
+    action_of,
+)
+from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 
 
@@ -141,7 +150,17 @@ class Keeper:
         self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known, arm=arm))
         self._known.add(id_)
         if verdict.warns or verdict.withholds:
-            self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first, arm))
+            told = texts.told(verdict, self._prepared.settings, self._prepared.request.model)
+            self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first, arm, told))
+
+    def tell_results(self) -> None:
+        """Tell what the calls of the newest round have brought, which this request shows for the first time."""
+        if not self._host.bus.wants(ResultSeen):
+            return
+        with self.fail_open.stage("while reporting"):
+            for call in self._evidence.kept.rounds[-1].delivered if self._evidence.kept.rounds else ():
+                if call.outcome is not None:
+                    self._host.bus.emit(ResultSeen(self._prepared.where, call.id, call.signature, call.outcome))
 
     async def _keep(self, record: ExchangeRecord, told: Sequence[Told]) -> None:
         """Write the rounds and notes to the ledger, and what the model was `told`, if there is anything new."""

@@ -13,8 +13,8 @@ from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import BY_PRESET, SESSION, Overrides, origin
 
 DEFAULT, SERVER = "default", "server"
-COMMAND = "command in the chat"
-"""The source of values that a session has set by command."""
+COMMAND = "command in the chat, or admin page"
+"""The source of values that a session has set."""
 TOOL_KEYS = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
 """Settings of a tool, each with the key of the block that decides if the tool has no entry of its own."""
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 from callfuse.model import ToolCall
+from callfuse.model.outcomes import Outcome
+from callfuse.model.signature import Signature
 from callfuse.policy.ladder import ALLOW, Verdict
 
 MODES: Final = ("guarded", "watched", "answered", "passed")
@@ -155,7 +157,8 @@ class FindingSeen(Event):
 @dataclass(frozen=True, slots=True)
 class ActionTaken(Event):
     """A rung that does more than observe was taken. `first`: for the first time in the streak. `arm`: as in
-    `FindingSeen`, never `holdout`."""
+    `FindingSeen`, never `holdout`. `told`: the text for the model, or for the client in place of the call; it may quote
+    arguments and results, so `fields_of` leaves it out."""
 
     name: ClassVar[str] = "action"
     where: Where
@@ -163,6 +166,19 @@ class ActionTaken(Event):
     rung: str
     first: bool
     arm: str = ""
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSeen(Event):
+    """The client has sent what a call of the newest round has brought, for the first time. `call_id` as the ledger
+    keeps it (`model/ids.py`)."""
+
+    name: ClassVar[str] = "result"
+    where: Where
+    call_id: str
+    signature: Signature
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)

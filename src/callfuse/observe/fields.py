@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from callfuse.model import ToolCall
+from callfuse.model.outcomes import Outcome
 from callfuse.model.secrets import MARGIN, star_secrets
 from callfuse.observe.events import Event, Where, action_of
 from callfuse.observe.printable import plain
@@ -65,6 +66,7 @@ ACTION: Final = "callfuse.action"
 FIRST: Final = "callfuse.first"
 BLOCKS: Final = "callfuse.blocks"
 ARM: Final = "callfuse.arm"
+CALL_OUTCOME: Final = "callfuse.call.outcome"
 SECONDS: Final = "callfuse.seconds"
 HELD: Final = "callfuse.held_seconds"
 CAUSE: Final = "callfuse.cause"
@@ -79,6 +81,8 @@ _OF_EVENT: Final = {
     "session": SESSION,
     "status": STATUS,
     "finding_id": FINDING_ID,
+    "call_id": CALL_ID,
+    "outcome": CALL_OUTCOME,
     "rung": ACTION,
     "found": KIND,
     "tool": TOOL,
@@ -87,6 +91,8 @@ _OF_EVENT: Final = {
     "error": "error.type",
 }
 """The names of an event's own values, where they are not `callfuse.` and the value's."""
+_LEFT_OUT: Final = frozenset({"told"})
+"""Values of events that quote arguments and results."""
 OF_LOG: Final[Mapping[str, str]] = {
     "session_id": SESSION,
     "session_source": SOURCE,
@@ -122,6 +128,8 @@ def fields_of(event: Event) -> dict[str, Value]:
     found: dict[str, Value] = {EVENT: event.name}
     names: Iterable[str] = event.__slots__
     for name in names:
+        if name in _LEFT_OUT:
+            continue
         value = getattr(event, name)
         kind = type(value)
         if kind in _NUMBERS:
@@ -193,6 +201,10 @@ def _shown(value: Any) -> Value:
     """A value of an event of its own that is neither number nor text."""
     if isinstance(value, Exception):  # its message may quote a call
         return type(value).__name__
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Outcome):  # without its text
+        return str(value.kind)
     if isinstance(value, tuple):
         return tuple([text(str(one)) for one in value[:MOST]])
     return text(str(value))

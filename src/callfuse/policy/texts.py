@@ -40,6 +40,15 @@ def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bo
     return _fill(text, verdict.call, verdict.finding, model)
 
 
+def told(verdict: Verdict, settings: LoopSettings, model: str) -> str:
+    """The text that goes with a verdict's rung: a block, guidance or a warning."""
+    if verdict.blocks:
+        return block(verdict, settings, model)
+    if verdict.withholds:
+        return guidance(verdict, settings, model, asking=True)
+    return warning(verdict.call, verdict.finding, settings, model)
+
+
 def blown(last: str, outcome: str | None, count: int, settings: LoopSettings, model: str) -> str:
     """The text that the client gets, once the fuse has blown, in place of an answer of the model. `last`, `outcome`:
     the tool whose call was blocked last (empty if unknown) and what it had returned (None: unknown); `count`: blocks in

@@ -1,0 +1,109 @@
+"""The live page: its HTML, script and style, and the JSON that it asks for.
+
+| path | |
+|---|---|
+| `activity` | a page of sessions, the last used one first; `?page=0&search=...&found=1&server=...&since=VERSION` |
+| `activity/session` | all lanes and beads of one, and what can be changed of it; `?session=ID` |
+| `rates` | totals since the start, and amounts in buckets of time |
+
+What the page knows of `server` (the process) and `since` (a version) is not sent again. The script puts every foreign
+text into the page as text, never as HTML, and the Content-Security-Policy allows nothing but the package's own files.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from callfuse import __version__
+from callfuse.admin.access import Access
+from callfuse.admin.queries import UNKNOWN, changeable
+from callfuse.asgi import CallFuseMiddleware
+from callfuse.conversations.identity import session_name
+from callfuse.observe.activity import Activity
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+PAGE_SIZE: Final = 20
+"""Sessions of a page."""
+LANES_SHOWN: Final = 3
+"""Lanes of a session in the list; all of them are in its details."""
+BEADS_SHOWN: Final = 40
+"""Beads of such a lane."""
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the live page."""
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+_PAGE: Final = Template(_read("live.html")).substitute(version=escape(__version__))
+_SCRIPT: Final = _read("page.js")
+_STYLE: Final = _read("page.css")
+
+
+async def live_page(_: Request) -> Response:
+    """The page, the same for everybody: all that it shows, its script asks for."""
+    return HTMLResponse(_PAGE, headers={"content-security-policy": POLICY})
+
+
+class LivePage:
+    """The endpoints of the live page. `endpoints`: each by its path."""
+
+    def __init__(self, middleware: CallFuseMiddleware, access: Access, activity: Activity) -> None:
+        self._middleware = middleware
+        self._access = access
+        self._activity = activity
+        self.endpoints: Mapping[str, Endpoint] = {
+            "/activity": self._list,
+            "/activity/session": self._session,
+            "/rates": self._rates,
+            "/page.js": _file(_SCRIPT, "text/javascript"),
+            "/page.css": _file(_STYLE, "text/css"),
+        }
+
+    async def _list(self, request: Request) -> Response:
+        asked = request.query_params
+        known = asked.get("server") == self._activity.server
+        shown = self._activity.page(
+            _number(asked.get("page")),
+            PAGE_SIZE,
+            search=asked.get("search", ""),
+            found=asked.get("found") == "1",
+            since=_number(asked.get("since")) if known else 0,
+            lanes=LANES_SHOWN,
+            beads=BEADS_SHOWN,
+        )
+        return JSONResponse({**shown, "page_size": PAGE_SIZE})
+
+    async def _session(self, request: Request) -> Response:
+        asked = request.query_params.get("session", "")
+        found = self._activity.session(asked) or self._activity.session(session_name(asked))
+        if found is None:
+            return JSONResponse({"error": f"session {asked!r} is unknown: {UNKNOWN}"}, 404)
+        return JSONResponse({**found, **await changeable(self._middleware, self._access, found["session"])})
+
+    async def _rates(self, _: Request) -> Response:
+        return JSONResponse(self._activity.rates())
+
+
+def _file(content: str, media_type: str) -> Endpoint:
+    """An endpoint that answers with a file of the package."""
+
+    async def answer(_: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return answer
+
+
+def _number(value: str | None) -> int:
+    """A number of a query; 0 where it is none."""
+    return int(value) if value and value.isascii() and value.isdigit() and len(value) < 12 else 0

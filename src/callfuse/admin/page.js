@@ -1,0 +1,600 @@
+// The live page: asks for what goes on, and shows it.
+//
+//   events (or a clock) -> refresh -> `view` -> draw
+//
+// Whatever comes from elsewhere (names, arguments, texts) becomes a text node, or an attribute that nothing runs: there
+// is no innerHTML here, and the Content-Security-Policy would run nothing of it.
+
+const POLL_MS = 1000; // without the feed of events
+const POLL_LIVE_MS = 5000; // with it: for what no event tells
+const PAUSE_MS = 250; // between two refreshes, however many events come
+const FEED_AGAIN_MS = 30000; // until a server without a feed is asked for one again
+const NEWS_MS = 3000; // between two texts for a screen reader
+const COLOURS = 8;
+const EVENTS = ["exchange", "call", "hold_began", "hold", "finding", "action", "result", "mended", "blown", "reset",
+  "settings", "feedback", "fail_open", "not_guarded", "not_watched", "store_down", "store_up"];
+const FIGURES = [
+  ["exchanges", "Exchanges"], ["calls", "Calls"], ["findings", "Findings"], ["warned", "Warned"], ["steered", "Steered"],
+  ["blocked", "Blocked"], ["held_s", "Seconds held"], ["saved_calls", "Calls saved"],
+  ["saved_tokens", "Tokens saved"], ["not_guarded", "Not guarded"], ["fail_open", "Failed open"],
+];
+const LINES = new Set(["exchanges", "calls"]);
+const ESTIMATES = new Set(["saved_calls", "saved_tokens"]);
+const ALARMS = new Set(["fail_open", "not_guarded"]);
+const DONE = {
+  none: "nothing found, let through", allow: "let through by the callback", observe: "only observed",
+  warn: "let through, and warned of with its result", steer: "withheld, and the model asked again with guidance",
+  force_text: "withheld, and the model asked for text only", escalate: "withheld, and another model asked",
+  block: "blocked", blown: "the fuse has blown: callfuse answered by itself",
+};
+const THEN = {
+  changed: "It changed course.", same: "It went on in the same way.", ended: "It ended.", user: "The user spoke.",
+};
+
+const view = {
+  server: "", version: 0, page: 0, matching: 0, size: 20, now: 0,
+  order: [], sessions: new Map(), open: null, newest: null,
+};
+const at = (id) => document.getElementById(id);
+
+// Elements
+
+/** An element. `attributes`: those that are false or null are left out; `on...` are listeners. Texts become text. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Give a parent one child for each item, in order. Known children are kept, and so are focus and clicks on them. */
+function sync(parent, items, key, create, update) {
+  const wanted = new Set(items.map((item) => String(key(item))));
+  const known = new Map();
+  for (const child of [...parent.children]) {
+    if (wanted.has(child.dataset.key)) known.set(child.dataset.key, child);
+    else child.remove();
+  }
+  let next = parent.firstElementChild;
+  for (const item of items) {
+    const name = String(key(item));
+    const child = known.get(name) ?? create(item);
+    child.dataset.key = name;
+    update(child, item);
+    if (child === next) next = next.nextElementSibling;
+    else parent.insertBefore(child, next);
+  }
+}
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+const letter = (bead) => (bead.tool ? String.fromCharCode(65 + bead.sign) : "×");
+const number = (value) => Math.round(value).toLocaleString("en");
+const seconds = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : `${Math.round(10 * value) / 10} s`);
+const clock = (time) => new Date(time * 1000).toLocaleTimeString();
+
+function age(time) {
+  const passed = Math.max(0, view.now - time);
+  if (passed < 60) return `${Math.round(passed)} s ago`;
+  return passed < 3600 ? `${Math.round(passed / 60)} min ago` : `${Math.round(passed / 3600)} h ago`;
+}
+
+const many = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+
+// Requests
+
+class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** The JSON of an endpoint. Throws Refused with the server's own words, or TypeError where no server answers. */
+async function ask(path, parameters = {}, body = undefined) {
+  const query = new URLSearchParams(parameters).toString();
+  const options = { headers: { accept: "application/json" } };
+  if (body !== undefined) {
+    options.method = "POST";
+    options.headers["content-type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  const answer = await fetch(query ? `${path}?${query}` : path, options);
+  const said = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, said.error || `the server answered ${answer.status}`);
+  return said;
+}
+
+// What is asked for, and when
+
+let timer = 0;
+let busy = false;
+let stale = false;
+let feed = null;
+
+const isLive = () => feed !== null && feed.readyState === EventSource.OPEN;
+
+/** Ask anew at the latest in so many milliseconds. */
+function soon(delay) {
+  clearTimeout(timer);
+  timer = setTimeout(refresh, delay);
+}
+
+/** Something has happened: ask at once, or as soon as the last answer is there. */
+function nudge() {
+  if (busy) stale = true;
+  else soon(PAUSE_MS);
+}
+
+async function refresh() {
+  if (busy || document.hidden) return;
+  busy = true;
+  stale = false;
+  try {
+    const asked = { page: view.page, search: at("search").value, found: at("found").checked ? 1 : 0 };
+    const known = { server: view.server, since: view.version };
+    const [shown, rates] = await Promise.all([ask("activity", { ...asked, ...known }), ask("rates")]);
+    take(shown);
+    drawFigures(rates);
+    drawList();
+    await drawOpen();
+    tellState("live", isLive() ? "Live" : "Live, asked each second");
+  } catch (error) {
+    tellState("lost", error.status === 401 ? "The token has changed: load this page again and log in"
+      : error instanceof Refused ? error.message : "The server does not answer; asking it again");
+  } finally {
+    busy = false;
+    soon(stale ? PAUSE_MS : isLive() ? POLL_LIVE_MS : POLL_MS);
+  }
+}
+
+/** Hear of events. A server without a feed is asked for one now and then; until then a clock does. */
+function listen() {
+  if (typeof EventSource === "undefined") return;
+  feed = new EventSource("events");
+  for (const name of EVENTS) feed.addEventListener(name, nudge);
+  feed.onopen = nudge;
+  feed.onerror = () => {
+    nudge();
+    if (feed.readyState === EventSource.CLOSED) setTimeout(listen, FEED_AGAIN_MS);
+  };
+}
+
+function tellState(kind, text) {
+  at("state").className = kind;
+  setText(at("state"), text);
+}
+
+/** Take an answer over. After a restart, or for another question, nothing that was known counts. */
+function take(shown) {
+  if (shown.server !== view.server) {
+    view.sessions.clear();
+    view.newest = view.server ? 0 : null;
+    view.server = shown.server;
+  }
+  Object.assign(view, { now: shown.now, matching: shown.matching, size: shown.page_size });
+  const before = view.sessions;
+  view.order = shown.sessions.map((one) => one.session);
+  view.sessions = new Map(shown.sessions.map((one) => [one.session, one.lanes ? one : before.get(one.session)]));
+  // One that is only named although this page does not have it, as after a filter: ask for all.
+  view.version = [...view.sessions.values()].includes(undefined) ? 0 : shown.version;
+  view.order = view.order.filter((name) => view.sessions.get(name));
+  tellNews();
+}
+
+/** Say each new finding to a screen reader, one at a time. */
+let told = 0;
+function tellNews() {
+  const beads = [...view.sessions.values()].filter(Boolean)
+    .flatMap((one) => one.lanes.flatMap((lane) => lane.beads.map((bead) => [bead, one.session])));
+  const newest = Math.max(0, ...beads.map(([bead]) => bead.id));
+  const news = beads.filter(([bead]) => bead.kind && view.newest !== null && bead.id > view.newest).at(-1);
+  view.newest = Math.max(newest, view.newest ?? 0);
+  if (news && Date.now() - told > NEWS_MS) {
+    told = Date.now();
+    setText(at("news"), `Loop found in session ${news[1]}: ${news[0].tool}, ${DONE[news[0].action] ?? news[0].action}`);
+  }
+}
+
+function askAnew() {
+  view.version = 0;
+  nudge();
+}
+
+// Figures
+
+function drawFigures(rates) {
+  sync(at("figures"), FIGURES, ([name]) => name, makeFigure, (item, [name]) => {
+    const series = rates.series[name] ?? [];
+    setText(item.querySelector("b"), number(rates.totals[name] ?? 0));
+    item.classList.toggle("warns", ALARMS.has(name));
+    item.querySelector("path").setAttribute("d", LINES.has(name) ? line(series) : bars(series));
+    const lately = series.reduce((sum, value) => sum + value, 0);
+    setText(item.querySelector(".unseen"), `, ${number(lately)} in the last 15 minutes`);
+  });
+}
+
+function makeFigure([name, label]) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  svg.setAttribute("viewBox", "0 0 90 24");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  if (!LINES.has(name)) path.setAttribute("class", "bars");
+  svg.append(path);
+  return make("li", {}, make("span", { class: "note" }, label),
+    make("p", {}, make("b"), ESTIMATES.has(name) ? make("small", {}, " estimate") : null, make("span", { class: "unseen" })),
+    svg);
+}
+
+const heights = (series) => series.map((value) => (22 * value) / Math.max(1, ...series));
+const line = (series) => heights(series).map((height, x) => `${x ? "L" : "M"}${x} ${23 - height}`).join("");
+const bars = (series) => heights(series).map((height, x) => (height ? `M${x + 0.5} 24v${-height - 1}` : "")).join("");
+
+// Sessions, lanes and beads
+
+function drawList() {
+  const focus = document.activeElement;
+  sync(at("list"), view.order, (name) => name, makeSession, updateSession);
+  if (focus !== document.activeElement && focus.isConnected) focus.focus({ preventScroll: true }); // it was moved
+  const first = view.page * view.size;
+  const pages = Math.ceil(view.matching / view.size);
+  at("empty").hidden = view.order.length > 0;
+  setText(at("empty"), at("search").value || at("found").checked ? "No such session."
+    : "No session yet. Each one appears here with its first request.");
+  at("pager").hidden = pages < 2 && view.page === 0;
+  at("newer").disabled = view.page === 0;
+  at("older").disabled = view.page + 1 >= pages;
+  setText(at("place"), `${number(first + 1)} to ${number(first + view.order.length)} of ${number(view.matching)}`);
+}
+
+function makeSession(name) {
+  return make("li", {},
+    make("h3", {}, make("button", { class: "name", type: "button", onclick: () => open(name, null) })),
+    make("p", { class: "meta" }), make("div", { class: "lanes" }));
+}
+
+function updateSession(item, name) {
+  const session = view.sessions.get(name);
+  const isOpen = view.open?.session === name;
+  item.classList.toggle("open", isOpen);
+  setText(item.querySelector(".meta"), describeSession(session));
+  const drawn = `${view.server} ${session.version} ${isOpen ? view.open.bead : ""}`;
+  if (item.dataset.drawn === drawn) return;
+  item.dataset.drawn = drawn;
+  setText(item.querySelector(".name"), name);
+  item.querySelector("h3 .flag")?.remove();
+  if (session.lanes.some((lane) => lane.blown)) {
+    item.querySelector("h3").append(make("span", { class: "flag" }, "fuse blown"));
+  }
+  drawLanes(item.querySelector(".lanes"), session);
+}
+
+function describeSession(session) {
+  const counts = session.counts;
+  const parts = [session.model, session.dialect, many(counts.calls ?? 0, "call")];
+  if (counts.findings) parts.push(many(counts.findings, "finding"));
+  if (counts.blocked) parts.push(`${number(counts.blocked)} blocked`);
+  if (session.changes.length) parts.push("settings changed");
+  return [...parts, age(session.used)].filter(Boolean).join(" · ");
+}
+
+function drawLanes(parent, session) {
+  sync(parent, session.lanes, (lane) => lane.lane, makeLane, (element, lane) => {
+    const beads = lane.holding ? [...lane.beads, { id: "waiting", tool: "", waiting: true }] : lane.beads;
+    const older = lane.calls - lane.beads.filter((bead) => bead.tool).length;
+    setText(element.querySelector(".older"), older > 0 ? `${number(older)} earlier` : "");
+    const toolbar = element.querySelector("[role]");
+    toolbar.setAttribute("aria-label", `Calls of ${session.session}, lane ${lane.lane || "unknown"}`);
+    sync(toolbar, beads, (bead) => bead.id, (bead) => makeBead(session.session, bead), updateBead);
+    keepOneStop(toolbar);
+  });
+}
+
+function makeLane() {
+  return make("div", {}, make("span", { class: "older" }), make("div", {
+    class: "lane", role: "toolbar", onkeydown: moveFocus,
+    onfocusin: (event) => keepOneStop(event.currentTarget, event.target),
+  }));
+}
+
+function makeBead(session, bead) {
+  if (bead.waiting) return make("span", { class: "bead waiting held", role: "img", "aria-label": "a call is held" }, "…");
+  return make("button", { type: "button", tabindex: -1, onclick: () => open(session, bead.id) });
+}
+
+function updateBead(element, bead) {
+  if (bead.waiting) return;
+  const classes = ["bead", bead.tool ? `c${bead.sign % COLOURS}` : "", bead.action === "none" ? "" : bead.action,
+    bead.held === null ? "" : "held"];
+  element.className = classes.filter(Boolean).join(" ");
+  element.setAttribute("aria-pressed", String(view.open?.bead === bead.id));
+  const label = describeBead(bead);
+  element.setAttribute("aria-label", label);
+  element.title = label;
+  setText(element, letter(bead));
+}
+
+function describeBead(bead) {
+  const parts = bead.tool ? [`${letter(bead)}: ${bead.tool}`] : ["Blown fuse"];
+  if (bead.kind) parts.push(`loop (${bead.kind})`);
+  if (bead.action !== "none" && bead.tool) parts.push(bead.action.replace("_", " "));
+  if (bead.held !== null) parts.push(`held ${seconds(bead.held)}`);
+  return parts.join(", ");
+}
+
+// The keyboard: each lane is one stop of the tab key; arrows go on from there.
+
+/** Let the tab key stop at one bead of a lane: the focused one, the last used one, or else the newest. */
+function keepOneStop(toolbar, wanted = null) {
+  const beads = [...toolbar.querySelectorAll("button")];
+  const stop = beads.includes(wanted) ? wanted : beads.find((bead) => bead.tabIndex === 0 && !wanted) ?? beads.at(-1);
+  for (const bead of beads) bead.tabIndex = bead === stop ? 0 : -1;
+}
+
+function moveFocus(event) {
+  const toolbars = [...at("list").querySelectorAll("[role=toolbar]")];
+  const beads = [...event.currentTarget.querySelectorAll("button")];
+  const here = beads.indexOf(document.activeElement);
+  const row = toolbars.indexOf(event.currentTarget);
+  const inRow = (step) => toolbars[row + step]?.querySelector("button[tabindex='0']");
+  const to = {
+    ArrowLeft: () => beads[here - 1], ArrowRight: () => beads[here + 1], Home: () => beads[0], End: () => beads.at(-1),
+    ArrowUp: () => inRow(-1), ArrowDown: () => inRow(1),
+  }[event.key];
+  if (!to) return;
+  event.preventDefault();
+  to()?.focus();
+}
+
+// Details of a session, and of one of its calls
+
+/** Show a session, and a call of it (null: none). */
+async function open(session, bead) {
+  view.open = { session, bead, drawn: "", opener: document.activeElement };
+  at("call").replaceChildren();
+  at("session").replaceChildren();
+  setText(at("details-title"), "Loading");
+  at("details").hidden = false;
+  document.querySelector(".columns").classList.add("split");
+  at("details").scrollTop = 0;
+  drawList();
+  await drawOpen().catch((error) => problem(at("call"), error));
+  at("details-title").focus({ preventScroll: true });
+}
+
+function close() {
+  const opener = view.open?.opener;
+  view.open = null;
+  at("details").hidden = true;
+  document.querySelector(".columns").classList.remove("split");
+  drawList();
+  if (opener?.isConnected) opener.focus({ preventScroll: true });
+}
+
+/** Draw the details anew if the session has changed. */
+async function drawOpen() {
+  const shown = view.open;
+  if (!shown) return;
+  const version = `${view.server} ${view.sessions.get(shown.session)?.version ?? ""}`;
+  if (shown.drawn === version) return;
+  let session;
+  try {
+    session = await ask("activity/session", { session: shown.session });
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    problem(at("session"), error); // unknown since a restart: what was shown stays
+    return;
+  }
+  if (view.open !== shown) return;
+  shown.drawn = version;
+  const lane = session.lanes.find((one) => one.beads.some((bead) => bead.id === shown.bead));
+  const bead = lane?.beads.find((one) => one.id === shown.bead);
+  if (bead) drawCall(session, lane, bead);
+  else setText(at("details-title"), `Session ${shown.session}`);
+  drawSession(session, bead);
+}
+
+function problem(parent, error) {
+  parent.querySelector(".problem")?.remove();
+  parent.prepend(make("p", { class: "problem", role: "alert" }, error.message));
+}
+
+/** Rows of a description list: pairs of a term, and a text or an element; those without are left out. */
+function list(...rows) {
+  const shown = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return make("dl", {}, ...shown.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
+}
+
+function drawCall(session, lane, bead) {
+  setText(at("details-title"), bead.tool ? `Call ${letter(bead)}: ${bead.tool}` : "The fuse has blown");
+  const found = bead.finding;
+  const parts = [
+    list(
+      ["Done", DONE[bead.action] ?? bead.action],
+      ["When", `${clock(bead.time)}, ${age(bead.time)}`],
+      ["Held", bead.held === null ? null : `${seconds(bead.held)}, then ${bead.hold}`],
+      ["Arguments", bead.arguments === undefined ? null : make("pre", { tabindex: 0 }, bead.arguments)],
+      ["Outcome", bead.outcome ? outcome(bead.outcome) : "not known"],
+      ["Call id", bead.call_id], ["Signature", make("code", {}, bead.signature.slice(0, 16))],
+    ),
+  ];
+  if (found) parts.push(make("h3", {}, "Finding"), evidence(lane, found));
+  if (bead.told) parts.push(make("h3", {}, "What was said"), make("blockquote", {}, bead.told));
+  if (found) parts.push(make("h3", {}, "What came then"), make("p", {}, whatThen(lane, bead)), feedback(session, bead));
+  if (bead.tool) parts.push(settings(session, bead));
+  at("call").replaceChildren(...parts);
+}
+
+const outcome = (came) => (came.text ? make("div", {}, came.kind.replace("_", " "), make("pre", { tabindex: 0 }, came.text)) : came.kind);
+
+function evidence(lane, found) {
+  const letters = found.rests_on.map((id) => {
+    const bead = lane.beads.find((one) => one.call_id === id && id);
+    return bead ? `${letter(bead)} ${id}` : id || "(no id)";
+  });
+  return list(
+    ["Seen", `This would be ${found.seen}.`],
+    ["Kinds", found.kinds.join(", ")],
+    ["Count", `${found.count}, limit ${found.limit}${found.hard ? ", beyond the hard limit" : ""}`],
+    ["Window", `pauses of at most ${seconds(found.window_s)}`],
+    ["Confidence", found.confidence < 1 ? String(found.confidence) : null],
+    ["Sequence", found.lap.join(" → ")],
+    ["Rests on", letters.join(", ")],
+    ["Returned", found.previous],
+    ["Step", found.step ? `${found.step} of the ladder${found.blocks ? `, block ${found.blocks} of the lane` : ""}` : null],
+    ["Holdout", found.arm === "holdout" ? "only observed, to measure against" : null],
+    ["Advice", found.suggestion], ["Finding id", make("code", {}, found.id)],
+  );
+}
+
+function whatThen(lane, bead) {
+  const next = lane.beads[lane.beads.indexOf(bead) + 1];
+  const said = THEN[bead.then] ?? "";
+  if (!next) return said || "Nothing yet.";
+  if (!next.tool) return `${said} Then the fuse has blown.`.trim();
+  return `${said} Next call: ${letter(next)}, ${next.tool}${next.sign === bead.sign ? ", the same again." : ", another one."}`.trim();
+}
+
+let hasFeedback = null; // whether the server takes feedback, once that is known
+
+function feedback(session, bead) {
+  const place = make("p", { class: "feedback" });
+  if (bead.feedback) place.append(`Said of it: ${bead.feedback.replace("_", " ")}.`);
+  hasFeedback ??= fetch("feedback", { method: "OPTIONS" }).then((answer) => answer.status !== 404, () => false);
+  hasFeedback.then((has) => {
+    if (has && !bead.feedback) {
+      place.append(action("This was no loop", () => ask("feedback", {}, { finding: bead.finding.id, kind: "false_positive" }),
+        () => "Thank you: it is counted as a false positive."));
+    }
+  });
+  return place;
+}
+
+/** A button that does something and says what came of it, beside itself. */
+function action(label, run, say) {
+  const said = make("span", { class: "note", role: "status" });
+  const button = make("button", { type: "button", onclick: async () => {
+    button.disabled = true;
+    try {
+      setText(said, ` ${say(await run())}`);
+      askAnew();
+    } catch (error) {
+      setText(said, ` ${error.message}`);
+    } finally {
+      button.disabled = false;
+    }
+  } }, label);
+  return make("span", {}, button, said);
+}
+
+/** The settings that hold for a call of this tool, and where each is from. */
+function settings(session, bead) {
+  const place = make("div", {}, make("h3", {}, "Settings that hold"));
+  const since = session.changes.filter((change) => change.time > bead.time).at(-1);
+  if (since) place.append(make("p", { class: "note" }, `Changed since this call: ${since.what}`));
+  const query = { tool: bead.tool, session: session.session };
+  const model = session.model ? { model: `${session.provider}:${session.model}` } : {};
+  ask("settings", { ...query, ...model }).catch(() => ask("settings", { tool: bead.tool })).then((rows) => {
+    const loop = rows.filter((row) => row.key.startsWith("tool_call_loop."));
+    const main = ["mode", "max_repeats", "ttl_seconds"].map((key) => `tool_call_loop.${key}`);
+    const isMain = (row) => main.includes(row.key) || row.tier !== "default";
+    place.append(table("In effect now", loop.filter(isMain)),
+      make("details", {}, make("summary", {}, "All the others"), table("Defaults", loop.filter((row) => !isMain(row)))));
+  }).catch((error) => problem(place, error));
+  return place;
+}
+
+function table(caption, rows) {
+  const row = (one) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, one.key.replace("tool_call_loop.", ""))),
+    make("td", {}, make("code", {}, typeof one.value === "string" ? one.value : JSON.stringify(one.value))),
+    make("td", {}, one.source ? `${one.tier}: ${one.source}` : one.tier));
+  const heads = ["Setting", "Value", "From"].map((head) => make("th", { scope: "col" }, head));
+  return make("table", {}, make("caption", {}, caption), make("thead", {}, make("tr", {}, ...heads)),
+    make("tbody", {}, ...rows.map(row)));
+}
+
+// What can be changed of a session
+
+function drawSession(session, bead) {
+  const place = at("session");
+  if (place.contains(document.activeElement)) return; // somebody types
+  const which = { session: session.session };
+  const client = session.clients.length > 1 ? clientField(session) : null;
+  const chosen = () => (client ? { ...which, client: client.querySelector("select").value } : which);
+  const changes = session.changes.map((one) => make("li", {}, `${clock(one.time)}: ${one.what} (${one.by})`)).reverse();
+  place.replaceChildren(
+    ...(bead ? [make("h3", {}, `Session ${session.session}`)] : []),
+    list(["Named by", session.source], ["Model", session.model], ["Format", session.dialect],
+      ["Lanes", String(session.lanes.length)], ["First seen", clock(session.began)]),
+    make("h4", {}, "Fuse"),
+    make("p", {}, session.lanes.some((lane) => lane.blown) ? "It has blown: callfuse answers without asking the model. "
+      : "It holds. ", action("Reset the fuse", () => ask("reset", chosen(), {}), () => "Its blocks are forgotten.")),
+    make("h4", {}, "Settings of this session"),
+    ...(client ? [client] : []),
+    ...(session.problem ? [make("p", { class: "note" }, `Nothing can be set: ${session.problem}.`)]
+      : session.keys.length ? session.keys.map((key) => changeForm(key, chosen))
+        : [make("p", { class: "note" }, "Nothing can be set: the settings of commands close all keys.")]),
+    ...(changes.length ? [make("h4", {}, "Changes"), make("ul", {}, ...changes)] : []),
+  );
+}
+
+function clientField(session) {
+  const options = session.clients.map((tag) => make("option", { value: tag }, tag));
+  return make("p", {}, make("label", { for: "client" }, "Several clients have a session of this name: "),
+    make("select", { id: "client" }, ...options));
+}
+
+/** A form for one setting, by the name that it has in the chat. */
+function changeForm(key, chosen) {
+  const id = `set-${key.key}`;
+  const input = make("input", { id, value: key.set ?? "", placeholder: "not set", autocomplete: "off",
+    autocapitalize: "off", spellcheck: "false", "aria-describedby": `${id}-use` });
+  const said = make("p", { class: "note", id: `${id}-use` }, key.use);
+  const send = async (value) => {
+    try {
+      await ask("change", chosen(), { [key.key]: value });
+      setText(said, value === null ? "It is what it was before this session changed it." : "It holds from the next request on.");
+      if (value === null) input.value = "";
+      askAnew();
+    } catch (error) {
+      setText(said, error.message);
+    }
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    send(input.value.trim());
+  };
+  return make("form", { class: "change", onsubmit: submit }, make("label", { for: id }, key.key), input,
+    make("button", { "aria-label": `Set ${key.key}` }, "Set"),
+    make("button", { type: "button", "aria-label": `Unset ${key.key}`, onclick: () => send(null) }, "Unset"), said);
+}
+
+// The beginning
+
+function turn(by) {
+  view.page = Math.max(0, view.page + by);
+  askAnew();
+  at("sessions").focus();
+}
+
+function filter() {
+  view.page = 0;
+  askAnew();
+}
+
+at("filter").addEventListener("submit", (event) => event.preventDefault());
+at("search").addEventListener("input", filter);
+at("found").addEventListener("change", filter);
+at("newer").addEventListener("click", () => turn(-1));
+at("older").addEventListener("click", () => turn(1));
+at("close").addEventListener("click", close);
+document.addEventListener("keydown", (event) => event.key === "Escape" && view.open && close());
+document.addEventListener("visibilitychange", nudge);
+listen();
+refresh();

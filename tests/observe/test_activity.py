@@ -1,0 +1,284 @@
+"""What the live page is told of: calls with all that came of them, within bounds, as far as the setting permits."""
+
+import inspect
+from typing import Any, get_args
+
+import pytest
+
+from callfuse.model import Finding, ToolCall
+from callfuse.model.outcomes import outcome_of
+from callfuse.observe import activity, events
+from callfuse.observe.activity import MAX_BEADS, MAX_LANES, Activity, Content
+from callfuse.observe.events import Event, Where
+from callfuse.observe.rates import BUCKET_S, BUCKETS, Rates
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.rungs import Rung
+
+WHERE = Where("abc", "x-session-id", "main.f00", "gpt-4o", "openai", "openai-chat")
+ARGUMENTS = '{"query": "zebra", "password": "hunter2hunter2"}'
+SECRET = "hunter2hunter2"
+
+
+class Watched:
+    """An activity, the time, and events with few words."""
+
+    def __init__(self, content: Content = "short") -> None:
+        self.now = 1000.0
+        self.activity = Activity(content, lambda: self.now)
+
+    def call(
+        self, arguments: str = ARGUMENTS, where: Where = WHERE, id_: str = "call_1", action: str = "none"
+    ) -> ToolCall:
+        """The model makes a call."""
+        call = ToolCall(id_, "search", arguments)
+        self.take(events.CallSeen(where, call, action))
+        return call
+
+    def find(self, call: ToolCall, rung: Rung = Rung.STEER, id_: str = "f1", **more: Any) -> None:
+        """It is found, and something is done about it."""
+        found = Finding("repeat", call.name, call.signature, 3, 3, 300.0, False, calls=("a", "b"), previous="nothing")
+        self.take(events.FindingSeen(WHERE, Verdict(call, found, rung, 1, finding_id=id_), **more))
+        self.take(events.ActionTaken(WHERE, id_, str(rung), True, told=f"[callfuse] stop, {SECRET=!s}"))
+
+    def take(self, event: Event) -> None:
+        """Anything happens."""
+        self.activity.take(event)
+
+    def page(self, **asked: Any) -> dict[str, Any]:
+        """The first page."""
+        return self.activity.page(0, 20, **{"lanes": 3, "beads": 40, **asked})
+
+    def session(self, name: str = "abc") -> dict[str, Any]:
+        """All of a session."""
+        found = self.activity.session(name)
+        assert found is not None
+        return found
+
+    def beads(self, name: str = "abc") -> list[dict[str, Any]]:
+        """The beads of its newest lane."""
+        beads: list[dict[str, Any]] = self.session(name)["lanes"][0]["beads"]
+        return beads
+
+
+def test_a_bead_gathers_all_that_came_of_its_call() -> None:
+    """Hold, finding with its evidence, action, text, result, what the model did then, and feedback."""
+    watched = Watched()
+    watched.take(events.HoldBegan(WHERE))
+    assert watched.session()["lanes"][0]["holding"] == 1000.0
+    call = watched.call(action="steer")
+    watched.find(call)
+    watched.call('{"query": "giraffe"}', id_="call_2")
+    watched.take(events.HoldEnded(WHERE, 1.25, 4000, "withheld"))
+    outcome = outcome_of("no such page", True)
+    assert outcome is not None
+    watched.take(events.ResultSeen(WHERE, "call_1", call.signature, outcome))
+    watched.take(events.CourseMended(WHERE, "f1", "changed"))
+    watched.take(events.FeedbackGiven("f1", "false_positive"))
+    one, other = watched.beads()
+    assert (one["tool"], one["action"], one["held"], one["hold"]) == ("search", "steer", 1.25, "withheld")
+    assert (one["sign"], other["sign"], other["held"]) == (0, 1, None)
+    assert one["arguments"] == '{"query": "zebra", "password": "***"}'
+    assert one["finding"] | {"kinds": ["repeat"], "count": 3, "limit": 3, "rests_on": ["a", "b"]} == one["finding"]
+    assert one["finding"]["previous"] == "nothing"
+    assert one["told"].startswith("[callfuse] stop, ")
+    assert one["outcome"] == {"kind": "error", "text": "no such page"}
+    assert (one["then"], one["feedback"]) == ("changed", "false_positive")
+    assert watched.session()["lanes"][0]["holding"] is None
+
+
+def test_a_hold_may_be_over_before_its_call_is_told() -> None:
+    """It is that of the first call of the exchange which is told then; of no later exchange's."""
+    watched = Watched()
+    for ends in (False, True):
+        watched.take(events.HoldBegan(WHERE))
+        watched.take(events.HoldEnded(WHERE, 0.5, 10, "released"))
+        if ends:
+            watched.take(events.ExchangeEnded(WHERE, "guarded", "complete", "", 200, 0, "", 1.0, 0.5))
+        watched.call()
+        watched.call()
+    assert [bead["held"] for bead in watched.beads()] == [0.5, None, None, None]
+
+
+def test_equal_calls_have_one_sign_in_a_lane() -> None:
+    """Whatever their white space and ids."""
+    watched = Watched()
+    for arguments in ('{"a": 1}', '{"a":2}', '{"a":1}'):
+        watched.call(arguments)
+    assert [bead["sign"] for bead in watched.beads()] == [0, 1, 0]
+
+
+def test_the_same_finding_again_counts_once() -> None:
+    """Its bead says what was done last."""
+    watched = Watched()
+    call = watched.call()
+    watched.find(call)
+    watched.find(call, Rung.BLOCK, again=True)
+    (bead,) = watched.beads()
+    assert bead["action"] == "block"
+    assert watched.session()["counts"] == {"calls": 1, "findings": 1, "steered": 1, "blocked": 1}
+    assert watched.activity.rates()["totals"]["saved_calls"] == 1
+
+
+def test_a_finding_of_a_call_from_before_the_start_has_a_bead() -> None:
+    """As after a restart."""
+    watched = Watched()
+    watched.find(ToolCall("old", "search", ARGUMENTS), Rung.WARN)
+    assert [(bead["call_id"], bead["action"]) for bead in watched.beads()] == [("old", "warn")]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments"),
+    [("none", ""), ("names", "query, password"), ("short", '{"query": "'), ("full", '{"query": "')],
+)
+def test_the_setting_says_what_is_kept(content: Content, arguments: str) -> None:
+    """Of arguments, results, and texts that quote them; secrets are starred, long texts cut."""
+    watched = Watched(content)
+    call = watched.call(ARGUMENTS.replace("zebra", "zebra" * 2000))
+    watched.find(call)
+    outcome = outcome_of("result of the zebra")
+    assert outcome is not None
+    watched.take(events.ResultSeen(WHERE, "call_1", call.signature, outcome))
+    (bead,) = watched.beads()
+    kept: str = bead.get("arguments") or ""
+    assert kept.startswith(arguments)
+    if content in ("none", "names"):
+        assert kept == arguments
+        assert "zebra" not in str(watched.session())
+        assert "told" not in bead
+        assert bead["outcome"] == {"kind": "ok", "text": None}
+    else:
+        assert len(kept) == {"short": 200, "full": 4000}[content] + 1
+        assert bead["outcome"]["text"] == "result of the zebra"
+    assert SECRET not in str(watched.session())
+
+
+def test_the_settings_name_them_all() -> None:
+    """Each word has its length."""
+    assert set(get_args(Content)) == set(activity.LENGTHS)
+
+
+def test_foreign_texts_are_safe() -> None:
+    """Nothing of them turns the text around it; nothing is longer than a screen."""
+    watched = Watched("full")
+    foreign = "\u202e\x1b[31m\ud800" + "x" * 100_000
+    call = ToolCall(foreign, foreign, foreign)
+    watched.take(events.CallSeen(WHERE._replace(model=foreign), call, "none"))
+    watched.find(call)
+    shown = str(watched.session())
+    assert shown.isprintable()
+    assert len(shown) < 10_000
+
+
+def test_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions, lanes, beads and bytes; the one unused for longest goes first, and sizes are always the sums."""
+    monkeypatch.setattr(activity, "MAX_SESSIONS", 50)
+    monkeypatch.setattr(activity, "MAX_BYTES", 1_500_000)
+    watched = Watched("full")
+    for number in range(400):
+        where = WHERE._replace(session=f"s{number % 70}", lane=f"l{number % 40}")
+        for at in range(number % 3):
+            watched.find(watched.call(f'{{"a": {at}, "b": "{"x" * 3000}"}}', where), id_=f"f{number}")
+    for at in range(3 * MAX_BEADS):
+        watched.call(f'{{"a": {at}}}')
+    for at in range(3 * MAX_LANES):
+        watched.call(where=WHERE._replace(lane=f"more{at}"))
+    kept = watched.activity._sessions
+    assert len(kept) <= 50
+    assert next(reversed(kept)) == "abc"
+    assert len(kept["abc"].lanes) == MAX_LANES
+    assert max(len(lane.beads) for one in kept.values() for lane in one.lanes.values()) <= MAX_BEADS
+    for one in kept.values():
+        assert one.size == activity._SESSION + sum(bead.size for lane in one.lanes.values() for bead in lane.beads)
+    assert watched.activity._size == sum(one.size for one in kept.values()) <= 1_500_000
+    assert len(watched.activity._found) <= 64 * 16 * 50
+
+
+def test_pages_are_cut_and_searched_here() -> None:
+    """The last used session first; words of its name, model, dialect and tools find it."""
+    watched = Watched()
+    for number in range(100):
+        watched.call(where=WHERE._replace(session=f"s{number}", model="claude" if number % 10 == 0 else "gpt"))
+    watched.find(watched.call())
+    assert [one["session"] for one in watched.page()["sessions"][:3]] == ["abc", "s99", "s98"]
+    assert (watched.page()["matching"], len(watched.page()["sessions"])) == (101, 20)
+    assert [one["session"] for one in watched.activity.page(5, 20, lanes=1, beads=1)["sessions"]] == ["s0"]
+    assert watched.activity.page(10**10, 20, lanes=1, beads=1)["sessions"] == []
+    assert watched.page(search="CLAUDE s9")["matching"] == 1
+    assert watched.page(search="search")["matching"] == 101
+    assert watched.page(search="nothing")["sessions"] == []
+    assert [one["session"] for one in watched.page(found=True)["sessions"]] == ["abc"]
+
+
+def test_what_is_known_is_not_sent_again() -> None:
+    """A session that has not changed is only named."""
+    watched = Watched()
+    watched.call(where=WHERE._replace(session="one"))
+    watched.call(where=WHERE._replace(session="two"))
+    known = watched.page()["version"]
+    watched.call(where=WHERE._replace(session="one"))
+    one, two = watched.page(since=known)["sessions"]
+    assert one["session"] == "one"
+    assert len(one["lanes"][0]["beads"]) == 2
+    assert two == {"session": "two"}
+
+
+def test_a_fuse_that_blows_and_is_reset() -> None:
+    """It is a bead of its own; a reset or the model's next call ends it."""
+    watched = Watched()
+    watched.take(events.FuseBlown(WHERE, 5))
+    assert watched.session()["lanes"][0]["blown"]
+    assert watched.beads()[0]["action"] == "blown"
+    watched.take(events.FuseReset(("abc.0f0f", "nobody")))
+    assert not watched.session()["lanes"][0]["blown"]
+    watched.take(events.FuseBlown(WHERE, 5))
+    watched.call()
+    assert not watched.session()["lanes"][0]["blown"]
+
+
+def test_changes_of_settings_stand_with_their_session() -> None:
+    """With who has made them; a command may be the first thing of a session, the page knows only what there is."""
+    watched = Watched()
+    watched.take(events.SettingsChanged("new", "tool-loop-mode = warn", False, "page"))
+    assert watched.activity.session("new") is None
+    watched.take(events.SettingsChanged("abc", "tool-loop-mode = warn", False))
+    watched.call()
+    assert [(one["what"], one["by"]) for one in watched.session()["changes"]] == [("tool-loop-mode = warn", "command")]
+    assert watched.session()["model"] == "gpt-4o"
+
+
+def test_exchanges_of_no_session_are_counted_only() -> None:
+    """As those without tools."""
+    watched = Watched()
+    ended = events.ExchangeEnded(events.NOWHERE, "passed", "complete", "no tools", 200, 0, "", 1.0, 0.0)
+    watched.take(ended)
+    assert watched.page()["sessions"] == []
+    assert watched.activity.rates()["totals"] == {"exchanges": 1}
+
+
+def test_every_event_that_it_takes_may_come_first() -> None:
+    """Nothing of them needs another before it."""
+    call = ToolCall("i", "search", "{}")
+    outcome = outcome_of("x")
+    finding = Finding("repeat", "search", call.signature, 3, 3, 300.0, False)
+    given: dict[str, Any] = {
+        "where": WHERE, "call": call, "outcome": outcome, "verdict": Verdict(call, finding, Rung.BLOCK, 1),
+        "signature": call.signature, "sessions": ("abc",), "held_seconds": 0.0, "seconds": 1.0, "calls": 1,
+    }  # fmt: skip
+    for kind in Watched().activity.kinds:
+        watched = Watched()
+        names = [one.name for one in inspect.signature(kind).parameters.values() if one.default is one.empty]
+        watched.take(kind(**{name: given.get(name, "x") for name in names}))
+        watched.page()
+
+
+def test_rates_are_kept_for_a_while() -> None:
+    """The newest bucket last; an old one is gone, its amounts are in the total."""
+    rates = Rates()
+    rates.add("calls", 1000)
+    rates.add("calls", 1000 + BUCKET_S, 3)
+    series = rates.series(1000 + 2 * BUCKET_S)["calls"]
+    assert (len(series), series[-3:]) == (BUCKETS, [1, 3, 0])
+    assert sum(rates.series(1000 + BUCKETS * BUCKET_S)["calls"]) == 3
+    assert sum(rates.series(10**9)["calls"]) == 0
+    rates.add("calls", 10)  # a clock that was set back
+    assert rates.totals["calls"] == 5
