@@ -1,91 +1,356 @@
-"""The page in a real browser, where there is one: its own form lets it in, and what it shows can be read and seen."""
+"""The pages in a real browser, where there is one: a form lets it in, a loop is seen while it happens, by anybody.
+
+Pictures of the live page are written to the folder that `CALLFUSE_PICTURES` names, else to a temporary one. If
+`CALLFUSE_AXE` names a file of axe-core (https://github.com/dequelabs/axe-core), its rules are run, too.
+"""
 
 import asyncio
 import json
+import os
 import re
-import shutil
-from html import unescape
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
+from callfuse.model import ToolCall
+from callfuse.observe import events
+from callfuse.observe.events import Where
+from callfuse.testing import Answer, ScriptedVendor, VendorRequest, looping_model
 from tests.admin.asking import PATH, TOKEN, Guarded
-from tests.admin.test_settings import SESSION, hostile
-from tests.support.asgi import Message, Receive, Scope, Send
+from tests.admin.test_settings import HOSTILE, SESSION, hostile
+from tests.support.browser import PROGRAM, Browser, chromium
+from tests.support.kits import KITS, DialectKit
+from tests.support.meeting import ask
+from tests.support.plain import spin
 from tests.support.serving import serve
 
-BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), "")
-LOOK = """
-<script>addEventListener('load', () => {
-  const field = document.querySelector('#token');
-  if (field) { field.value = 'TOKEN'; document.querySelector('button').click(); return; }
-  const style = element => getComputedStyle(element);
-  const row = document.querySelector('tr.given');
-  document.title = JSON.stringify({
-    cookie: document.cookie, alerts: document.querySelectorAll('[role=alert]').length,
-    elements: [document.images.length, document.scripts.length], rows: document.querySelectorAll('tbody tr').length,
-    given: row && [...row.cells].map(cell => cell.innerText.trim()), bold: row && style(row.cells[1]).fontWeight,
-    labels: [...document.querySelectorAll('input')].map(one => one.labels[0].innerText),
-    wide: document.documentElement.scrollWidth <= innerWidth,
-    stacked: style(document.querySelector('tbody tr')).display === 'block',
-    colours: [style(document.body).color, style(document.body).backgroundColor], width: innerWidth,
-  });
-});</script></body>"""
-"""The page itself allows no script: for the look at it, one is let in that types the token, and says what it sees."""
+THREE = [kit for kit in KITS if kit.name in ("openai-chat", "anthropic", "openai-responses")]
+IS_LIVE = "document.querySelector('#state')?.className === 'live'"
+DETAILS = (
+    *("zebra crossing", "call 3 of search in a row", "[callfuse] This call was not run", "max_repeats", "default"),
+    *("Next call: A, search, the same again", "tool-loop-mode", "Reset the fuse"),
+)
+"""What the details of a steered call say, among other things."""
+CHECKS = """(() => {
+  const found = [];
+  const name = (one) => one.getAttribute('aria-label') || one.innerText.trim() || one.title
+    || [...(one.labels ?? [])].map((label) => label.innerText).join(' ');
+  const shown = (one) => one.checkVisibility();
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => .2126 * linear(r / 255) + .7152 * linear(g / 255) + .0722 * linear(b / 255);
+  const back = (one) => { for (; one; one = one.parentElement) {
+    const colour = rgb(getComputedStyle(one).backgroundColor);
+    if (colour[3] !== 0) return colour; } return [255, 255, 255]; };
+  for (const one of document.querySelectorAll('button, input, select, a, [role=toolbar], [role=img], nav, aside')) {
+    const named = name(one) || one.getAttribute('aria-labelledby');
+    if (shown(one) && !named) found.push(`no name: ${one.outerHTML.slice(0, 90)}`);
+  }
+  const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);
+  if (new Set(ids).size < ids.length) found.push('an id stands twice');
+  for (const one of document.querySelectorAll('[aria-labelledby], [aria-describedby]')) {
+    const id = one.getAttribute('aria-labelledby') ?? one.getAttribute('aria-describedby');
+    if (!document.getElementById(id)) found.push(`no such id: ${id}`);
+  }
+  let level = 0;
+  for (const one of [...document.querySelectorAll('h1, h2, h3, h4')].filter(shown)) {
+    if (+one.tagName[1] > level + 1) found.push(`heading skips a level: ${one.innerText}`);
+    level = +one.tagName[1];
+  }
+  for (const one of document.querySelectorAll('body *')) {
+    const text = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!text || !shown(one) || one.disabled || one.closest('.unseen, .skip')) continue;
+    const [a, b] = [light(rgb(getComputedStyle(one).color)), light(back(one))].sort((x, y) => y - x);
+    const size = parseFloat(getComputedStyle(one).fontSize);
+    const contrast = (a + .05) / (b + .05);
+    if (contrast < (size >= 24 ? 3 : 4.5)) found.push(`contrast ${contrast}: ${one.innerText}`);
+  }
+  for (const one of document.querySelectorAll('button, input')) {
+    const box = one.getBoundingClientRect();
+    if (shown(one) && Math.min(box.width, box.height) < 20) found.push(`small: ${one.outerHTML.slice(0, 90)}`);
+  }
+  for (const bar of document.querySelectorAll('[role=toolbar]')) {
+    const stops = bar.querySelectorAll('button[tabindex="0"]').length;
+    if (bar.querySelector('button') && stops !== 1) found.push(`${stops} stops in a lane`);
+  }
+  if (document.querySelectorAll('main').length !== 1) found.push('not one main');
+  if (document.documentElement.scrollWidth > innerWidth) found.push('wider than the screen');
+  return found;
+})()"""
+"""Our own checks of what the page is for everyone: names, ids, headings, contrast, sizes, stops of the tab key."""
 
-pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium here; on Debian: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(not PROGRAM, reason="no chromium here; on Debian: apt-get install chromium"),
+    pytest.mark.slow,
+]
 
 
-def looked_at(guarded: Guarded) -> object:
-    """The app with the script in its pages."""
+class Loops:
+    """A model that never changes; asked again, it thinks until `go_on` is set. An agent for it in any dialect."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_script(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    (name, value.replace(b"style-src", b"script-src 'unsafe-inline'; style-src"))
-                    for name, value in message["headers"]
-                    if name != b"content-length"
-                ]
-            elif b"</body>" in message.get("body", b""):
-                script = LOOK.replace("TOKEN", TOKEN)
-                message["body"] = message["body"].replace(b"</body>", script.encode())
-            await send(message)
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self._model = looping_model("search", {"query": "zebra crossing", "limit": 5}, stubborn=True)
 
-        await guarded.app(scope, receive, with_script)
+    async def __call__(self, request: VendorRequest) -> Answer:
+        """The script of the vendor."""
+        if request.guidance:
+            await self.go_on.wait()
+        return self._model(request)
 
-    return app
+    def guarded(self, **settings: Any) -> Guarded:
+        """It, behind callfuse."""
+        return Guarded({"tool_call_loop": settings}, vendor=ScriptedVendor(self, judge=False))
+
+    async def turn(self, url: str, kit: DialectKit, times: int) -> bytes:
+        """One request of an agent that has made the call so many times."""
+        asked = ask(kit, spin(times), stream=True)
+        headers = {name.decode(): value.decode() for name, value in asked.headers} | {"x-session-id": f"of-{kit.name}"}
+        target = f"{url}{asked.path}" + (f"?{asked.query.decode()}" if asked.query else "")
+        async with aiohttp.ClientSession() as client, client.post(target, data=asked.body, headers=headers) as answer:
+            return await answer.read()
 
 
-async def seen(guarded: Guarded, folder: Path, *options: str, host: str = "127.0.0.1") -> dict[str, object]:
-    """What a browser sees that logs in by the form, at this machine under some name."""
-    async with serve(looked_at(guarded), interface="asgi3") as base_url:  # type: ignore[arg-type]
-        process = await asyncio.create_subprocess_exec(
-            BROWSER,
-            *("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile", *options),
-            *("--no-proxy-server", f"--host-resolver-rules=MAP {host} 127.0.0.1", "--virtual-time-budget=20000"),
-            *("--dump-dom", f"{base_url.replace('127.0.0.1', host)}{PATH}"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+@asynccontextmanager
+async def logged_in(
+    guarded: Guarded, folder: Path, *options: str, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[Browser, str]]:
+    """A browser on the live page, let in by its form, and the URL of the server."""
+    rules = f"--host-resolver-rules=MAP {host} 127.0.0.1"
+    async with serve(guarded.app, interface="asgi3") as url, chromium(folder, rules, *options) as browser:
+        await browser.look(1600, 1000)
+        await browser.go(url.replace("127.0.0.1", host) + PATH)
+        await browser.run(
+            f"(document.querySelector('#token').value = {TOKEN!r}, document.querySelector('button').click())"
         )
-        async with asyncio.timeout(120):
-            dom, errors = await process.communicate()
-    found = re.search(r"<title>(.*?)</title>", dom.decode())
-    assert found is not None, errors.decode()
-    assert found[1].startswith("{"), dom.decode()
-    told: dict[str, object] = json.loads(unescape(found[1]))
+        await browser.until(IS_LIVE)
+        yield browser, url
+        assert browser.complaints == []
+        ours = re.compile(rf"http://({re.escape(host)}|127\.0\.0\.1):\d+{PATH}")
+        assert [one for one in browser.requests if not ours.match(one)] == []
+
+
+def pictures(tmp_path: Path) -> Path:
+    """The folder for them."""
+    folder = Path(os.environ.get("CALLFUSE_PICTURES") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def beads(kit: DialectKit, kind: str) -> str:
+    """An expression: how many beads of a kind the session of a dialect has."""
+    return (
+        f"[...document.querySelectorAll('#list > li')].find((one) => one.dataset.key === 'of-{kit.name}')"
+        f"?.querySelectorAll('.bead.{kind}').length"
+    )
+
+
+async def test_a_loop_is_seen_while_it_happens(tmp_path: Path) -> None:
+    """In three dialects at once: calls, then a hold that goes on, then steer and block, with all the details; pictures
+    of it, in light and dark, narrow and wide, in which nobody is left out."""
+    loops = Loops()
+    async with logged_in(loops.guarded(), tmp_path) as (browser, url):
+        for kit in THREE:
+            for times in range(2):
+                await loops.turn(url, kit, times)
+            await browser.until(f"{beads(kit, 'c0')} === 2", within_s=5)
+        third = [asyncio.create_task(loops.turn(url, kit, 2)) for kit in THREE]
+        for kit in THREE:
+            await browser.until(f"{beads(kit, 'steer')} === 1 && {beads(kit, 'waiting')} === 1", within_s=5)
+        loops.go_on.set()
+        await asyncio.gather(*third)
+        for kit in THREE:
+            await browser.until(f"{beads(kit, 'block')} === 1 && {beads(kit, 'held')} >= 1", within_s=5)
+            assert await browser.run(beads(kit, "waiting")) == 0
+        await browser.run("document.querySelector('.bead.steer:not(.legend *)').click()")
+        await browser.until("document.querySelector('#call table')")
+        said = await browser.run("document.querySelector('#details').innerText")
+        for wanted in DETAILS:
+            assert wanted in said
+        await look_at_all(browser, pictures(tmp_path))
+
+
+async def look_at_all(browser: Browser, folder: Path) -> None:
+    """Take the pictures, with the details open and closed, and check each."""
+    for details in ("details", "list"):
+        for width, height in ((1600, 1000), (400, 800)):
+            for dark in (False, True):
+                await browser.look(width, height, dark=dark)
+                await browser.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+                file = folder / f"{details}-{width}-{'dark' if dark else 'light'}.png"
+                file.write_bytes(await browser.picture())
+                assert await browser.run(CHECKS) == [], file.name
+                assert await axe(browser) == [], file.name
+        await browser.run("document.querySelector('#close').click()")
+
+
+async def axe(browser: Browser) -> list[Any]:
+    """What axe-core finds, if it is here."""
+    if not (file := os.environ.get("CALLFUSE_AXE")):
+        return []
+    if not await browser.run("'axe' in window"):
+        await browser.run(read(file) + "; true")
+    found = "axe.run().then((told) => told.violations.map((one) => [one.id, one.nodes.map((node) => node.html)]))"
+    told: list[Any] = await browser.run(found)
     return told
+
+
+def read(file: str) -> str:
+    """A file's text."""
+    return Path(file).read_text()
+
+
+async def test_a_setting_changed_on_the_page_is_obeyed_by_the_next_request(tmp_path: Path) -> None:
+    """Typed into its field; a wrong value is said to be wrong, and a blown fuse is reset by a button."""
+    loops = Loops()
+    loops.go_on.set()
+    kit = THREE[0]
+    guarded = loops.guarded(mode="block", blow_after=2)
+    async with logged_in(guarded, tmp_path) as (browser, url):
+        for times in (2, 3, 4, 5):
+            assert b'"tool_calls"' not in await loops.turn(url, kit, times)
+        await browser.until("document.querySelector('.bead.blown') && document.querySelector('h3 .flag')")
+        await browser.run("document.querySelector('#list .name').click()")
+        await browser.until("document.querySelector('#set-tool-loop-mode')")
+        await browser.run(
+            "[...document.querySelectorAll('#session button')].find((one) => /Reset/.test(one.innerText)).click()"
+        )
+        await browser.until("!document.querySelector('h3 .flag')")
+        await browser.type("#set-tool-loop-mode", "brake")
+        await browser.press("Enter")
+        await browser.until(
+            "/brake.*use observe, warn/.test(document.querySelector('#set-tool-loop-mode-use').innerText)"
+        )
+        await browser.type("#set-tool-loop-mode", "observe")
+        await browser.press("Enter")
+        await browser.until("/next request/.test(document.querySelector('#set-tool-loop-mode-use').innerText)")
+        assert b'"tool_calls"' in await loops.turn(url, kit, 6)
+        await browser.until(f"{beads(kit, 'observe')} === 1")
+
+
+async def test_the_page_goes_on_when_the_server_restarts(tmp_path: Path) -> None:
+    """It says that nobody answers, and then shows what the new process knows; the cookie is still good."""
+    loops = Loops()
+    kit = THREE[0]
+    async with chromium(tmp_path) as browser:
+        async with serve(loops.guarded().app, interface="asgi3") as url:
+            await browser.go(url + PATH)
+            await browser.run(
+                f"(document.querySelector('#token').value = {TOKEN!r}, document.querySelector('button').click())"
+            )
+            await browser.until(IS_LIVE)
+            await loops.turn(url, kit, 0)
+            await browser.until(f"{beads(kit, 'c0')} === 1")
+            await browser.run("document.querySelector('#list .bead').click()")
+            await browser.until("!document.querySelector('#details').hidden")
+        await browser.until("document.querySelector('#state').className === 'lost'")
+        port = int(url.rpartition(":")[2])
+        async with serve(loops.guarded().app, at_port=port, interface="asgi3"):
+            await browser.until(f"{IS_LIVE} && !document.querySelector('#list > li')")
+            await loops.turn(url, THREE[1], 0)
+            await browser.until(f"{beads(THREE[1], 'c0')} === 1")
+            assert await browser.run("document.querySelectorAll('#list > li').length") == 1
+        assert browser.complaints == []
+
+
+async def test_the_keyboard_alone_is_enough(tmp_path: Path) -> None:
+    """One stop of the tab key a lane; arrows go on, Enter opens, Escape closes and comes back. What is drawn anew
+    meanwhile takes the focus from nobody."""
+    guarded = Guarded()
+    async with logged_in(guarded, tmp_path) as (browser, _):
+        for session in ("one", "two"):
+            call(guarded, session, *range(3))
+        await browser.until("document.querySelectorAll('#list .bead').length === 6")
+        await browser.run("document.querySelector('#list .bead[tabindex=\"0\"]').focus()")
+        await browser.press("ArrowLeft", "ArrowDown", "ArrowLeft")
+        assert await focused(browser) == "B: search"
+        call(guarded, "one", 7)
+        await browser.until("document.querySelectorAll('#list .bead').length === 7")
+        assert await focused(browser) == "B: search"
+        await browser.press("Enter")
+        await browser.until("document.activeElement.id === 'details-title'")
+        await browser.press("Escape")
+        assert await focused(browser) == "B: search"
+        assert await browser.run("document.querySelector('#details').hidden")
+
+
+async def focused(browser: Browser) -> str:
+    """The name of what has the focus."""
+    name: str = await browser.run("document.activeElement.getAttribute('aria-label')")
+    return name
+
+
+def call(guarded: Guarded, session: str, *arguments: object, tool: str = "search", model: str = "gpt") -> None:
+    """A session makes calls."""
+    where = Where(session, "x-session-id", f"lane-{session}", model, "openai", "openai-chat")
+    for value in arguments:
+        one = ToolCall("", tool, json.dumps({"a": value}))
+        guarded.fuse.bus.emit(events.CallSeen(where, one, "none"))
+
+
+async def test_foreign_texts_stay_text(tmp_path: Path) -> None:
+    """Of sessions, tools, arguments and models: none becomes an element, and none runs."""
+    guarded = Guarded()
+    async with logged_in(guarded, tmp_path) as (browser, _):
+        evil = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='pwned'</script>"
+        for text in (evil, HOSTILE, "__proto__", "constructor", '"><svg onload=alert(1)>'):
+            call(guarded, text, text, tool=text, model=text)
+        await browser.until("document.querySelectorAll('#list > li').length === 5")
+        for at in range(5):
+            await browser.run(f"document.querySelectorAll('#list .bead')[{at}].click()")
+            await browser.until("document.querySelector('#call pre')")
+        assert await browser.run("[document.images.length, document.scripts.length, document.title]") == [
+            0,
+            1,
+            "callfuse",
+        ]
+        assert await browser.run("document.querySelectorAll('#list svg, #details svg, iframe').length") == 0
+        assert evil in await browser.run("document.body.innerText")
+        await browser.type("#search", evil)
+        await browser.until("document.querySelectorAll('#list > li').length === 1")
+
+
+async def test_many_sessions_stay_fluid(tmp_path: Path) -> None:
+    """Of 5,000 a page holds the newest; an answer without news changes nothing, one with news only its session."""
+    guarded = Guarded()
+    for number in range(5000):
+        call(guarded, f"session-{number:04}", *range(number % 5 + 1))
+    async with logged_in(guarded, tmp_path) as (browser, _):
+        await browser.until("document.querySelectorAll('#list > li').length === 20")
+        assert await browser.run("document.querySelectorAll('*').length") < 600
+        assert await browser.run("document.querySelector('#place').innerText") == "1 to 20 of 5,000"
+        watch = """(window.changed = new Set(), new MutationObserver((all) => all.forEach((one) => {
+          if (!one.target.parentElement?.closest('.meta') && !one.target.closest?.('.meta'))
+            window.changed.add(one.target.closest('#list > li')?.dataset.key) }))
+          .observe(document.querySelector('#list'), { childList: true, subtree: true, attributes: true }))"""
+        await browser.run(f"({watch}, 0)")
+        asked = "performance.getEntriesByType('resource').filter((one) => /activity/.test(one.name)).length"
+        await browser.until(f"{asked} >= {await browser.run(asked) + 3}")
+        assert await browser.run("[...window.changed]") == []
+        call(guarded, "session-4990", "new")
+        await browser.until("document.querySelector('#list > li').dataset.key === 'session-4990'")
+        assert set(await browser.run("[...window.changed]")) <= {"session-4990", None}
+        await browser.run("document.querySelector('#older').click()")
+        await browser.until("document.querySelector('#place').innerText.startsWith('21 to 40')")
+        await browser.type("#search", "session-0042")
+        await browser.until("document.querySelectorAll('#list > li').length === 1")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "here.test"])
 async def test_a_person_types_the_token(host: str, tmp_path: Path) -> None:
-    """Into the form, once: the page is there, its cookie is no script's, and its own style holds. Where a form is from
-    the browser says in one header to a host that it trusts, and in another to any other host."""
+    """Into the form, once: the page without script is there, its cookie is no script's, and its own style holds. Where
+    a form is from the browser says in one header to a host that it trusts, and in another to any other host."""
     guarded = Guarded({"tool_call_loop": {"mode": "warn"}})
     await guarded.type("!/set(tool-loop-ttl=20)", SESSION)
-    told = await seen(guarded, tmp_path, host=host)
+    async with logged_in(guarded, tmp_path, host=host) as (browser, url):
+        await browser.go(f"{url.replace('127.0.0.1', host)}{PATH}/plain")
+        told = await browser.run(PLAIN)
     assert told["cookie"] == ""
-    assert (told["alerts"], told["elements"]) == (0, [0, 1])
+    assert (told["alerts"], told["elements"]) == (0, [0, 0])
     assert told["given"] == ["tool_call_loop.mode", "warn", "server: keyword"]
     assert told["bold"] == "600"
     assert told["labels"] == ["Model, with its backend", "Tool", "Session, as the log names it"]
@@ -95,10 +360,26 @@ async def test_a_person_types_the_token(host: str, tmp_path: Path) -> None:
 
 async def test_on_a_phone_in_the_dark(tmp_path: Path) -> None:
     """Nothing is wider than the screen, whatever names there are, and none of them has become an element."""
-    guarded = await hostile()
-    dark = "--blink-settings=preferredColorScheme=0"
-    told = await seen(guarded, tmp_path, "--window-size=500,900", dark)
-    assert told["width"] == 500
-    assert told["elements"] == [0, 1]
+    async with logged_in(await hostile(), tmp_path) as (browser, url):
+        await browser.look(400, 900, dark=True)
+        await browser.go(f"{url}{PATH}/plain")
+        told = await browser.run(PLAIN)
+    assert told["elements"] == [0, 0]
     assert (told["wide"], told["stacked"]) == (True, True)
     assert told["colours"] == ["rgb(230, 237, 243)", "rgb(13, 17, 23)"]
+
+
+PLAIN = """(() => {
+  const style = (element) => getComputedStyle(element);
+  const row = document.querySelector('tr.given');
+  return {
+    cookie: document.cookie, alerts: document.querySelectorAll('[role=alert]').length,
+    elements: [document.images.length, document.scripts.length],
+    given: row && [...row.cells].map((cell) => cell.innerText.trim()), bold: row && style(row.cells[1]).fontWeight,
+    labels: [...document.querySelectorAll('input')].map((one) => one.labels[0].innerText),
+    wide: document.documentElement.scrollWidth <= innerWidth,
+    stacked: style(document.querySelector('tbody tr')).display === 'block',
+    colours: [style(document.body).color, style(document.body).backgroundColor],
+  };
+})()"""
+"""What a browser sees of the page without script."""

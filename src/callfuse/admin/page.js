@@ -5,7 +5,7 @@
 // Whatever comes from elsewhere (names, arguments, texts) becomes a text node, or an attribute that nothing runs: there
 // is no innerHTML here, and the Content-Security-Policy would run nothing of it.
 
-const POLL_MS = 1000; // without the feed of events
+const POLL_MS = 600; // without the feed of events
 const POLL_LIVE_MS = 5000; // with it: for what no event tells
 const PAUSE_MS = 250; // between two refreshes, however many events come
 const FEED_AGAIN_MS = 30000; // until a server without a feed is asked for one again
@@ -62,7 +62,7 @@ function sync(parent, items, key, create, update) {
   for (const item of items) {
     const name = String(key(item));
     const child = known.get(name) ?? create(item);
-    child.dataset.key = name;
+    if (!known.has(name)) child.dataset.key = name;
     update(child, item);
     if (child === next) next = next.nextElementSibling;
     else parent.insertBefore(child, next);
@@ -143,7 +143,7 @@ async function refresh() {
     drawFigures(rates);
     drawList();
     await drawOpen();
-    tellState("live", isLive() ? "Live" : "Live, asked each second");
+    tellState("live", isLive() ? "Live" : "Live, asked each moment");
   } catch (error) {
     tellState("lost", error.status === 401 ? "The token has changed: load this page again and log in"
       : error instanceof Refused ? error.message : "The server does not answer; asking it again");
