@@ -5,9 +5,10 @@
 An app sends an answer of a few chunks to a `send` that does nothing, under callfuse: with a bus without sinks (`off`),
 with the sinks that every middleware has (`quiet`: counts, and logs at WARNING, of which a block writes one), with the
 access line and a log at INFO written to memory (`text`), the same as JSON (`json`), with metrics for Prometheus beside
-`quiet` (`metrics`), and with those and the event feed beside `json` (`all`). `otel` is `quiet` with OpenTelemetry's
-traces and metrics, over an SDK that records and exports nothing. The runs are interleaved; the figures are medians of
-CPU time for each exchange, beyond `off`. The goal is for `all`: what an SDK takes is its own.
+`quiet` (`metrics`), with what the live page keeps (`page`), and with metrics, page and the event feed beside `json`
+(`all`). `otel` is `quiet` with OpenTelemetry's traces and metrics, over an SDK that records and exports nothing. The
+runs are interleaved; the figures are medians of CPU time for each exchange, beyond `off`. The goal is for `all`: what
+an SDK takes is its own.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from benchmarks.chunks import Streaming, call_deltas, chat_chunks, request
 from benchmarks.driving import timed
 from callfuse import CallFuseMiddleware
+from callfuse.observe.activity import Activity
 from callfuse.observe.bus import Bus
 from callfuse.observe.feed import Feed
 from callfuse.observe.json_lines import JsonFormatter
@@ -84,6 +86,8 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
         Metrics().watch(fuse)
     if kind == "all":
         fuse.bus.add(Feed())
+    if kind in ("page", "all"):
+        fuse.bus.add(Activity())
     if kind == "otel":
         traces = OtelTraces(provider=TRACES)
         fuse.bus.add(traces)
@@ -95,6 +99,7 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
 FORMATS: dict[str, Callable[[], logging.Formatter | None]] = {
     "off": lambda: None,
     "quiet": lambda: None,
+    "page": lambda: None,
     "text": lambda: logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"),
     "json": JsonFormatter,
     "metrics": lambda: None,

@@ -22,6 +22,7 @@ from callfuse.observe.events import Where
 from callfuse.testing import Answer, ScriptedVendor, VendorRequest, looping_model
 from tests.admin.asking import PATH, TOKEN, Guarded
 from tests.admin.test_settings import HOSTILE, SESSION, hostile
+from tests.support.asgi import Receive, Scope, Send
 from tests.support.browser import PROGRAM, Browser, chromium
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask
@@ -188,15 +189,16 @@ async def look_at_all(browser: Browser, folder: Path) -> None:
         await browser.run("document.querySelector('#close').click()")
 
 
-async def axe(browser: Browser) -> list[Any]:
-    """What axe-core finds, if it is here."""
+async def axe(browser: Browser) -> list[str]:
+    """The rules of axe-core that the page breaks, if it is here."""
     if not (file := os.environ.get("CALLFUSE_AXE")):
         return []
     if not await browser.run("'axe' in window"):
         await browser.run(read(file) + "; true")
-    found = "axe.run().then((told) => told.violations.map((one) => [one.id, one.nodes.map((node) => node.html)]))"
-    told: list[Any] = await browser.run(found)
-    return told
+    told = await browser.run("axe.run().then((told) => [told.passes.length, told.violations.map((one) => one.id)])")
+    assert told[0] > 20
+    found: list[str] = told[1]
+    return found
 
 
 def read(file: str) -> str:
@@ -255,6 +257,91 @@ async def test_the_page_goes_on_when_the_server_restarts(tmp_path: Path) -> None
             await browser.until(f"{beads(THREE[1], 'c0')} === 1")
             assert await browser.run("document.querySelectorAll('#list > li').length") == 1
         assert browser.complaints == []
+
+
+async def test_events_make_the_page_ask_at_once(tmp_path: Path) -> None:
+    """Where the server has a feed, the page does not poll; where that ends, it does again."""
+    guarded = Guarded()
+    feed = Beside(guarded)
+    guarded.app = feed
+    async with logged_in(guarded, tmp_path) as (browser, _):
+        await browser.until("document.querySelector('#state').innerText === 'Live'")
+        for number in range(3):
+            call(guarded, f"session-{number}", 1)
+            await feed.tell(f"event: call\ndata: {{}}\nid: {number}\n\n")
+            await browser.until(f"document.querySelectorAll('#list > li').length === {number + 1}", within_s=4)
+        await feed.tell("")
+        await browser.until("document.querySelector('#state').innerText === 'Live (polling)'")
+        call(guarded, "session-3", 1)
+        await browser.until("document.querySelectorAll('#list > li').length === 4")
+
+
+async def test_feedback_is_sent_where_the_server_takes_it(tmp_path: Path) -> None:
+    """By a button beside the finding, which is not there where the server takes none."""
+    loops = Loops()
+    guarded = loops.guarded(mode="block")
+    beside = Beside(guarded)
+    guarded.app = Beside(guarded, feedback=False)
+    button = "[...document.querySelectorAll('#call .feedback button')]"
+    async with logged_in(guarded, tmp_path) as (browser, url):
+        await loops.turn(url, THREE[0], 2)
+        await open_block(browser)
+        assert await browser.run(f"{button}.length") == 0
+    guarded.app = beside
+    async with logged_in(guarded, tmp_path / "again") as (browser, _):
+        await open_block(browser)
+        await browser.until(f"{button}.length === 1")
+        await browser.run(f"{button}[0].click()")
+        await browser.until("/false positive/.test(document.querySelector('#call .feedback').innerText)")
+        (said,) = beside.said
+        assert said == {"finding": await browser.run("document.querySelector('#call dl:last-of-type code').innerText"),
+                        "kind": "false_positive"}  # fmt: skip
+
+
+async def open_block(browser: Browser) -> None:
+    """Show the call that was blocked."""
+    await browser.until("document.querySelector('#list .block')")
+    await browser.run("document.querySelector('#list .block').click()")
+    await browser.until("document.querySelector('#call table')")
+
+
+class Beside:
+    """What the page finds beside its own endpoints: a feed of events, and feedback that is taken."""
+
+    def __init__(self, guarded: Guarded, *, feedback: bool = True) -> None:
+        self._takes = feedback
+        self.said: list[Any] = []
+        self._app = guarded.app
+        self._told: asyncio.Queue[str] = asyncio.Queue()
+        self._ended = False
+
+    async def tell(self, frame: str) -> None:
+        """Send a frame of the feed; an empty one ends it, for good."""
+        await self._told.put(frame)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one exchange."""
+        if scope["type"] != "http" or not scope["path"].endswith(("/events", "/feedback")):
+            await self._app(scope, receive, send)
+        elif scope["path"].endswith("/feedback"):
+            if scope["method"] == "POST":
+                self.said.append(json.loads((await receive())["body"]))
+            status = (200 if scope["method"] == "POST" else 405) if self._takes else 404
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b"{}"})
+        else:
+            await self._feed(send)
+
+    async def _feed(self, send: Send) -> None:
+        status = 404 if self._ended else 200
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        while not self._ended:
+            frame = await self._told.get()
+            self._ended = not frame
+            await send({"type": "http.response.body", "body": frame.encode(), "more_body": not self._ended})
+        if status == 404:
+            await send({"type": "http.response.body", "body": b""})
 
 
 async def test_the_keyboard_alone_is_enough(tmp_path: Path) -> None:

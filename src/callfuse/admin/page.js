@@ -8,6 +8,7 @@
 const POLL_MS = 600; // without the feed of events
 const POLL_LIVE_MS = 5000; // with it: for what no event tells
 const PAUSE_MS = 250; // between two refreshes, however many events come
+const PIN_MS = 3000; // without an answer of the process that is shown, until another one is
 const FEED_AGAIN_MS = 30000; // until a server without a feed is asked for one again
 const NEWS_MS = 3000; // between two texts for a screen reader
 const COLOURS = 8;
@@ -32,7 +33,7 @@ const THEN = {
 };
 
 const view = {
-  server: "", version: 0, page: 0, matching: 0, size: 20, now: 0,
+  server: "", heard: 0, version: 0, page: 0, matching: 0, size: 20, now: 0,
   order: [], sessions: new Map(), open: null, newest: null,
 };
 const at = (id) => document.getElementById(id);
@@ -139,11 +140,13 @@ async function refresh() {
     const asked = { page: view.page, search: at("search").value, found: at("found").checked ? 1 : 0 };
     const known = { server: view.server, since: view.version };
     const [shown, rates] = await Promise.all([ask("activity", { ...asked, ...known }), ask("rates")]);
-    take(shown);
-    drawFigures(rates);
-    drawList();
+    if (isOurs(shown)) {
+      take(shown);
+      drawList();
+    }
+    if (isOurs(rates)) drawFigures(rates);
     await drawOpen();
-    tellState("live", isLive() ? "Live" : "Live, asked each moment");
+    tellState("live", isLive() ? "Live" : "Live (polling)");
   } catch (error) {
     tellState("lost", error.status === 401 ? "The token has changed: load this page again and log in"
       : error instanceof Refused ? error.message : "The server does not answer; asking it again");
@@ -168,6 +171,13 @@ function listen() {
 function tellState(kind, text) {
   at("state").className = kind;
   setText(at("state"), text);
+}
+
+/** Whether an answer is of the process that is shown: one of several workers, until it answers no more. */
+function isOurs(answer) {
+  const ours = answer.server === view.server || Date.now() - view.heard > PIN_MS;
+  if (ours) view.heard = Date.now();
+  return ours;
 }
 
 /** Take an answer over. After a restart, or for another question, nothing that was known counts. */
@@ -386,6 +396,7 @@ async function drawOpen() {
   let session;
   try {
     session = await ask("activity/session", { session: shown.session });
+    if (session.server !== view.server) return; // another worker's: asked again with the next refresh
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     problem(at("session"), error); // unknown since a restart: what was shown stays
@@ -425,7 +436,7 @@ function drawCall(session, lane, bead) {
     ),
   ];
   if (found) parts.push(make("h3", {}, "Finding"), evidence(lane, found));
-  if (bead.told) parts.push(make("h3", {}, "What was said"), make("blockquote", {}, bead.told));
+  if (bead.told) parts.push(make("h3", {}, `What the ${bead.action === "block" ? "client" : "model"} was told`), make("blockquote", {}, bead.told));
   if (found) parts.push(make("h3", {}, "What came then"), make("p", {}, whatThen(lane, bead)), feedback(session, bead));
   if (bead.tool) parts.push(settings(session, bead));
   at("call").replaceChildren(...parts);

@@ -149,7 +149,7 @@ class Keeper:
         arm = self._prepared.arm.name
         self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known, arm=arm))
         self._known.add(id_)
-        if verdict.warns or verdict.withholds:
+        if (verdict.warns or verdict.withholds) and self._host.bus.wants(ActionTaken):
             told = texts.told(verdict, self._prepared.settings, self._prepared.request.model)
             self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first, arm, told))
 

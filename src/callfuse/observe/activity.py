@@ -3,18 +3,18 @@
     sessions (bounded; the one unused for longest goes first) -> lanes -> beads, one for each call
 
 A bead gathers what is told of its call: arguments, hold, finding, what was done, what the model was told, what came
-back, what the model did then. How much of arguments and results is kept is a setting (`admin.content`); secrets are
-starred before they are kept.
+back, what the model did then. What is kept of names, arguments and results is a setting (`admin.content`). Secrets are
+starred where a text is shown, because to look for them takes longer than all the rest.
 """
 
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
 from time import time
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from callfuse.model import ToolCall
@@ -22,10 +22,9 @@ from callfuse.model.ids import bounded_id
 from callfuse.model.secrets import MARGIN, star_secrets
 from callfuse.observe import events
 from callfuse.observe.events import Event, Where
-from callfuse.observe.fields import MOST, text
+from callfuse.observe.fields import LONGEST, MOST, text
 from callfuse.observe.printable import printable
 from callfuse.observe.rates import BUCKET_S, Rates
-from callfuse.wire.jsontext import loads
 
 Content = Literal["none", "names", "short", "full"]
 
@@ -44,8 +43,8 @@ LETTERS: Final = 26
 """Signatures of a lane that are told apart by a letter; then the letters begin again."""
 LENGTHS: Final[Mapping[str, int]] = {"none": 0, "names": 0, "short": 200, "full": 4000}
 """Characters that are kept of each text which quotes arguments or results."""
-LONGEST_PARSED: Final = 20_000
-"""Characters of arguments whose names are looked for."""
+UNNAMED: Final = "a tool"
+"""What stands for a tool where no names are shown."""
 LONGEST_TOLD: Final = 1000
 """Characters of a text for the model, which quotes a few hundred of arguments and results, where these are kept."""
 _BEAD: Final = 900
@@ -57,11 +56,24 @@ _RUNG_COUNTS: Final = {"warn": "warned", "block": "blocked"}
 """The count of a rung; those that ask the model again are `steered`."""
 
 
+class Quoted(NamedTuple):
+    """A text that quotes arguments or results, up to `length` characters and a margin in which a secret may end."""
+
+    text: str
+    length: int
+    is_cut: bool
+
+    def shown(self) -> str:
+        """The text as it may be shown."""
+        return printable(star_secrets(self.text, self.length)) + ("…" if self.is_cut else "")
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Bead:
     """One call, or (`tool` is empty) an answer of a blown fuse. `sign`: the number of its signature in the lane.
 
-    `held`: seconds, and how the hold ended. `more`: what is shown on demand, by name, ready for JSON. `size`: bytes.
+    `held`: seconds, and how the hold ended. `more`: what is shown on demand, by name: texts, numbers, lists, objects,
+    and `Quoted` among them. `size`: bytes.
     """
 
     id: int
@@ -92,7 +104,7 @@ class Bead:
     def full(self) -> dict[str, Any]:
         """All that is known of it."""
         own = {"call_id": text(self.call_id), "signature": self.signature.hex(), "hold": self.held and self.held[1]}
-        return {**self.brief(), **own, **self.more}
+        return {**self.brief(), **own, **_shown(self.more)}
 
 
 @dataclass(slots=True, eq=False)
@@ -365,7 +377,7 @@ class Activity:
         return self._beads
 
     def _add_call(self, session: SessionActivity, lane: LaneBeads, call: ToolCall, action: str) -> Bead:
-        tool = text(call.full_name)
+        tool = self._tool(call.full_name)
         bead = Bead(self._next_id(), self._clock(), session.name, tool, action, bounded_id(call.id), call.signature)
         bead.sign = lane.number(call.signature)
         bead.held, lane.unplaced = lane.unplaced, None
@@ -376,7 +388,7 @@ class Activity:
             del session.tools[next(iter(session.tools))]
         self._add(session, lane, bead)
         if call.has_arguments:
-            self._note(bead, arguments=self._arguments(call))
+            self._note(bead, arguments=self._quote(call.text) if LENGTHS[self._content] else None)
         return bead
 
     def _add(self, session: SessionActivity, lane: LaneBeads, bead: Bead) -> None:
@@ -427,43 +439,46 @@ class Activity:
             "window_s": found.window_s,
             "hard": found.hard,
             "confidence": found.confidence,
-            "rests_on": [text(id_) for id_ in found.calls[-MOST:]],
-            "lap": [text(tool) for tool in found.lap[:MOST]],
+            "rests_on": [_foreign(id_) for id_ in found.calls[-MOST:]],
+            "lap": [self._tool(tool) for tool in found.lap[:MOST]],
             "previous": None if found.previous is None else self._quote(found.previous),
-            "seen": text(verdict.description),
+            "seen": "" if self._content == "none" else _foreign(verdict.description),
             "suggestion": verdict.suggestion,
             "step": verdict.step,
             "blocks": event.blocks,
             "arm": event.arm,
         }
 
-    def _arguments(self, call: ToolCall) -> str | None:
-        if self._content == "names":
-            return ", ".join(_names(call.text))
-        return self._quote(call.text) if LENGTHS[self._content] else None
+    def _tool(self, name: str) -> str:
+        """The name of a tool, as far as the setting permits."""
+        return UNNAMED if self._content == "none" else text(name)
 
-    def _quote(self, quoted: str, least: int = 0) -> str | None:
+    def _quote(self, quoted: str, least: int = 0) -> Quoted | None:
         """A text that quotes arguments or results, as far as the setting permits: if any of it, `least` characters."""
         length = LENGTHS[self._content] and max(least, LENGTHS[self._content])
         if not length or not quoted:
             return None
-        shown = printable(star_secrets(quoted[: length + MARGIN], length))
-        return shown + "…" if len(quoted) > length else shown
+        return Quoted(quoted[: length + MARGIN], length, len(quoted) > length)
 
 
-def _names(arguments: str) -> Iterator[str]:
-    """The names of a call's arguments."""
-    if len(arguments) > LONGEST_PARSED:
-        return
-    try:
-        parsed = loads(arguments)
-    except ValueError:
-        return
-    yield from [text(name) for name in islice(parsed, MOST)] if isinstance(parsed, dict) else ()
+def _foreign(value: str) -> Quoted:
+    """A text of the call that is always shown, as log lines show it."""
+    return Quoted(value[: LONGEST + MARGIN], LONGEST, len(value) > LONGEST)
+
+
+def _shown(value: Any) -> Any:
+    """A value as JSON may hold it."""
+    if isinstance(value, Quoted):
+        return value.shown()
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, list) else value
 
 
 def _size_of(value: Any) -> int:
     """The bytes of a value, about."""
+    if isinstance(value, Quoted):
+        return 100 + int(value.text.__sizeof__())
     if isinstance(value, dict):
         return 200 + sum(_size_of(one) for one in value.values())
     if isinstance(value, list):
