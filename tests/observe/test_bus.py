@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from callfuse.model.outcomes import outcome_of
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
-from callfuse.observe.events import NOWHERE, Event, FailedOpen, FuseBlown, NotGuarded, Refused
+from callfuse.observe.events import NOWHERE, Event, FailedOpen, FuseBlown, NotGuarded, Refused, ResultSeen
 from callfuse.observe.log import LogSink
 from tests.support.observing import Observed
 
@@ -50,6 +51,22 @@ def test_a_sink_may_name_its_kinds() -> None:
     assert not bus.wants(FuseBlown)
     bus.add(Observed())
     assert bus.wants(FuseBlown)
+
+
+def test_an_event_on_demand_is_for_those_who_name_it() -> None:
+    """To a sink of all events it is not told."""
+
+    class Demanding(Observed):
+        kinds = frozenset({ResultSeen})
+
+    everything, demanding = Observed(), Demanding()
+    bus = Bus(everything)
+    assert not bus.wants(ResultSeen)
+    bus.add(demanding)
+    outcome = outcome_of("nothing found")
+    assert outcome is not None
+    bus.emit(ResultSeen(NOWHERE, "call_1", b"", outcome))
+    assert (everything.names(), demanding.names()) == ([], ["result"])
 
 
 def test_a_sink_that_is_removed_gets_nothing_more() -> None:

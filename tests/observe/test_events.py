@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from callfuse.model import Finding, ToolCall
+from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.observe import events, fields
 from callfuse.observe.events import (
     ActionTaken,
@@ -16,6 +17,7 @@ from callfuse.observe.events import (
     ExchangeEnded,
     FindingSeen,
     FuseReset,
+    ResultSeen,
     Where,
     new_finding_id,
 )
@@ -98,7 +100,8 @@ def test_nothing_of_arguments_and_results_is_told() -> None:
         FindingSeen(WHERE, verdict()),
         CallSeen(WHERE, CALL, "none"),
         CallbackFailed(ValueError("zebra")),
-        ActionTaken(WHERE, "id", "block", True),
+        ActionTaken(WHERE, "id", "block", True, "it was nothing found for zebra"),
+        ResultSeen(WHERE, "call_1", CALL.signature, Outcome(b"", OutcomeKind.OK, "nothing found for zebra")),
     ):
         said = str(fields_of(event))
         assert "zebra" not in said

@@ -28,6 +28,7 @@ const DONE = {
   force_text: "withheld, and the model asked for text only", escalate: "withheld, and another model asked",
   block: "blocked", blown: "the fuse has blown: callfuse answered by itself",
 };
+const WITHHOLDS = new Set(["steer", "force_text", "escalate", "block"]);
 const THEN = {
   changed: "It changed course.", same: "It went on in the same way.", ended: "It ended.", user: "The user spoke.",
 };
@@ -431,7 +432,7 @@ function drawCall(session, lane, bead) {
       ["When", `${clock(bead.time)}, ${age(bead.time)}`],
       ["Held", bead.held === null ? null : `${seconds(bead.held)}, then ${bead.hold}`],
       ["Arguments", bead.arguments === undefined ? null : make("pre", { tabindex: 0 }, bead.arguments)],
-      ["Outcome", bead.outcome ? outcome(bead.outcome) : "not known"],
+      ["Outcome", bead.outcome ? outcome(bead.outcome) : WITHHOLDS.has(bead.action) ? "it was not run" : "not known yet"],
       ["Call id", bead.call_id], ["Signature", make("code", {}, bead.signature.slice(0, 16))],
     ),
   ];

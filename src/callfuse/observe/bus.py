@@ -40,7 +40,8 @@ class Bus:
             self.add(sink)
 
     def add(self, sink: Sink) -> None:
-        """Give a sink all events from now on; only those of its `kinds` (a collection of classes), if it has such."""
+        """Give a sink all events from now on, but for those on demand; only those of its `kinds` (a collection of
+        classes), if it has such."""
         kinds = frozenset[type[Event]](getattr(sink, "kinds", ()))
         with self._lock:
             self._sinks = (*self._sinks, (sink, kinds))
@@ -68,7 +69,7 @@ class Bus:
         found = self._of_kind.get(kind)
         if found is None:
             with self._lock:
-                found = tuple(sink for sink, kinds in self._sinks if not kinds or kind in kinds)
+                found = tuple(sink for sink, kinds in self._sinks if kind in kinds or not (kinds or kind.on_demand))
                 self._of_kind[kind] = found
         return found
 

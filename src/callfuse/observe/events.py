@@ -51,9 +51,11 @@ def action_of(verdict: Verdict) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has happened. `name`: the kind, in one or two words joined by `_`."""
+    """Something that has happened. `name`: the kind, in one or two words joined by `_`. `on_demand`: only sinks that
+    name the kind among their `kinds` get it; without one it is not even made."""
 
     name: ClassVar[str] = "event"
+    on_demand: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class ResultSeen(Event):
     keeps it (`model/ids.py`)."""
 
     name: ClassVar[str] = "result"
+    on_demand: ClassVar[bool] = True
     where: Where
     call_id: str
     signature: Signature
