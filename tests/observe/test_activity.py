@@ -225,6 +225,18 @@ def test_what_is_known_is_not_sent_again() -> None:
     assert two == {"session": "two"}
 
 
+def test_one_bead_may_be_asked_for_alone() -> None:
+    """Then of the others there are only what the lane shows and their calls' ids."""
+    watched = Watched()
+    for at in range(3):
+        watched.find(watched.call(f'{{"a": {at}}}', id_=f"call_{at}"), id_=f"f{at}")
+    found = watched.activity.session("abc", 2)
+    assert found is not None
+    one, two, three = found["lanes"][0]["beads"]
+    assert [one["call_id"], two["call_id"], three["call_id"]] == ["call_0", "call_1", "call_2"]
+    assert ("told" in two, "told" in one, "told" in three) == (True, False, False)
+
+
 def test_a_fuse_that_blows_and_is_reset() -> None:
     """It is a bead of its own; a reset or the model's next call ends it."""
     watched = Watched()

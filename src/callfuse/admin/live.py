@@ -3,7 +3,7 @@
 | path | |
 |---|---|
 | `activity` | a page of sessions, the last used one first; `?page=0&search=...&found=1&server=...&since=VERSION` |
-| `activity/session` | all lanes and beads of one, and what can be changed of it; `?session=ID` |
+| `activity/session` | all lanes and beads of one, and what can be changed of it; `?session=ID&bead=NUMBER` |
 | `rates` | totals since the start, and amounts in buckets of time |
 
 What the page knows of `server` (the process) and `since` (a version) is not sent again. The script puts every foreign
@@ -16,6 +16,7 @@ from importlib.resources import files
 from string import Template
 from typing import Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -85,8 +86,11 @@ class LivePage:
         return JSONResponse({**shown, "page_size": PAGE_SIZE})
 
     async def _session(self, request: Request) -> Response:
-        asked = request.query_params.get("session", "")
-        found = self._activity.session(asked) or self._activity.session(session_name(asked))
+        query = request.query_params
+        asked, bead = query.get("session", ""), _number(query["bead"]) if "bead" in query else None  # 0: of none
+        found = await run_in_threadpool(self._activity.session, asked, bead)
+        if found is None:
+            found = await run_in_threadpool(self._activity.session, session_name(asked), bead)
         if found is None:
             return JSONResponse({"error": f"session {asked!r} is unknown: {UNKNOWN}"}, 404)
         return JSONResponse({**found, **await changeable(self._middleware, self._access, found["session"])})

@@ -396,7 +396,7 @@ async function drawOpen() {
   if (shown.drawn === version) return;
   let session;
   try {
-    session = await ask("activity/session", { session: shown.session });
+    session = await ask("activity/session", { session: shown.session, bead: shown.bead ?? 0 });
     if (session.server !== view.server) return; // another worker's: asked again with the next refresh
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

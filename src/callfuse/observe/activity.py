@@ -101,10 +101,13 @@ class Bead:
             "kind": found["kind"] if found else "",
         }
 
+    def named(self) -> dict[str, Any]:
+        """The same with the id by which findings name its call."""
+        return {**self.brief(), "call_id": _foreign(self.call_id)}
+
     def full(self) -> dict[str, Any]:
-        """All that is known of it."""
-        own = {"call_id": text(self.call_id), "signature": self.signature.hex(), "hold": self.held and self.held[1]}
-        return {**self.brief(), **own, **_shown(self.more)}
+        """All that is known of it, with texts that are still `Quoted`."""
+        return {**self.named(), "signature": self.signature.hex(), "hold": self.held and self.held[1], **self.more}
 
 
 @dataclass(slots=True, eq=False)
@@ -181,7 +184,7 @@ class SessionActivity:
             "began": self.began,
             "used": self.used,
             "version": self.version,
-            "counts": self.counts,
+            "counts": dict(self.counts),
             "changes": list(self.changes),
             "more_lanes": max(0, len(self.lanes) - lanes),
             "lanes": [lane.as_json(beads, show) for lane in islice(reversed(self.lanes.values()), lanes)],
@@ -236,12 +239,19 @@ class Activity:
                 ],
             }
 
-    def session(self, name: str) -> dict[str, Any] | None:
-        """One session with all of its lanes, and all that is known of their beads; None if it is unknown."""
+    def session(self, name: str, bead: int | None = None) -> dict[str, Any] | None:
+        """One session with all of its lanes, and all that is known of their beads, or of one of these; None if it is
+        unknown. Looks for secrets in each text: of long ones that takes a while, and nobody else waits for it."""
+
+        def show(one: Bead) -> dict[str, Any]:
+            return one.full() if bead in (None, one.id) else one.named()
+
         with self._lock:
             found = self._sessions.get(name)
             head = {"server": self.server, "now": self._clock()}
-            return None if found is None else {**head, **found.as_json(MAX_LANES, MAX_BEADS, Bead.full)}
+            told = None if found is None else {**head, **found.as_json(MAX_LANES, MAX_BEADS, show)}
+        shown: dict[str, Any] | None = _shown(told)
+        return shown
 
     def rates(self) -> dict[str, Any]:
         """Totals since the start, and amounts in buckets of `bucket_s` seconds, the oldest first."""
