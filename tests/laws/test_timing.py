@@ -92,6 +92,8 @@ def test_what_cannot_fire_is_not_held_and_what_acts_was(kit: DialectKit, data: s
     assert not any(call_id in met.body for call_id in ids_of(gone))
     if any(may_loop(history, call.name) for call in answer.calls()):
         return
+    if not all("".join(call.pieces) for call in answer.calls()):  # its name may go on, so it may be any tool's
+        return
     suspects = may_be_too_many(answer.calls())
     held = frozenset(at for at, item in enumerate(answer.choices[0]) if item in suspects)
     assert bool(held) >= bool(gone)

@@ -100,7 +100,7 @@ def test_nothing_of_arguments_and_results_is_told() -> None:
         FindingSeen(WHERE, verdict()),
         CallSeen(WHERE, CALL, "none"),
         CallbackFailed(ValueError("zebra")),
-        ActionTaken(WHERE, "id", "block", True, "it was nothing found for zebra"),
+        ActionTaken(WHERE, "id", "block", True, told="it was nothing found for zebra"),
         ResultSeen(WHERE, "call_1", CALL.signature, Outcome(b"", OutcomeKind.OK, "nothing found for zebra")),
     ):
         said = str(fields_of(event))

@@ -162,6 +162,7 @@ async def test_asking_again_is_a_child_of_the_span(spans: InMemorySpanExporter, 
         "callfuse.finding",
         "callfuse.action",
         "callfuse.asked",
+        "callfuse.mended",
     ]
     assert (span.attributes or {})["callfuse.action"] == "steer"
 

@@ -309,6 +309,7 @@ async def test_a_middleware_is_watched() -> None:
         "exchanges_total{dialect=openai-chat,outcome=guarded}": 1,
         "tool_calls_total{action=steer,dialect=openai-chat}": 1,
         "findings_total{action=steer,kind=repeat,verdict=soft}": 1,
+        "mitigations_total{arm=guarded,result=ended}": 1,
         "saved_calls_total": 5.8,
         "hold_seconds_count": 1,
         "decide_seconds_count": 1,

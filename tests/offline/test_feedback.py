@@ -27,7 +27,7 @@ def test_above_the_highest_false_positive() -> None:
     settings, done = raised(
         {}, said(WRONG, 3), said(WRONG, 5), said("true_positive", 4), said("too_late", 5), said("true_positive", 6)
     )
-    assert done == [Raised("search", "max_repeats", 3, 6, wrong=2, later=2)]
+    assert done == [Raised("search", "repeat", 3, 6, wrong=2, later=2)]
     assert settings.for_tool("search").settings.max_repeats == 6
     assert settings.for_tool("search_web").settings.max_repeats == 3
     assert str(done[0]) == "search: max_repeats 3 -> 6, for 2 false positives; 2 that were loops are found later, too"
