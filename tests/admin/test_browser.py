@@ -211,7 +211,7 @@ async def test_a_setting_changed_on_the_page_is_obeyed_by_the_next_request(tmp_p
     loops = Loops()
     loops.go_on.set()
     kit = THREE[0]
-    guarded = loops.guarded(mode="block", blow_after=2)
+    guarded = loops.guarded(mode="block", blow_after=2, detectors={"known_pairs": False})
     async with logged_in(guarded, tmp_path) as (browser, url):
         for times in (2, 3, 4, 5):
             assert b'"tool_calls"' not in await loops.turn(url, kit, times)

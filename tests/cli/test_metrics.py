@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from callfuse.admin.readiness import Readiness
 from callfuse.cli.upkeep import Upkeep
 from callfuse.observe.prometheus import Metrics
 from callfuse.testing import served as serving_app
@@ -166,19 +165,19 @@ async def _nowhere(_: Any) -> None:
     """Nobody listens."""
 
 
-async def test_the_signal_to_stop_makes_it_not_ready() -> None:
-    """At once, before the server's own handler gets it, which is there again at the end."""
+async def test_the_signal_to_stop_is_told() -> None:
+    """At once, and to the server's own handler, which is there again at the end."""
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     own = signal.getsignal(signal.SIGTERM)
     try:
-        probe, readiness = Probe(), Readiness()
-        upkeep = Upkeep(probe, Metrics(), readiness)
+        probe, told = Probe(), asyncio.Event()
+        upkeep = Upkeep(probe, Metrics(), told.set)
         lifespan = asyncio.ensure_future(upkeep({"type": "lifespan"}, _never, _nowhere))
         await probe.started.wait()
-        assert readiness.states()["serving"] == "ok"
+        assert not told.is_set()
         signal.raise_signal(signal.SIGTERM)
-        assert readiness.states()["serving"] == "failed"
+        await told.wait()
         assert heard == [signal.SIGTERM]
         probe.end.set()
         await lifespan

@@ -133,6 +133,12 @@ class AdminApp:
         else:
             await self._app(scope, receive, with_headers)
 
+    def stop(self) -> None:
+        """The process is told to stop: it is no longer ready, and readers of the feed, who never leave by themselves,
+        are let go. To be called in the event loop."""
+        self._readiness.draining = True
+        self._feed.end()
+
     def _protect(self, endpoint: Endpoint) -> Endpoint:
         """Wrap an endpoint so that it needs the token or the cookie; without them, the answer is 401."""
 

@@ -196,16 +196,8 @@ class CallFuseMiddleware:
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the lifespan. Before its end is told, what waits for the webhook is sent, for a bounded time; then the
         store's connections are closed."""
-        if self._webhook is not None:
-            self._webhook.attach()
-
-        async def before_the_end(message: Message) -> None:
-            if self._webhook is not None and message["type"].startswith("lifespan.shutdown."):
-                await self._webhook.drain()
-            await send(message)
-
         try:
-            await self.app(scope, receive, before_the_end)
+            await self.app(scope, receive, send if self._webhook is None else _draining(self._webhook, send))
         finally:
             if self.owns_store and isinstance(self.ledger, Closable):
                 await self.ledger.aclose()
@@ -319,6 +311,18 @@ def _open_webhook(settings: EventsSettings, bus: Bus) -> "Webhook | None":
     webhook = Webhook(settings, bus)
     bus.add(webhook)
     return webhook
+
+
+def _draining(webhook: "Webhook", send: Send) -> Send:
+    """A lifespan's `send`, which sends what waits for the webhook before the end is told."""
+    webhook.attach()
+
+    async def draining(message: Message) -> None:
+        if message["type"].startswith("lifespan.shutdown."):
+            await webhook.drain()
+        await send(message)
+
+    return draining
 
 
 def _counted(handler: Handler | None, tally: Tally, send: Send) -> Send:

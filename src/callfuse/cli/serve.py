@@ -79,7 +79,7 @@ def build_app(setup: ServeSetup) -> App:
     metrics, readiness = Metrics(), Readiness(lambda: proxy.reachable)
     metrics.watch(fuse)
     page = AdminApp(fuse, token=setup.token, metrics=metrics, readiness=readiness)
-    return AdminMount(Upkeep(app, metrics, readiness), page, config.admin)
+    return AdminMount(Upkeep(app, metrics, page.stop), page, config.admin)
 
 
 def freeze_heap() -> None:

@@ -1,6 +1,6 @@
 """What goes on in a process of `callfuse serve` beside its requests, from its start to its end.
 
-The signal to stop makes it say that it is not ready, while open streams end. Each second it writes those of its figures
+The signal to stop is told at once, while open streams end. Each second it writes those of its figures
 that no event tells of to the folder that workers share, so that any of them can show the sum.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from callfuse.admin.readiness import Readiness
 from callfuse.observe.prometheus import Metrics
 from callfuse.proxy.asgi import Receive, Scope, Send
 
@@ -22,21 +21,23 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Upkeep:
-    """Wraps the app of a process, and works during its lifespan."""
+    """Wraps the app of a process, and works during its lifespan. `stop` is called, in the event loop, when the process
+    is told to stop."""
 
-    def __init__(self, app: App, metrics: Metrics, readiness: Readiness) -> None:
+    def __init__(self, app: App, metrics: Metrics, stop: Callable[[], None]) -> None:
         self._app = app
         self._metrics = metrics
-        self._readiness = readiness
+        self._stop = stop
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one ASGI connection."""
         return (self._run_lifespan if scope["type"] == "lifespan" else self._app)(scope, receive, send)
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refreshing = asyncio.get_running_loop().create_task(self._refresh())
+        loop = asyncio.get_running_loop()
+        refreshing = loop.create_task(self._refresh())
         try:
-            with self._noting_signals():
+            with self._noting_signals(loop):
                 await self._app(scope, receive, send)
         finally:
             refreshing.cancel()
@@ -48,7 +49,7 @@ class Upkeep:
             await asyncio.sleep(REFRESH_S)
 
     @contextmanager
-    def _noting_signals(self) -> Iterator[None]:
+    def _noting_signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         """Note the signals to stop, before the server's own handlers, which are set by now, get them."""
         before: dict[int, Callable[[int, Any], Any]] = {}
         if threading.current_thread() is threading.main_thread():
@@ -58,7 +59,7 @@ class Upkeep:
                     before[number] = handler
 
         def note(number: int, frame: Any) -> None:
-            self._readiness.draining = True
+            loop.call_soon_threadsafe(self._stop)
             before[number](number, frame)
 
         for wrapped in before:

@@ -176,7 +176,7 @@ class Feed:
         self._readers: set[Reader] = set()
         self._new: list[Entry] = []
         self._unsent: deque[Callable[[], bytes]] = deque(maxlen=MOST_UNSENT)
-        self._alone = False
+        self._alone = self._over = False
         self._task = Background(self._work)
 
     @property
@@ -214,7 +214,15 @@ class Feed:
                 reader.begin(*self._ring.after(after))
             self._readers.add(reader)
         self._task.wake()
+        if self._over:
+            reader.end()
         return reader
+
+    def end(self) -> None:
+        """Let all readers read what is queued, and end, those that come from now on, too."""
+        self._over = True
+        for reader in self._readers:
+            reader.end()
 
     def close(self, reader: Reader) -> None:
         """Forget a reader."""
