@@ -2,7 +2,7 @@
 
 import pytest
 
-from callfuse.model.secrets import star_secrets
+from callfuse.model.secrets import MARGIN, star_secrets
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,20 @@ def test_a_cut_goes_through_a_secret() -> None:
     """What is left of it is starred, too."""
     text = "x" * 90 + " sk-proj-" + "a1" * 300
     assert star_secrets(text, 100) == "x" * 90 + " ***"
+
+
+@pytest.mark.parametrize("shape", ["db://bob:hunter22@host", "the key sk-a1b2c3d4e5f6g7h8", "ghp_abcdefghijklmnop1234"])
+def test_stars_bring_no_half_secret_into_sight(shape: str) -> None:
+    """A long secret that is starred makes the text shorter: what is at the end of the margin, where a secret may be cut
+    and so not be known, would then stand before the limit. Also where the caller has cut the text."""
+    for length in range(340, 420):
+        text = ("token=" + "x" * length + " " + shape).ljust(1000)
+        for given in (text, text[: 100 + MARGIN]):
+            shown = star_secrets(given, 100)
+            assert shown.startswith("token=***")
+            assert not any(part in shown for part in ("bob", "hunter", "sk-", "a1b2", "ghp"))
+
+
+def test_a_short_text_is_shown_to_its_end() -> None:
+    """However long the stars are in place of a secret, or in place of how much they stand."""
+    assert star_secrets("token=" + "x" * 50 + " is wrong", 100) == "token=*** is wrong"

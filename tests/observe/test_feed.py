@@ -19,6 +19,8 @@ from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
 ALL = Choice()
+STARRED = 30
+"""Characters by which stars make the texts of `finding` shorter, at most."""
 EVENT = Refused("websocket")
 
 
@@ -202,9 +204,9 @@ async def test_what_is_shown_of_calls_is_a_setting(content: str, tool: bool, len
     feed.take(CallSeen(NOWHERE, event.verdict.call, "none"))
     for one in await read(reader, 2):
         assert ("gen_ai.tool.name" in one, "gen_ai.tool.call.id" in one) == (tool, tool)
-        assert len(one.get("gen_ai.tool.call.arguments", "")) == lengths[0]
+        assert lengths[0] - STARRED <= len(one.get("gen_ai.tool.call.arguments", "")) <= lengths[0]
         if one["callfuse.event"] == "finding":
-            assert len(one.get("gen_ai.tool.call.result", "")) == lengths[1]
+            assert lengths[1] - STARRED <= len(one.get("gen_ai.tool.call.result", "")) <= lengths[1]
         assert "12345678901234567890" not in str(one)
         assert "s3cr3t" not in str(one)
 

@@ -337,7 +337,7 @@ def test_content_is_cut_and_starred(spans: InMemorySpanExporter) -> None:
         sink.take(FindingSeen(WHERE, verdict(ToolCall("c", "search", long))))
         sink.take(ExchangeEnded(WHERE, "guarded", "complete", "", 200, 1, "block", 1.0, 0.0))
         said = str((only(spans).attributes or {})["gen_ai.tool.call.arguments"])
-        assert len(said) == most
+        assert most - 20 < len(said) <= most
         assert "12345678" not in said
         assert '"api_key": "***"' in said
 

@@ -34,9 +34,18 @@ _SECRET: Final = re.compile(
 
 
 def star_secrets(text: str, limit: int | None = None) -> str:
-    """The text with `***` for each secret, cut to `limit` characters; all of it if None."""
-    shown = text if limit is None else text[: limit + MARGIN]
-    return _SECRET.sub(_stars, shown)[:limit]
+    """The text with `***` for each secret; of a text beyond `limit` its first `limit` characters, starred and cut to as
+    many. Whoever has cut the text before has left `limit + MARGIN` characters of it."""
+    if limit is None:
+        return _SECRET.sub(_stars, text)
+    parts: list[str] = []
+    end = 0
+    for match in _SECRET.finditer(text[: limit + MARGIN]):
+        if match.start() >= limit:  # never shown, however short stars have made what is before it: a cut may hide more
+            break
+        parts += text[end : match.start()], _stars(match)
+        end = match.end()
+    return "".join((*parts, text[end:limit]))[:limit]
 
 
 def _stars(match: re.Match[str]) -> str:
