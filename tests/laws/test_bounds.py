@@ -1,5 +1,6 @@
 """Law 8, bounded: every limit has a behaviour, and at each of them nothing is lost."""
 
+import json
 import logging
 from dataclasses import replace
 
@@ -8,14 +9,19 @@ from hypothesis import strategies as st
 
 from callfuse import CallFuseMiddleware
 from callfuse.conversations.memory import MemoryLedger
+from callfuse.model.ids import LONGEST_ID
+from callfuse.observe.events import FindingSeen
 from tests.support.asgi import Watch, drive
 from tests.support.config import guard
-from tests.support.kits import DialectKit, stream_of
+from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.meeting import ask, bare, every_dialect, given_log, meet, reply, streamed_and_whole
 from tests.support.model import Call, History, Round, User
+from tests.support.observing import Observed
 from tests.support.plain import PIECES, RESULT, again, same_call, saying, spin
 from tests.support.scripted import Reply, play
 from tests.support.streams import chunkings
+
+CHAT = next(kit for kit in KITS if kit.name == "openai-chat")
 
 
 @every_dialect
@@ -115,3 +121,18 @@ async def test_the_ledger_keeps_no_long_ids(kit: DialectKit) -> None:
         assert exchange.raised is None
     assert len(guarded.ledger) == 5
     assert guarded.ledger.size < 5 * 5000
+
+
+async def test_events_keep_no_long_models() -> None:
+    """What is kept of exchanges, for the page and for texts that come again, is small whatever model a client names."""
+    seen = Observed()
+    guarded = guard(play(reply(CHAT, again(), stream=True)))
+    assert isinstance(guarded, CallFuseMiddleware)
+    guarded.bus.add(seen)
+    for letter in "ab":
+        request = ask(CHAT, spin(), stream=True)
+        body = json.dumps({**json.loads(request.body), "model": letter * 100_000}).encode()
+        await drive(guarded, replace(request, body=body))
+    models = {event.where.model for event in seen.of(FindingSeen)}
+    assert len(models) == 2
+    assert max(map(len, models)) <= LONGEST_ID

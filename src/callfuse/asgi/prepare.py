@@ -24,6 +24,7 @@ from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
 from callfuse.conversations.ledger import NO_BLOCKS, LaneState, Ledger, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
+from callfuse.model.ids import bounded_id
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import HeaderIgnored, NotGuarded, Where
 from callfuse.observe.telemetry import Traces
@@ -277,7 +278,8 @@ class _Preparation:
         """Where the exchange belongs."""
         dialect = self._incoming.dialect
         session = lane.session if lane.named else state.session or lane.session
-        return Where(session, lane.source, lane.tag, request.model, self._backend or dialect.backend, dialect.name)
+        model = bounded_id(request.model)  # sinks keep it, and a client may name any
+        return Where(session, lane.source, lane.tag, model, self._backend or dialect.backend, dialect.name)
 
     def _model(self, request: Request) -> str:
         """Backend and model as one text, the form in which settings name models."""
