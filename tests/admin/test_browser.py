@@ -206,6 +206,25 @@ def read(file: str) -> str:
     return Path(file).read_text()
 
 
+async def test_a_page_that_never_hears_silence_is_drawn(tmp_path: Path) -> None:
+    """A busy server has news ten times a second, without end: the page does not wait for a pause between them."""
+    guarded = Loops().guarded()
+
+    async def emit() -> None:
+        while True:
+            where = Where("busy", "x-session-id", "main", "gpt-4o", "openai", "openai-chat")
+            guarded.fuse.bus.emit(events.CallSeen(where, ToolCall("call_1", "search", "{}"), "none"))
+            await asyncio.sleep(0.05)
+
+    async with logged_in(guarded, tmp_path) as (browser, _):
+        await browser.until("document.querySelector('#state').innerText === 'Live'")
+        news = asyncio.create_task(emit())
+        await browser.until("document.querySelectorAll('#list .bead').length > 0", within_s=5)
+        shown = await browser.run("document.querySelectorAll('#list .bead').length")
+        await browser.until(f"document.querySelectorAll('#list .bead').length > {shown}", within_s=5)
+        news.cancel()
+
+
 async def test_a_setting_changed_on_the_page_is_obeyed_by_the_next_request(tmp_path: Path) -> None:
     """Typed into its field; a wrong value is said to be wrong, and a blown fuse is reset by a button."""
     loops = Loops()

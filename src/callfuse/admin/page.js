@@ -115,6 +115,7 @@ async function ask(path, parameters = {}, body = undefined) {
 // What is asked for, and when
 
 let timer = 0;
+let due = Infinity;
 let busy = false;
 let stale = false;
 let feed = null;
@@ -123,7 +124,10 @@ const isLive = () => feed !== null && feed.readyState === EventSource.OPEN;
 
 /** Ask anew at the latest in so many milliseconds. */
 function soon(delay) {
+  const then = performance.now() + delay;
+  if (due <= then) return; // news without end must not put it off for ever
   clearTimeout(timer);
+  due = then;
   timer = setTimeout(refresh, delay);
 }
 
@@ -134,6 +138,7 @@ function nudge() {
 }
 
 async function refresh() {
+  due = Infinity;
   if (busy || document.hidden) return;
   busy = true;
   stale = false;
