@@ -12,9 +12,9 @@ from callfuse.observe import feed as module
 from callfuse.observe.bus import Bus
 from callfuse.observe.content import finished
 from callfuse.observe.events import NOWHERE, CallSeen, FindingSeen, FuseBlown, NotGuarded, Refused
-from callfuse.observe.feed import DROPPED, MISSED, MOST_WAITING, Feed, FullError, Reader
+from callfuse.observe.feed import DROPPED, MISSED, MOST_WAITING, TURN, Feed, FullError, Reader
 from callfuse.observe.fields import Value
-from callfuse.observe.ring import Choice, Entry, Ring, read_id, write
+from callfuse.observe.ring import Choice, Entry, EventId, Ring, read_id, write
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
@@ -76,6 +76,64 @@ async def test_nobody_waits_for_a_reader() -> None:
     for reader in readers:
         assert len(await read(reader, 100)) == 100
         assert len(reader._chunks) == 0
+
+
+class Store:
+    """A relay that gives back what it has been given."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, bytes]] = []
+
+    async def exchange(
+        self, data: Sequence[bytes], after: EventId | None, most: int
+    ) -> Sequence[tuple[str, bytes]] | None:
+        """One round trip."""
+        self.taken += [(f"1-{len(self.taken) + at}", one) for at, one in enumerate(data, 1)]
+        return [one for one in self.taken if after is None or read_id(one[0]) > after][:most]
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("relay", [None, Store()])
+async def test_an_answer_of_many_calls_holds_nobody_up(relay: Store | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls are looked through for secrets in many turns of the event loop, with a bounded part in each."""
+    looked: list[int] = []
+    before = [0]
+
+    def noted(fields: dict[str, Value], content: str) -> dict[str, Value]:
+        before[0] += len(str(fields["gen_ai.tool.call.arguments"]))
+        return finished(fields, content)
+
+    async def go_on() -> None:
+        while True:
+            looked.append(before[0])
+            before[0] = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(module, "finished", noted)
+    feed = Feed(content="full", relay=relay)
+    reader = await feed.open(ALL)
+    for at in range(300):
+        feed.take(CallSeen(NOWHERE, ToolCall(f"c{at}", "search", "x" * 5000), "none"))
+    others = asyncio.create_task(go_on())
+    found = await read(reader, 300)
+    others.cancel()
+    assert [one["gen_ai.tool.call.id"] for one in found] == [f"c{at}" for at in range(300)]
+    turns = sum(1 for one in looked if one)
+    assert turns >= 300 * 4000 // TURN
+    assert max(looked) <= 2 * TURN
+
+
+async def test_a_burst_drops_nobody_who_reads() -> None:
+    """More than may wait for a reader, in one answer of a model: whoever reads gets all of it."""
+    feed = Feed(content="full")
+    reader = await feed.open(ALL)
+    number = 2 * MOST_WAITING // 4000
+    for at in range(number):
+        feed.take(CallSeen(NOWHERE, ToolCall(f"c{at}", "search", "x" * 5000), "none"))
+    found = await read(reader, number)
+    assert [one["gen_ai.tool.call.id"] for one in found] == [f"c{at}" for at in range(number)]
 
 
 async def test_equal_choices_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:

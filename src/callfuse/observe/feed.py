@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from math import inf
 from threading import Lock
 from typing import Any, Final, Protocol
 
@@ -40,6 +41,11 @@ LINGER_S: Final = 30.0
 """How long a connection to the store is kept while nothing happens and nobody reads."""
 WEIGHT: Final = 1024
 """Bytes that the fields of an event take in memory, without arguments and result."""
+TURN: Final = 32 * 1024
+"""Characters of arguments and results that are looked through for secrets, and bytes that are sent to the store, in one
+turn of the event loop: 10 ms at most. One answer of a model may have thousands of calls."""
+LEAST: Final = 128
+"""What an event counts there at least, so that a turn has 256 of them."""
 MOST_UNSENT: Final = 5000
 """Events that wait for the store; the oldest are dropped."""
 
@@ -148,6 +154,19 @@ def _written(fields: dict[str, Any], content: str) -> bytes:
     return dumps(finished(fields, content))
 
 
+async def _written_in_turns(events: Sequence[Callable[[], bytes]]) -> list[bytes]:
+    """The data of events; others go on meanwhile."""
+    data: list[bytes] = []
+    size = 0
+    for write_ in events:
+        data.append(write_())
+        size += len(data[-1])
+        if size > TURN:
+            size = 0
+            await asyncio.sleep(0)
+    return data
+
+
 class Feed:
     """A sink of events (`observe/bus.py`) with readers, `most_readers` at a time.
 
@@ -174,7 +193,7 @@ class Feed:
         self._lock = Lock()
         self._exchanging = asyncio.Lock()
         self._readers: set[Reader] = set()
-        self._new: list[Entry] = []
+        self._new: deque[Entry] = deque()
         self._unsent: deque[Callable[[], bytes]] = deque(maxlen=MOST_UNSENT)
         self._alone = self._over = False
         self._task = Background(self._work)
@@ -238,7 +257,7 @@ class Feed:
             await self._work_with(self._relay)
             return
         while self._readers:
-            self._hand_out(self._take_new())
+            await self._hand_out_in_turns()
             await asyncio.sleep(PAUSE_S)
             if not self._new:
                 await self._task.pause()
@@ -248,7 +267,7 @@ class Feed:
         try:
             while self._readers or self._unsent or await self._task.pause(LINGER_S):
                 more = await self._share(relay)
-                self._hand_out(self._take_new())
+                await self._hand_out_in_turns()
                 if not more:
                     await asyncio.sleep(PAUSE_S)
         finally:
@@ -261,7 +280,7 @@ class Feed:
         async with self._exchanging:
             with self._lock:
                 unsent = [self._unsent.popleft() for _ in range(min(BATCH, len(self._unsent)))]
-            data = [write_() for write_ in unsent]
+            data = await _written_in_turns(unsent)
             read = self._read if self._readers else None
             most = 0 if read is None else BATCH
             if not data and not most:
@@ -310,10 +329,21 @@ class Feed:
         time, number = self._last
         return (now, 0) if now > time else (time, number + 1)
 
-    def _take_new(self) -> list[Entry]:
+    def _take_new(self, most: float = inf) -> list[Entry]:
+        """Take what is new, or of it the first with about so many characters of arguments and results."""
+        new: list[Entry] = []
         with self._lock:
-            new, self._new = self._new, []
+            while self._new and most > 0:
+                new.append(self._new.popleft())
+                most -= max(LEAST, new[-1].size - WEIGHT)
         return new
+
+    async def _hand_out_in_turns(self) -> None:
+        """Give what is new to all readers, and let others go on meanwhile."""
+        while new := self._take_new(TURN):
+            self._hand_out(new)
+            if self._new:
+                await asyncio.sleep(0)
 
     def _tell(self, *, alone: bool) -> None:
         """Tell the readers if the store is down, or up again."""
