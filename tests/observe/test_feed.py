@@ -240,6 +240,24 @@ def test_what_others_write_into_the_stream_is_not_sent(data: bytes) -> None:
     assert entry.frame() == b'id: 1-0\nevent: a\ndata: {"callfuse.event":"a"}\n\n'
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"callfuse.event":"finding","callfuse.finding.kind":["x"],"gen_ai.conversation.id":{"a":1}}',
+        b'{"callfuse.event":"finding","callfuse.finding.kinds":7,"gen_ai.conversation.id":"s"}',
+        b'{"callfuse.event":"finding","callfuse.finding.kinds":[["x"],{}],"gen_ai.conversation.id":"s"}',
+        b'{"callfuse.event":"finding","callfuse.event":[1]}',
+        b'{"callfuse.event":"finding",' + b"[" * 10_000 + b"}",
+    ],
+)
+def test_values_of_any_shape_are_not_chosen(data: bytes) -> None:
+    """By no filter, and no reader is the worse for it."""
+    entry = Entry.read("1-0", data)
+    assert entry is not None
+    for choice in (Choice(kinds=frozenset({"repeat"})), Choice(frozenset({"abc"}), frozenset({"repeat"}))):
+        assert not choice.takes(entry)
+
+
 def finding() -> FindingSeen:
     """One with a secret in arguments and result, and with lines that would be frames."""
     call = ToolCall("c1", "search", '{"q": "a\\n\\nevent: x", "api_key": "sk-12345678901234567890"}' + "y" * 5000)

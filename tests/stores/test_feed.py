@@ -148,3 +148,20 @@ async def test_what_others_write_into_the_stream_is_left_out(server: RedisServer
         one.take(FuseBlown(NOWHERE, 7))
         assert await blocks_of(reader, 1) == [7]
         assert seen.names() == []
+
+
+async def test_strangers_in_the_stream_hold_nothing_up(server: RedisServer) -> None:
+    """However many entries are none of ours, and whatever their ids are."""
+    async with workers(server.url) as ((one,), seen):
+        reader = await one.open(ALL)
+        fill = "for n = 1, 1200 do redis.call('XADD', KEYS[1], '*', 'a', n, 'b', n) end return 1"
+        server.ask("EVAL", fill, 1, KEY)
+        one.take(FuseBlown(NOWHERE, 1))
+        assert await blocks_of(reader, 1) == [1]
+        server.ask("XADD", KEY, "9999999999999999999-0", "e", "of the future")
+        one.take(FuseBlown(NOWHERE, 2))
+        assert await blocks_of(reader, 1) == [2]
+        entries, _ = one._ring.after((0, 0))
+        assert entries[-1].id > (9999999999999999999, 0)
+        assert await blocks_of(await one.open(ALL, entries[-2].id), 1) == [2]
+        assert seen.names() == []

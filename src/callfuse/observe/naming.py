@@ -37,4 +37,12 @@ def classes_of(names: Collection[str]) -> frozenset[type[Event]]:
 
 def is_chosen(fields: Mapping[str, Any], names: Collection[str]) -> bool:
     """Whether an event, as `fields_of` tells it, is one of those that the names choose."""
-    return fields[EVENT] in names or fields.get(KIND) in names or not set(fields.get(KINDS, ())).isdisjoint(names)
+    return any(one in names for name in (EVENT, KIND, KINDS) for one in texts_of(fields, name))
+
+
+def texts_of(fields: Mapping[str, Any], name: str) -> Iterable[str]:
+    """The text of a field, or those of its list; none where another program has written anything else there."""
+    value = fields.get(name)
+    if isinstance(value, str):
+        return (value,)
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else ()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from callfuse.observe.fields import EVENT, SESSION
-from callfuse.observe.naming import is_chosen
+from callfuse.observe.fields import SESSION
+from callfuse.observe.naming import is_chosen, texts_of
 from callfuse.wire.jsontext import NotJSON, loads
 
 MOST_EVENTS: Final = 5000
@@ -22,7 +22,7 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 EventId = tuple[int, int]
 ID_HINT: Final = "use an id of this feed, as in 1767225600123-0"
 _DATA: Final = re.compile(rb'\{"callfuse\.event":"[a-z_]{1,40}"[^\r\n]*\}')
-_ID: Final = re.compile(r"(\d{1,15})-(\d{1,15})", re.ASCII)
+_ID: Final = re.compile(r"(\d{1,20})-(\d{1,20})", re.ASCII)  # whatever Redis takes: 64 bits
 
 
 def read_id(text: str) -> EventId:
@@ -85,7 +85,7 @@ class Choice:
         if not self.sessions and not self.kinds:
             return True
         fields = entry.fields
-        if EVENT not in fields or (self.sessions and fields.get(SESSION) not in self.sessions):
+        if self.sessions and self.sessions.isdisjoint(texts_of(fields, SESSION)):
             return False
         return not self.kinds or is_chosen(fields, self.kinds)
 

@@ -67,7 +67,8 @@ class SharedStream:
                 found = await server.run(EXCHANGE, [KEY], [begin, most, MOST_EVENTS, 1000 * KEPT_S, *data])
                 if not self._breaker.closed:
                     self._breaker.close()
-                return [(id_.decode(), fields[1]) for id_, fields in found if len(fields) == 2]
+                # Those of other programs, too, without data: what is behind them is asked for by their ids.
+                return [(id_.decode(), fields[1] if len(fields) == 2 else b"") for id_, fields in found]
         self._breaker.record_failure()
         await self.aclose()
         self._bus.emit(StoreFailed(self._address.label, "feed"))
