@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.ledger import LaneState, SessionState
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
-from tests.support.kept import TTL, lane, rounds_of, state
+from tests.support.kept import TTL, lane, rounds_of, set_by, state
 from tests.support.redis import PATIENCE_S, RedisServer
 
 SLOTS = 16384
@@ -60,3 +60,31 @@ async def test_clients_are_spread_over_the_nodes(nodes: list[RedisServer]) -> No
     assert tags[1]
     assert not tags[0] & tags[1]
     assert sum(len(node.stored()) for node in nodes) == 3 * len(clients)
+
+
+async def test_sessions_are_found_on_all_nodes(nodes: list[RedisServer]) -> None:
+    """By any process, whoever their clients are; the index lies on both nodes, too."""
+    counts = Counts()
+    url = nodes[0].url.replace("redis://", "redis+cluster://")
+    ledgers = [open_ledger(url, max_lanes=100, ttl_s=100, timeout_s=20, bus=Bus(counts)) for _ in range(2)]
+    one, other = (ledger for ledger in ledgers if isinstance(ledger, RedisLedger))
+    one.index_sessions()
+    clients = [bytes([at]) * 16 for at in range(16)]
+    try:
+        for at, client in enumerate(clients):
+            await one.write({lane(at)._replace(credential=client, session="the-same"): state()}, 0)
+            await one.write_session((client, f"session-{at}"), TTL, 0)
+        await one.aclose()
+        assert {found.key[0] for found in await other.find_sessions("the-same", 0)} == set(clients)
+        assert sorted(found.key[0] for found in await other.sessions(0)) == clients
+        for at, client in enumerate(clients):
+            (found,) = await other.find_sessions(f"session-{at}", 0)
+            assert (found.key[0], found.state) == (client, TTL)
+        states = {(clients[3], f"session-{at}"): SessionState(reset=7.0) for at in range(20)}
+        await other.write_sessions(states, 0)
+        assert {(await set_by(one, key, 0)).reset for key in states} == {7.0}
+    finally:
+        for ledger in (one, other):
+            await ledger.aclose()
+    assert counts.of("store_errors") == 0
+    assert all(any(":name:" in key for key in node.stored()) for node in nodes)

@@ -18,7 +18,8 @@ from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.log import LogSink
 from callfuse.stores.address import address_of
-from callfuse.stores.redis import RedisLedger, lane_key, session_key
+from callfuse.stores.keys import lane_key, session_key
+from callfuse.stores.redis import RedisLedger
 from tests.asgi.test_lanes import CHAT, NOBODY, Client, searched
 from tests.stores.gate import Gate
 from tests.support.asgi import drive

@@ -1,7 +1,6 @@
 """What the server is given and how it takes it: keys, times to live, scripts, values of anybody else."""
 
 import asyncio
-import json
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -12,16 +11,15 @@ import pytest
 from redis.crc import key_slot
 
 from callfuse import CallFuseMiddleware, ConfigError
-from callfuse.admin.queries import UNLISTED
 from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import SessionState
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
-from callfuse.stores.redis import RedisLedger, lane_key, session_key
+from callfuse.stores.keys import lane_key, session_key
+from callfuse.stores.redis import RedisLedger
 from callfuse.stores.server import CONNECTIONS
-from tests.admin.asking import Guarded
 from tests.project.sources import document
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 from tests.support.redis import RedisServer
@@ -118,13 +116,6 @@ async def test_whoever_goes_away_leaves_nothing_behind(ledger: RedisLedger, coun
         assert (await rounds_of(ledger, lane(59 - steps), 0))[0].position == 59 - steps
     assert cancelled > 1
     assert counts.of("store_errors") == 0
-
-
-async def test_it_lists_no_sessions(ledger: RedisLedger) -> None:
-    """The admin page says so."""
-    guarded = Guarded(store=ledger)
-    exchange = await guarded.get("sessions")
-    assert (exchange.status, json.loads(exchange.body)) == (501, {"error": UNLISTED})
 
 
 @pytest.mark.parametrize("most", ["", "?max_connections=2"])

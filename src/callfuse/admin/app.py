@@ -40,6 +40,7 @@ from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config.effective import as_json
 from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
+from callfuse.conversations.ledger import SharedSessions
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.activity import Activity
 from callfuse.policy.nearest import suggest
@@ -89,6 +90,8 @@ class AdminApp:
             raise ConfigError(f"the admin page has no token; give AdminApp one (token=...), or set {ADMIN_TOKEN}")
         check_file(middleware.resolved.config.admin.feedback_file)
         self._middleware = middleware
+        if isinstance(middleware.ledger, SharedSessions):
+            middleware.ledger.index_sessions()
         self._access = Access(token)
         self._feed = feed_of(middleware)
         self._metrics = _metrics_of(middleware) if metrics is None else metrics
@@ -183,7 +186,10 @@ class AdminApp:
         return Response(as_json(rows).encode("utf-8", "replace"), headers=headers, media_type="application/json")
 
     async def _sessions(self, _: Request) -> Response:
-        sessions = await sessions_of(self._middleware, self._access)
+        try:
+            sessions = await sessions_of(self._middleware, self._access)
+        except BadQuery as wrong:
+            return JSONResponse({"error": str(wrong)}, wrong.status)
         if sessions is None:
             return JSONResponse({"error": UNLISTED}, 501)
         return JSONResponse([one.as_json() for one in sessions])
@@ -224,15 +230,19 @@ class AdminApp:
         return await (self._login if request.method == "POST" else self._protect(live_page))(request)
 
     async def _page(self, request: Request) -> Response:
-        sessions = await sessions_of(self._middleware, self._access)
-        query, rows, problem, is_known = Query(), None, "", True
+        query, rows, sessions, is_known = Query(), None, None, True
+        problem, unlisted, status = "", UNLISTED, 200
+        try:
+            sessions = await sessions_of(self._middleware, self._access)
+        except BadQuery as wrong:
+            unlisted = str(wrong)
         try:
             query = Query.read(request.query_params.multi_items())
             rows, is_known = await rows_of(self._middleware, self._access, query)
         except BadQuery as wrong:
-            problem = str(wrong)
-        main = page.settings(query, rows, sessions, problem, is_known=is_known)
-        return HTMLResponse(main, 400 if problem else 200)
+            problem, status = str(wrong), wrong.status
+        main = page.settings(query, rows, sessions, problem, unlisted=unlisted, is_known=is_known)
+        return HTMLResponse(main, status)
 
     async def _login(self, request: Request) -> Response:
         _check_origin(request)

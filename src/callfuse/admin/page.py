@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from callfuse import __version__
-from callfuse.admin.queries import UNKNOWN, UNLISTED, Query, Session
+from callfuse.admin.queries import UNKNOWN, Query, Session
 from callfuse.config.effective import DEFAULT, Row, as_text
 from callfuse.conversations.identity import session_name
 from callfuse.observe.printable import printable
@@ -57,11 +57,13 @@ def settings(
     sessions: Sequence[Session] | None,
     problem: str,
     *,
+    unlisted: str,
     is_known: bool = True,
 ) -> str:
     """Write the page for a query. `rows` is None if the query is wrong, which `problem` then explains.
 
-    `sessions` is None if the store cannot list them. `is_known`: whether the session of the query is.
+    `sessions` is None if the store cannot list them, for the reason `unlisted`. `is_known`: whether the session of the
+    query is.
     """
     main = _SETTINGS.substitute(
         alert=_alert(problem),
@@ -69,7 +71,7 @@ def settings(
         tool=_escape(query.tool),
         session=_escape(query.session),
         settings=_table(query, rows, sessions or (), is_known=is_known) if rows is not None else "",
-        sessions="".join(_sessions(query, sessions)),
+        sessions="".join(_sessions(query, sessions, unlisted)),
     )
     return _frame(main)
 
@@ -103,9 +105,9 @@ def _row(row: Row) -> str:
     return f'<tr{kind}><th scope="row"><code>{_escape(row.key)}</code></th>{cells}</tr>'
 
 
-def _sessions(query: Query, sessions: Sequence[Session] | None) -> Iterator[str]:
+def _sessions(query: Query, sessions: Sequence[Session] | None, unlisted: str) -> Iterator[str]:
     if sessions is None:
-        yield f"<p>No session can be shown: {escape(UNLISTED)}.</p>"
+        yield f"<p>No session can be shown: {_escape(unlisted)}.</p>"
         return
     if not sessions:
         yield "<p>None has set anything.</p>"

@@ -14,7 +14,16 @@ from callfuse.commands.run import ALLOWED, KEYS, closed_settings
 from callfuse.config import model_problem
 from callfuse.config.effective import Row, as_plain_masked, as_text, effective_rows
 from callfuse.conversations.identity import session_name
-from callfuse.conversations.ledger import KeptSession, SessionList, SessionSearch
+from callfuse.conversations.ledger import (
+    KeptSession,
+    Ledger,
+    SessionKey,
+    SessionList,
+    SessionSearch,
+    SessionState,
+    SharedSessions,
+    StoreUnavailable,
+)
 from callfuse.harness import MARKER
 from callfuse.observe.events import FuseReset, SettingsChanged
 from callfuse.policy.nearest import suggest
@@ -23,7 +32,7 @@ from callfuse.policy.tiers import Overrides
 from callfuse.wire.jsontext import loads
 
 UNLISTED = "the store that is in use cannot list its sessions"
-UNKNOWN = "this process has not heard of it, or not for a long time"
+UNKNOWN = "callfuse has not heard of it, or not for a long time"
 
 
 class BadQuery(ValueError):
@@ -37,6 +46,12 @@ class UnknownSession(BadQuery):
     """Raised for a session of which nothing is known."""
 
     status = 404
+
+
+class NoStore(BadQuery):
+    """Raised where the store that knows the sessions does not answer."""
+
+    status = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +119,18 @@ def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Session] | None:
-    """List the sessions with settings in effect, the last used one first; None if the store cannot list them."""
+    """List the sessions with settings in effect, the last used one first; None if the store cannot list them. Raises
+    NoStore."""
     if not isinstance(middleware.ledger, SessionList):
         return None
     closed = closed_settings(middleware.settings.commands)
+    try:
+        listed = await middleware.ledger.sessions(time.time())
+    except StoreUnavailable as down:
+        raise NoStore(str(down)) from None
     return [
         Session(kept.key[1], access.tag(kept.key[0]), overrides, kept.used)
-        for kept in await middleware.ledger.sessions(time.time())
+        for kept in listed
         if (overrides := kept.state.overrides.without(closed))
     ]
 
@@ -139,8 +159,7 @@ async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     if not found:
         raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
     _check_is_one_client(query, found, access)
-    for one in found:
-        await middleware.ledger.write_session(one.key, replace(one.state, reset=now), now)
+    await _write(middleware.ledger, {one.key: replace(one.state, reset=now) for one in found}, now)
     names = [one.key[1] for one in found]
     middleware.bus.emit(FuseReset(tuple(names)))
     return names
@@ -172,13 +191,15 @@ async def change(
     _check_is_one_client(query, found, access)
     typed = [Command("unset" if value is None else "set", ((key, value),)) for key, value in values.items()]
     keys, locked = open_keys(middleware), middleware.settings.commands.locked
+    states: dict[SessionKey, SessionState] = {}
     changed: SettingsChanged | None = None
     for one in found:
         ran = run_commands(typed, one.state.overrides, keys=keys, locked=locked, status=lambda _: ())
         if ran.failed:
             raise BadQuery(ran.text.removeprefix(MARKER).strip())
-        await middleware.ledger.write_session(one.key, replace(one.state, overrides=ran.overrides), now)
+        states[one.key] = replace(one.state, overrides=ran.overrides)
         changed = settings_change(session_name(query.session), one.state.overrides, ran.overrides, by="page") or changed
+    await _write(middleware.ledger, states, now)
     if changed is not None:
         middleware.bus.emit(changed)
     return [one.key[1] for one in found]
@@ -213,14 +234,29 @@ async def _find(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     names are made of the id. Raises BadQuery."""
     ledger, now = middleware.ledger, time.time()
     names = dict.fromkeys([query.session, session_name(query.session)])
-    if isinstance(ledger, SessionSearch):
-        found = [one for name in names for one in await ledger.find_sessions(name, now)]
-    elif isinstance(ledger, SessionList):
-        found = [one for one in await ledger.sessions(now) if one.key[1] in names]
-    else:
-        raise BadQuery(f"session {query.session!r}: {UNLISTED}")
+    try:
+        if isinstance(ledger, SessionSearch):
+            found = [one for name in names for one in await ledger.find_sessions(name, now)]
+        elif isinstance(ledger, SessionList):
+            found = [one for one in await ledger.sessions(now) if one.key[1] in names]
+        else:
+            raise BadQuery(f"session {query.session!r}: {UNLISTED}")
+    except StoreUnavailable as down:
+        raise NoStore(f"session {query.session!r}: {down}") from None
     found = [one for one in found if query.client in ("", access.tag(one.key[0]))]
     return sorted(found, key=lambda one: one.used, reverse=True)
+
+
+async def _write(ledger: Ledger, states: Mapping[SessionKey, SessionState], now: float) -> None:
+    """Write sessions of one client. Raises NoStore."""
+    if not isinstance(ledger, SharedSessions):
+        for key, state in states.items():
+            await ledger.write_session(key, state, now)
+        return
+    try:
+        await ledger.write_sessions(states, now)
+    except StoreUnavailable as down:
+        raise NoStore(f"{down}; ask again whether it holds") from None
 
 
 def _check_is_one_client(query: Query, found: Iterable[KeptSession], access: Access) -> None:

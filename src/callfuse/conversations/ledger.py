@@ -159,6 +159,11 @@ class SessionState:
     reset: float = 0.0
 
 
+class StoreUnavailable(Exception):
+    """Raised where people ask a store that is down, or that refuses; the message says which, without secrets. An
+    exchange never meets it: it goes on without the store."""
+
+
 class Ledger(Protocol):
     """A store of lanes and sessions. An exchange reads once and writes at most once. `now` is in Unix seconds."""
 
@@ -191,7 +196,8 @@ class SessionList(Protocol):
     """A `Ledger` that can list its sessions. Optional: the admin page lists them if it can."""
 
     async def sessions(self, now: float) -> list[KeptSession]:
-        """List the sessions that have set something, the last used one first. Listing does not extend their life."""
+        """List the sessions that have set something, the last used one first. Listing does not extend their life.
+        Raises StoreUnavailable."""
         ...
 
 
@@ -201,7 +207,20 @@ class SessionSearch(Protocol):
 
     async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
         """The sessions of this name, one for each client, whether they have set anything or not; also those whose name
-        begins with it, a dot and a fingerprint follow. Their life is not extended."""
+        begins with it, a dot and a fingerprint follow. Their life is not extended. Raises StoreUnavailable."""
+        ...
+
+
+@runtime_checkable
+class SharedSessions(Protocol):
+    """A `Ledger` whose sessions other processes serve, too. Optional: else each process knows its own."""
+
+    def index_sessions(self) -> None:
+        """Note the sessions of this process from now on, so that any process finds them by their names."""
+        ...
+
+    async def write_sessions(self, states: Mapping[SessionKey, SessionState], now: float) -> None:
+        """Write what sessions of one credential have set: all of them, or none and StoreUnavailable is raised."""
         ...
 
 

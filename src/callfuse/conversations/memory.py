@@ -99,7 +99,7 @@ class MemoryLedger:
         set_ = self._sessions.entries
         for key, (used, _, _) in set_.items():
             used_at[key] = max(used, used_at.get(key, used))
-        found = [key for key, used in used_at.items() if _is_of_name(key[1], name) and now - used <= self._ttl_s]
+        found = [key for key, used in used_at.items() if is_of_name(key[1], name) and now - used <= self._ttl_s]
         return [KeptSession(key, set_.get(key, (0.0, _NOTHING_SET, 0))[1], used_at[key]) for key in found]
 
 
@@ -134,6 +134,6 @@ class _Shelf(Generic[K, V]):
         self.size -= size
 
 
-def _is_of_name(session: str, name: str) -> bool:
+def is_of_name(session: str, name: str) -> bool:
     """Whether a session has this name, or a name made of it and a fingerprint, as those with a cache key have."""
     return session == name or (session.startswith(name) and bool(_FINGERPRINT_END.fullmatch(session, len(name))))

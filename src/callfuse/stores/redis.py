@@ -6,19 +6,18 @@ time, a circuit breaker opens: exchanges use the histories in their requests and
 the server answers a background probe. The probe then sends what sessions have set meanwhile, and the server's values
 count again. Values that it lacks, as after a flush, are read from the local copy.
 
-Keys begin with `callfuse:{CREDENTIAL}:`, the hash of the client's credential. The braces make it a hash tag: in a
-Cluster all keys of an exchange are on one node, and clients are spread over the nodes.
+People find sessions by their names through an index (`stores/index.py`), which is written in the background, too.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from callfuse.boundary import Boundary
-from callfuse.conversations.identity import DIGEST_SIZE, Lane
-from callfuse.conversations.ledger import LaneState, SessionKey, SessionState
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import KeptSession, LaneState, SessionKey, SessionState, StoreUnavailable
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.conversations.size import bounded_lane
 from callfuse.observe.bus import Bus
@@ -26,9 +25,10 @@ from callfuse.observe.events import StoreDown, StoreFailed, StoreSkipped, StoreU
 from callfuse.stores import values
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
-from callfuse.stores.server import Script, Server
+from callfuse.stores.index import INDEX, MOST, SessionIndex
+from callfuse.stores.keys import PREFIX, finding_key, lane_key, session_key
+from callfuse.stores.server import Script, Server, is_refusal
 
-PREFIX: Final = "callfuse:"
 PROBE_TIMEOUT_S: Final = 1.0
 """The least time limit of a probe: it needs a new connection, and delays no exchange."""
 CLOSE_TIMEOUT_S: Final = 1.0
@@ -69,8 +69,9 @@ return before
 """Set a key, for ARGV[1] milliseconds, and return what it was."""
 FINDING_TTL_MS: Final = 24 * 3600 * 1000
 """How long findings are shared."""
-MAX_SHARING: Final = 100
-"""Findings that are on their way to the server at a time; further ones stay with their process."""
+MAX_SENDING: Final = 100
+"""Findings and notes of sessions that are on their way to the server at a time; further ones stay with their
+process."""
 
 Kept = TypeVar("Kept")
 
@@ -104,7 +105,8 @@ class RedisLedger:
         self._probing: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._unsent: dict[SessionKey, SessionState] = {}
-        self._sharing: set[asyncio.Task[Any]] = set()
+        self._sending: set[asyncio.Task[Any]] = set()
+        self._index = SessionIndex(self._demand, partial(self._decode, values.decode_session), ttl_s=ttl_s, clock=clock)
 
     def __len__(self) -> int:
         """The lanes of the local copy."""
@@ -131,6 +133,8 @@ class RedisLedger:
         kept = self._decode(values.decode_session, found[1])
         if kept is not None:
             await self._local.write_session(session, kept, now)
+            if kept.overrides:
+                self._note(session, now, has_set=True)
             return state, kept
         if found[1] is None and (known.overrides or known.ran):
             self._keep_unsent(session, known)
@@ -139,6 +143,8 @@ class RedisLedger:
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
         """Write lanes, to the local copy too."""
         await self._local.write(lanes, now)
+        for lane, state in lanes.items():
+            self._note((lane.credential, state.session or lane.owner), now)
         found = {lane_key(lane): values.encode_lane(bounded_lane(lane, state)) for lane, state in lanes.items()}
         await self._ask("write", WRITE, *self._arguments(found))
 
@@ -149,18 +155,40 @@ class RedisLedger:
         self._unsent.pop(session, None)
         if found is None:
             self._keep_unsent(session, state)
+        self._note(session, now, has_set=bool(state.overrides))
+
+    def index_sessions(self) -> None:
+        """Note the sessions of this process from now on, so that any process finds them by their names."""
+        self._index.is_kept = True
+
+    async def sessions(self, now: float) -> list[KeptSession]:
+        """List the last `MOST` sessions that have set something, the last used one first. Raises StoreUnavailable."""
+        here = await self._local.sessions(now)
+        if self._running_loop() is None:
+            return here
+        found = await self._index.read(_joined(here, await self._index.changed(now)), now)
+        return sorted((one for one in found if one.state.overrides), key=lambda one: one.used, reverse=True)
+
+    async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
+        """Find the last `MOST` sessions of this name. Raises StoreUnavailable."""
+        here = await self._local.find_sessions(name, now)
+        if self._running_loop() is None:
+            return here
+        return await self._index.read(_joined(here, await self._index.of_name(name, now)), now)
+
+    async def write_sessions(self, states: Mapping[SessionKey, SessionState], now: float) -> None:
+        """Write what sessions of one credential have set, in one script. Raises StoreUnavailable."""
+        if self._running_loop() is not None:
+            found = {session_key(session): values.encode_session(state) for session, state in states.items()}
+            await self._demand("write", WRITE, *self._arguments(found))
+        for session, state in states.items():
+            self._unsent.pop(session, None)
+            await self._local.write_session(session, state, now)
+            self._note(session, now, has_set=bool(state.overrides))
 
     def share_finding(self, finding_id: str, value: bytes) -> None:
         """Send a finding to the server, in a task of its own: no exchange waits for that."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # another event loop's library, or a thread: the process alone knows it
-            return
-        self._sharing = {task for task in self._sharing if not task.get_loop().is_closed()}
-        if self._breaker.closed and len(self._sharing) < MAX_SHARING:
-            task = loop.create_task(self._ask("finding", WRITE, [finding_key(finding_id)], [FINDING_TTL_MS, value]))
-            self._sharing.add(task)
-            task.add_done_callback(self._sharing.discard)
+        self._send(partial(self._ask, "finding", WRITE, [finding_key(finding_id)], [FINDING_TTL_MS, value]))
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
         """What a process has sent of a finding; None if the server does not know it, or is down."""
@@ -182,10 +210,27 @@ class RedisLedger:
         if self._probing is not None and self._probing.get_loop() is loop:
             self._probing.cancel()
             await asyncio.wait([self._probing])
-        background = (*self._closing, *self._sharing)
+        background = (*self._closing, *self._sending)
         await asyncio.gather(*(task for task in background if task.get_loop() is loop))
         if server := self._servers.pop(loop, None):
             await self._close(server)
+
+    def _note(self, session: SessionKey, now: float, *, has_set: bool = False) -> None:
+        """Note a session in the index, in the background."""
+        if self._index.is_due(session, now, has_set=has_set):
+            self._send(partial(self._index.note, session, now, has_set=has_set))
+
+    def _send(self, send: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Send something in a task of its own, unless the server is down or too much is on its way."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # another event loop's library, or a thread: the process alone knows it
+            return
+        self._sending = {task for task in self._sending if not task.get_loop().is_closed()}
+        if self._breaker.closed and len(self._sending) < MAX_SENDING:
+            task = loop.create_task(send())
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
     def _keep_unsent(self, session: SessionKey, state: SessionState) -> None:
         self._unsent[session] = state
@@ -213,24 +258,45 @@ class RedisLedger:
     ) -> Any:
         """Run a script and return its answer; None if the server fails, or if the circuit is open."""
         loop = self._running_loop()
-        if loop is None:
-            return None
+        return None if loop is None else (await self._try(loop, operation, script, keys, arguments))[0]
+
+    async def _demand(
+        self, operation: str, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]
+    ) -> Any:
+        """Run a script and return its answer. Raises StoreUnavailable."""
+        loop = asyncio.get_running_loop()
+        found, problem = await self._try(loop, operation, script, keys, arguments)
+        if problem:
+            raise StoreUnavailable(f"the store {self._address.label} does not answer as it should: {problem}")
+        return found
+
+    async def _try(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        operation: str,
+        script: Script,
+        keys: Sequence[str],
+        arguments: Sequence[str | bytes | int],
+    ) -> tuple[Any, str]:
+        """Run a script; its answer, and why there is none."""
         server = self._servers.get(loop) or self._open(loop)
         if self._unsent or not self._breaker.closed:
             self._probe_if_due(server)
         if not self._breaker.closed:
             self._bus.emit(StoreSkipped(self._address.label, operation))
-            return None
+            return None, "it is down, and is tried again now and then"
         began = loop.time()
         with Boundary() as boundary:  # the client library may raise anything, and the exchange must go on
             async with asyncio.timeout(self._timeout_s):
-                return await server.run(script, keys, arguments)
+                return await server.run(script, keys, arguments), ""
         self._bus.emit(StoreFailed(self._address.label, operation))
+        error = boundary.error or TimeoutError()
         # A timeout that fires late means that this process was busy, not that the server is down.
-        error = boundary.error
-        if error and not (type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s):
+        was_busy = type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s
+        # No exchange needs the index, for which a user of the server may have no rights.
+        if not was_busy and not (operation == INDEX and is_refusal(error)):
             self._record_failure(error, server, loop)
-        return None
+        return None, self._describe(error)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop of asyncio; None under another library, such as trio."""
@@ -293,19 +359,9 @@ class RedisLedger:
                 await server.aclose()
 
 
-def lane_key(lane: Lane) -> str:
-    """The key of a lane."""
-    names = (lane.session, lane.source, lane.agent, lane.fingerprint.hex())
-    digest = blake2b("\n".join(names).encode(), digest_size=DIGEST_SIZE).hexdigest()
-    return f"{PREFIX}{{{lane.credential.hex()}}}:lane:{digest}"
-
-
-def session_key(session: SessionKey) -> str:
-    """The key of a session. Its name is short and printable (`conversations/identity.py`)."""
-    credential, name = session
-    return f"{PREFIX}{{{credential.hex()}}}:session:{name}"
-
-
-def finding_key(finding_id: str) -> str:
-    """The key of a finding. The id may come from anybody who has the token of the admin page, so it is hashed."""
-    return f"{PREFIX}finding:{blake2b(finding_id.encode('utf-8', 'replace'), digest_size=DIGEST_SIZE).hexdigest()}"
+def _joined(here: Iterable[KeptSession], there: Mapping[SessionKey, float]) -> list[KeptSession]:
+    """The last used `MOST` sessions of which this process or the index knows."""
+    known = {session: KeptSession(session, SessionState(), used) for session, used in there.items()}
+    for one in here:
+        known[one.key] = one._replace(used=max(one.used, there.get(one.key, one.used)))
+    return sorted(known.values(), key=lambda one: one.used, reverse=True)[:MOST]

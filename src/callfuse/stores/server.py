@@ -15,7 +15,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Broken
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from callfuse.boundary import Boundary
 from callfuse.errors import ConfigError
@@ -87,3 +87,8 @@ class Server:
         """Close all connections; scripts that are running fail."""
         self._closed += 1
         await self._client.aclose()
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the server has answered, and will not run a script: for want of a right, for what a key holds."""
+    return isinstance(error, ResponseError)

@@ -1,0 +1,42 @@
+"""The keys of a Redis or Valkey. All begin with `callfuse:`.
+
+Those of lanes and sessions go on with `{CREDENTIAL}:`, the hash of the client's credential. The braces make it a hash
+tag: in a Cluster all keys of an exchange are on one node, and clients are spread over the nodes.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+from callfuse.conversations.identity import DIGEST_SIZE, Lane
+from callfuse.conversations.ledger import SessionKey
+
+PREFIX: Final = "callfuse:"
+CHANGED: Final = f"{PREFIX}changed"
+"""The key of the index of sessions that have set something."""
+
+
+def lane_key(lane: Lane) -> str:
+    """The key of a lane."""
+    names = f"{lane.session}\n{lane.source}\n{lane.agent}\n{lane.fingerprint.hex()}"
+    return f"{PREFIX}{{{lane.credential.hex()}}}:lane:{_digest(names)}"
+
+
+def session_key(session: SessionKey) -> str:
+    """The key of a session. Its name is short and printable (`conversations/identity.py`)."""
+    credential, name = session
+    return f"{PREFIX}{{{credential.hex()}}}:session:{name}"
+
+
+def name_key(name: str) -> str:
+    """The key of the index of sessions of a name. The name may come from anybody who has the token of the admin page,
+    so it is hashed."""
+    return f"{PREFIX}name:{_digest(name)}"
+
+
+def finding_key(finding_id: str) -> str:
+    """The key of a finding. The id is hashed as the name of `name_key` is."""
+    return f"{PREFIX}finding:{_digest(finding_id)}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=DIGEST_SIZE).hexdigest()
