@@ -1,6 +1,8 @@
 """Somebody says of a finding what it was: over HTTP with the token, counted, and kept in a file where one is named."""
 
 import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,10 @@ import pytest
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.admin import AdminApp
 from callfuse.admin.app import LONGEST_FORM, AdminMount
-from callfuse.conversations.ledger import Closable
 from callfuse.observe import findings
 from callfuse.observe.events import FEEDBACK, FeedbackGiven, FindingSeen
 from callfuse.proxy.settings import AdminSettings
+from callfuse.stores.keys import finding_key
 from callfuse.stores.redis import RedisLedger
 from tests.admin.asking import BEARER, FORM, PATH, TOKEN
 from tests.support.asgi import App, Exchange, Headers, Request, drive
@@ -21,7 +23,7 @@ from tests.support.kits import KITS
 from tests.support.meeting import ask, reply
 from tests.support.observing import Observed
 from tests.support.plain import again, spin
-from tests.support.redis import program, running
+from tests.support.redis import RedisServer, program, running
 from tests.support.scripted import play
 
 CHAT = next(kit for kit in KITS if kit.name == "openai-chat")
@@ -153,20 +155,85 @@ async def test_the_oldest_findings_are_forgotten(monkeypatch: pytest.MonkeyPatch
     assert [(await worker.say(one))[0] for one in ids] == [404, 200, 200]
 
 
-@pytest.mark.skipif(program() is None, reason="needs redis-server")
-async def test_two_workers_with_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Either takes what is said of a finding of the other, and it counts once for both."""
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A store that workers share."""
+    if program() is None:
+        pytest.skip("needs redis-server")
+    yield from running()
+
+
+@pytest.fixture
+async def pair(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Worker, Worker]]:
+    """Two workers with one store and one file."""
     monkeypatch.setenv("CALLFUSE_STORE_TIMEOUT_S", "20")
-    for server in running():
-        one, other = [Worker(server.url, feedback_file=str(tmp_path / "said.jsonl")) for _ in range(2)]
-        finding = await one.find()
-        assert isinstance(one.fuse.ledger, RedisLedger)
-        await one.fuse.ledger.aclose()  # waits until the finding has reached the server: no exchange does
-        assert (await other.say("1" * 16))[0] == 404
+    one, other = [Worker(server.url, feedback_file=str(tmp_path / "said.jsonl")) for _ in range(2)]
+    yield one, other
+    for worker in (one, other):
+        await sent(worker)
+
+
+async def sent(worker: Worker) -> None:
+    """Wait until what a worker has found has reached the server: no exchange does."""
+    assert isinstance(worker.fuse.ledger, RedisLedger)
+    await worker.fuse.ledger.aclose()
+
+
+async def test_two_workers_with_one_store(pair: tuple[Worker, Worker]) -> None:
+    """Either takes what is said of a finding of the other, and it counts once for both."""
+    one, other = pair
+    finding = await one.find()
+    await sent(one)
+    assert (await other.say("1" * 16))[0] == 404
+    status, told = await other.say(finding)
+    assert (status, told["counted"], told["kind"], told["tool"]) == (200, True, "repeat", "search")
+    assert not (await one.say(finding))[1]["counted"]
+    assert [worker.fuse.counts.of("feedback") for worker in pair] == [0, 1]
+
+
+async def test_what_was_said_last_at_any_worker_counts(pair: tuple[Worker, Worker], tmp_path: Path) -> None:
+    """Whoever thinks better of it is counted again, wherever he says so."""
+    finding = await pair[0].find()
+    await sent(pair[0])
+    said = ("false_positive", "too_late", "too_late", "false_positive")
+    counted = [(await pair[at % 2].say(finding, kind))[1]["counted"] for at, kind in enumerate(said)]
+    assert counted == [True, True, False, True]
+    lines = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    assert [line["feedback"] for line in lines] == list(said)
+    assert {(line["finding"], line["session"]) for line in lines} == {(finding, lines[0]["session"])}
+
+
+async def test_a_store_that_is_down(pair: tuple[Worker, Worker], server: RedisServer, tmp_path: Path) -> None:
+    """Each worker takes what is said of its own findings; of another's it says why it cannot, and keeps nothing."""
+    one, other = pair
+    finding = await one.find()
+    await sent(one)
+    server.end()
+    for _ in range(2):  # as it fails, and as it is left alone
         status, told = await other.say(finding)
-        assert (status, told["counted"], told["kind"], told["tool"]) == (200, True, "repeat", "search")
-        assert not (await one.say(finding))[1]["counted"]
-        assert [worker.fuse.counts.of("feedback") for worker in (one, other)] == [0, 1]
-        for worker in (one, other):
-            assert isinstance(worker.fuse.ledger, Closable)
-            await worker.fuse.ledger.aclose()
+        assert (status, other.fuse.counts.of("feedback")) == (503, 0)
+        assert f"the store redis://127.0.0.1:{server.port} does not answer as it should: " in told["error"]
+        assert told["error"].endswith("; nothing was counted")
+    assert not (tmp_path / "said.jsonl").read_text()
+    status, told = await one.say(finding)
+    assert (status, told["counted"]) == (200, True)
+    assert not (await one.say(finding))[1]["counted"]
+
+
+@pytest.mark.parametrize("value", [b"", b"null", b"[]", b"{}", b"\xff", b'{"finding_id": 1}', b"[" * 9000])
+async def test_what_another_program_has_written(pair: tuple[Worker, Worker], server: RedisServer, value: bytes) -> None:
+    """It is no finding."""
+    with closing(server.client()) as client:
+        client.set(finding_key("5f0c9a7be31d2846"), value)
+    assert (await pair[0].say("5f0c9a7be31d2846"))[0] == 404
+
+
+@pytest.mark.parametrize("finding", ["*", "a\r\nSET x 1", "\x00", "\ud800", "é" * 100, "callfuse:{events}:feed"])
+async def test_hostile_ids_reach_no_key_of_the_store(
+    pair: tuple[Worker, Worker], server: RedisServer, finding: str
+) -> None:
+    """They are unknown, and nothing is written."""
+    assert (await pair[0].say(finding))[0] in (400, 404)
+    assert server.stored() == []

@@ -10,8 +10,9 @@ from typing import Any, Final
 import anyio.to_thread
 import orjson
 
-from callfuse.admin.queries import BadQuery
+from callfuse.admin.queries import BadQuery, NoStore
 from callfuse.asgi import CallFuseMiddleware
+from callfuse.conversations.ledger import StoreUnavailable
 from callfuse.errors import ConfigError
 from callfuse.observe.events import FEEDBACK
 from callfuse.observe.findings import KeptFinding
@@ -37,7 +38,10 @@ class NotKept(BadQuery):
 async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str, Any]:
     """Take the JSON of a request; returns that of the answer. Raises BadQuery. The same said twice counts once."""
     finding_id, kind = _read(body)
-    found = await middleware.findings.find(finding_id)
+    try:
+        found = await middleware.findings.find(finding_id)
+    except StoreUnavailable as down:
+        raise NoStore(f"this process does not know the finding, and {down}; nothing was counted") from None
     if found is None:
         raise UnknownFinding("no finding of this id is known: it is wrong, or of long ago, or of another callfuse")
     line = line_of(found, kind)

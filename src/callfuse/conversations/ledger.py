@@ -233,7 +233,7 @@ class FindingStore(Protocol):
         ...
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
-        """What a process has sent of a finding; None if nothing is known of it."""
+        """What a process has sent of a finding; None if nothing is known of it. Raises StoreUnavailable."""
         ...
 
     async def say_of_finding(self, finding_id: str, said: str) -> str:

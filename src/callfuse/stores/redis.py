@@ -70,8 +70,9 @@ return before
 FINDING_TTL_MS: Final = 24 * 3600 * 1000
 """How long findings are shared."""
 MAX_SENDING: Final = 100
-"""Findings and notes of sessions that are on their way to the server at a time; further ones stay with their
-process."""
+"""Findings that are on their way to the server at a time; further ones stay with their process."""
+MAX_NOTING: Final = 50
+"""How much may be on its way for a session to be noted, too; further ones are noted by a later exchange."""
 
 Kept = TypeVar("Kept")
 
@@ -191,8 +192,10 @@ class RedisLedger:
         self._send(partial(self._ask, "finding", WRITE, [finding_key(finding_id)], [FINDING_TTL_MS, value]))
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
-        """What a process has sent of a finding; None if the server does not know it, or is down."""
-        found = await self._ask("finding", GET, [finding_key(finding_id)], ())
+        """What a process has sent of a finding; None if the server does not know it. Raises StoreUnavailable."""
+        if self._running_loop() is None:
+            return None
+        found = await self._demand("finding", GET, [finding_key(finding_id)], ())
         return found if isinstance(found, bytes) else None
 
     async def say_of_finding(self, finding_id: str, said: str) -> str:
@@ -218,16 +221,16 @@ class RedisLedger:
     def _note(self, session: SessionKey, now: float, *, has_set: bool = False) -> None:
         """Note a session in the index, in the background."""
         if self._index.is_due(session, now, has_set=has_set):
-            self._send(partial(self._index.note, session, now, has_set=has_set))
+            self._send(partial(self._index.note, session, now, has_set=has_set), MAX_NOTING)
 
-    def _send(self, send: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def _send(self, send: Callable[[], Coroutine[Any, Any, object]], most: int = MAX_SENDING) -> None:
         """Send something in a task of its own, unless the server is down or too much is on its way."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # another event loop's library, or a thread: the process alone knows it
             return
         self._sending = {task for task in self._sending if not task.get_loop().is_closed()}
-        if self._breaker.closed and len(self._sending) < MAX_SENDING:
+        if self._breaker.closed and len(self._sending) < most:
             task = loop.create_task(send())
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
