@@ -298,6 +298,31 @@ async def test_a_session_is_noted_once_a_while(pair: tuple[RedisLedger, RedisLed
     assert server.calls()["zadd"] == 4
 
 
+async def test_what_a_server_has_forgotten_is_noted_again(
+    pair: tuple[RedisLedger, RedisLedger], server: RedisServer
+) -> None:
+    """As after a restart: sessions are found as soon as they are used, with what they have set."""
+    one, other = pair
+    for number in (1, 2):
+        await one.write({lane(number): state()}, 0)
+    await one.write_session(session(2), TTL, 0)
+    await one.aclose()
+    server.forget()
+    assert await other.find_sessions("session-2", 1) == []
+    for number in (1, 2):
+        found, _ = await one.read(lane(number), 1)
+        await one.write({lane(number): found}, 1)
+    async with asyncio.timeout(20):
+        while one._unsent:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    await one.read(lane(2), 2)
+    await one.aclose()
+    for number, kept in ((1, SessionState()), (2, TTL)):
+        (known,) = await other.find_sessions(f"session-{number}", 2)
+        assert (known.key, known.state) == (session(number), kept)
+    assert [known.key for known in await other.sessions(2)] == [session(2)]
+
+
 async def test_without_an_admin_page_nothing_is_noted(server: RedisServer) -> None:
     """A process that shows nobody anything writes what it always did, and needs no further rights."""
     one = open_ledger(server.url, max_lanes=100, ttl_s=TTL_S, timeout_s=20, bus=Bus())

@@ -95,6 +95,11 @@ class SessionIndex:
             return False
         return self._breaker.closed or self._breaker.is_due()
 
+    def forget(self, session: SessionKey) -> None:
+        """The server has lost what it had of a session, as after a restart: it is due again."""
+        for has_set in (False, True):
+            self._noted_at.pop((session, has_set), None)
+
     async def note(self, session: SessionKey, now: float, *, has_set: bool) -> None:
         """Note a session. Where the server fails or refuses, it is due again, after a pause."""
         mark = session, has_set

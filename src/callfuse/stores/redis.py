@@ -128,6 +128,8 @@ class RedisLedger:
             await self._local.write({lane: there}, now)
         here, known = await self._local.read(lane, now)
         state = here if there is None else there
+        if there is None and here.rounds:
+            self._index.forget((lane.credential, here.session or lane.owner))
         if there is None and state.session:  # the script did not read the session that the local copy names
             return state, known
         session = lane.credential, state.session or lane.owner
@@ -139,6 +141,7 @@ class RedisLedger:
             return state, kept
         if found[1] is None and (known.overrides or known.ran):
             self._keep_unsent(session, known)
+            self._index.forget(session)
         return state, known
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
