@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from callfuse.observe import labels
-from callfuse.observe.prometheus import COUNTERS, PREFIX, Metrics
+from callfuse.observe.metrics import COUNTERS
+from callfuse.observe.prometheus import PREFIX, Metrics
 from tests.observe.test_prometheus import made_up, samples
 
 FOLDER = Path(__file__).parents[2] / "examples" / "grafana"
@@ -33,7 +34,10 @@ def exported() -> dict[str, set[str]]:
 
 
 EXPORTED = exported()
-ALLOWED = {f"{PREFIX}{name}_total": allowed for name, (_, allowed) in COUNTERS.items()}
+ALLOWED = {
+    f"{PREFIX}{name}_total": {label.name: label.values for label in counted.labels}
+    for name, counted in COUNTERS.items()
+}
 
 
 def expressions() -> Iterator[str]:

@@ -1,9 +1,12 @@
 """Over OpenTelemetry: a span for each exchange with a finding, with the right parent, and counts of closed sets."""
 
 import asyncio
+import gc
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -22,11 +25,25 @@ from callfuse.inprocess import LoopDetector
 from callfuse.model import ToolCall
 from callfuse.observe import telemetry
 from callfuse.observe.bus import Bus
-from callfuse.observe.events import FailedOpen, NotGuarded
+from callfuse.observe.events import (
+    NOWHERE,
+    Decided,
+    Event,
+    FailedOpen,
+    HoldEnded,
+    NotGuarded,
+    StoreDown,
+    StoreUp,
+    StoreWithoutLoop,
+)
+from callfuse.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from callfuse.observe.otel import OtelMetrics, OtelTraces
-from callfuse.observe.telemetry import OtelSettings, open_traces
+from callfuse.observe.prometheus import PREFIX, Metrics
+from callfuse.observe.telemetry import OtelSettings, open_metrics, open_traces
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
+from tests.observe.test_prometheus import EACH, samples
+from tests.project.sources import document, quoted, rows
 from tests.support.asgi import JSON_REQUEST, App, Request, drive
 from tests.support.config import settings
 from tests.support.kits import KITS, DialectKit
@@ -445,6 +462,113 @@ def test_metrics_in_process() -> None:
     assert sum(value for _, value in found["callfuse.tool_calls"]) == 3
 
 
+def spelled(name: str) -> str:
+    """The name of an instrument as an exporter to Prometheus spells it; a histogram's count stands for it."""
+    if name in COUNTERS:
+        return f"{PREFIX}{name}_total"
+    unit = {"By": "_bytes"}.get(GAUGES[name].unit, "") if name in GAUGES else "_seconds_count"
+    return f"{PREFIX}{name}{unit}"
+
+
+def as_prometheus(reader: InMemoryMetricReader) -> dict[str, float]:
+    """The series, as Prometheus names them and their labels."""
+    found = {}
+    for metric, series in points(reader).items():
+        name = metric.removeprefix("callfuse.")
+        by = {label.attribute: label.name for label in COUNTERS[name].labels} if name in COUNTERS else {}
+        for attributes, value in series:
+            shown = ",".join(sorted(f"{by[one]}={value}" for one, value in attributes.items()))
+            found[f"{spelled(name)}{{{shown}}}" if shown else spelled(name)] = value
+    return found
+
+
+OF_BOTH: dict[str, Event] = {
+    **{name: event for name, (event, _) in EACH.items()},
+    "hold": HoldEnded(NOWHERE, 0.4, 100, "released"),
+    "decision": Decided(NOWHERE, 0.4),
+    "no loop": StoreWithoutLoop("redis://h"),
+}
+
+
+@pytest.mark.parametrize("name", OF_BOTH)
+def test_an_event_changes_what_it_changes_for_prometheus(name: str) -> None:
+    """The same metrics, labels and values, under the names that an exporter makes of them."""
+    reader, sink = counting()
+    prometheus = Metrics()
+    before = samples(prometheus)
+    for one in (sink, prometheus):
+        one.take(OF_BOTH[name])
+    found = as_prometheus(reader)
+    expected = samples(prometheus)
+    changed = {name for name, value in expected.items() if value != before.get(name, 0)}
+    assert found.items() <= expected.items()
+    assert {name for name in changed if not re.search("_(bucket|sum)", name)} <= found.keys()
+
+
+def test_every_event_of_prometheus_is_covered() -> None:
+    """Above, and those that set what is so already: nothing is counted by one of both alone."""
+    assert {*map(type, OF_BOTH.values()), StoreUp} == Metrics.kinds == OtelMetrics.kinds
+
+
+def test_every_metric_is_documented() -> None:
+    """With its attributes, and none is that does not exist."""
+    exported = {f"callfuse.{name}": {label.attribute for label in one.labels} for name, one in COUNTERS.items()}
+    exported |= {f"callfuse.{name}": set() for name in (*HISTOGRAMS, *GAUGES)}
+    known = {attribute for attributes in exported.values() for attribute in attributes}
+    table = rows(document("docs/observing.md"), "OpenTelemetry")
+    documented = {name: set(quoted(given)) & known for names, given in table for name in quoted(names)}
+    assert documented == exported
+
+
+class Tallied:
+    """Something with a bus and figures."""
+
+    def __init__(self, held_bytes: int, lanes: int) -> None:
+        self.bus = Bus()
+        self.held_bytes = held_bytes
+        self.lanes = lanes
+
+
+def test_figures_are_those_of_the_moment() -> None:
+    """Of all guards of a provider that are still there, whichever sink watches them; without one there are none."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    OtelMetrics(provider)
+    assert points(reader) == {"callfuse.store_up": [({}, 1)]}
+    one, other = Tallied(100, 1), Tallied(20, 2)
+    for guard in (one, other):
+        OtelMetrics(provider).watch(guard)
+    one.held_bytes = 300
+    found = points(reader)
+    assert (found["callfuse.held"], found["callfuse.sessions"]) == ([({}, 320)], [({}, 3)])
+    other.bus.emit(StoreDown("redis://h", "why"))
+    assert points(reader)["callfuse.store_up"] == [({}, 0)]
+    other.bus.emit(StoreUp("redis://h"))
+    del guard, other
+    gc.collect()
+    found = points(reader)
+    assert (found["callfuse.held"], found["callfuse.store_up"]) == ([({}, 300)], [({}, 1)])
+
+
+async def test_an_exchange_with_all_on(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting gives a middleware all metrics, with the version of callfuse beside."""
+    reader = InMemoryMetricReader()
+    monkeypatch.setattr(OtelMetrics.__init__, "__defaults__", (MeterProvider([reader]),))
+    guarded = guard(play(framewise(CHAT, again())))
+    await drive(guarded, traced(CHAT, spin()))
+    found = points(reader)
+    assert found["callfuse.saved_calls"] == [({}, 5.8)]
+    assert found["callfuse.decide"] == [({}, 1)]
+    assert found["callfuse.sessions"] == [({}, 1)]
+    assert found["callfuse.held"] == [({}, 0)]
+    data = reader.get_metrics_data()
+    assert data is not None
+    scope = data.resource_metrics[0].scope_metrics[0].scope
+    traced_by = only(spans).instrumentation_scope
+    assert traced_by is not None
+    assert (scope.name, scope.version) == (traced_by.name, traced_by.version) == ("callfuse", version("callfuse"))
+
+
 async def test_made_up_names_make_no_series() -> None:
     """Tools, models and sessions are no attributes; causes have a bound."""
     reader, sink = counting()
@@ -466,12 +590,14 @@ async def test_made_up_names_make_no_series() -> None:
 
 def test_the_settings_switch_both_on() -> None:
     """Traces and metrics; `content: off` is none, as YAML reads it."""
-    bus = Bus()
+    bus, guarded = Bus(), Tallied(0, 0)
     assert open_traces(OtelSettings(enabled=True), bus) is not None
     assert bus.wants(FailedOpen)
-    assert bus.wants(NotGuarded)
+    open_metrics(OtelSettings(enabled=True), guarded)
+    assert guarded.bus.wants(NotGuarded)
     assert OtelSettings.model_validate({"content": False}).content == "none"
     assert OtelSettings.model_validate({"content": "Full"}).content == "full"
-    none = Bus()
-    assert open_traces(OtelSettings(), none) is None
-    assert not none.wants(NotGuarded)
+    none = Tallied(0, 0)
+    assert open_traces(OtelSettings(), none.bus) is None
+    open_metrics(OtelSettings(), none)
+    assert not none.bus.wants(NotGuarded)

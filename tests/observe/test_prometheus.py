@@ -23,7 +23,8 @@ from callfuse.model import Finding, ToolCall
 from callfuse.observe import events, labels
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import Event, ExchangeEnded, FindingSeen, Where
-from callfuse.observe.prometheus import COUNTERS, PREFIX, Metrics
+from callfuse.observe.metrics import COUNTERS
+from callfuse.observe.prometheus import PREFIX, Metrics
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 from tests.project.sources import document, quoted, rows
@@ -180,13 +181,13 @@ def test_texts_from_outside_make_no_series() -> None:
     assert kinds == metrics.kinds
     for event in made_up(0):
         metrics.take(event)
-    before, children = set(samples(metrics)), len(metrics._of._children)
+    before, children = set(samples(metrics)), len(metrics._series)
     for number in range(1, 10_001):
         for event in made_up(number):
             metrics.take(event)
     found = samples(metrics)
     assert set(found) == before
-    assert len(metrics._of._children) == children
+    assert len(metrics._series) == children
     assert found[f"{PREFIX}exchanges_total{{dialect=other,outcome=other}}"] == 20_002
     assert not [name for name in found if "made up" in name]
 
@@ -322,6 +323,7 @@ def process(folder: Path, program: str, *arguments: str) -> "subprocess.Popen[st
     """A process with a place in the folder; it goes on until its standard input is closed."""
     begin = """
         import os, sys
+        from callfuse.observe.bus import Bus
         from callfuse.observe.events import *
         from callfuse.observe import prometheus
         from callfuse.observe.prometheus import *

@@ -32,7 +32,7 @@ from callfuse.observe.events import Refused
 from callfuse.observe.findings import RecentFindings
 from callfuse.observe.log import LogSink
 from callfuse.observe.settings import EventsSettings
-from callfuse.observe.telemetry import open_traces
+from callfuse.observe.telemetry import open_metrics, open_traces
 from callfuse.stores import open_ledger
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ class CallFuseMiddleware:
         callback = None if on_loop is None else Callback(on_loop)
         traces = open_traces(resolved.config.otel, self.bus)
         self._host = Host(app, settings, store, self.bus, callback, time.time, commands, ByteBudget(), traces=traces)
+        open_metrics(resolved.config.otel, self)
         self.configure(resolved)
 
     @classmethod

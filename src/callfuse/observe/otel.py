@@ -7,30 +7,43 @@ it came with, and only one that asks again names the span as its parent.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from functools import lru_cache, partial
+from typing import Final
+from weakref import ref
 
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context, attach, get_current
-from opentelemetry.metrics import MeterProvider
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from callfuse.model.secrets import star_secrets
-from callfuse.observe import events, fields, labels
+from callfuse.observe import events, fields
 from callfuse.observe.events import Event, ExchangeEnded, FindingSeen, FuseBlown
 from callfuse.observe.fields import Value, fields_of
+from callfuse.observe.metrics import (
+    COUNTERS,
+    FIGURES,
+    GAUGES,
+    HISTOGRAMS,
+    Change,
+    Label,
+    MetricSink,
+    Watched,
+    version_of_callfuse,
+)
 from callfuse.observe.printable import plain
 from callfuse.observe.telemetry import Pairs
 
 SCOPE: Final = "callfuse"
 """The name of the instrumentation."""
+NAME: Final = f"{SCOPE}."
+"""How the name of every metric begins."""
 LONGEST: Final[Mapping[str, int]] = {"none": 0, "short": fields.LONGEST, "full": 16_384}
 """Characters of arguments or of a result that a span holds, by the setting `otel.content`."""
 MOST_WAITING: Final = 20
 """Events of an exchange without a finding that are kept, in case there will be one."""
-HOLD_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-"""Bounds of the histogram's buckets."""
 
 Attributes = dict[str, Value]
 
@@ -102,7 +115,7 @@ class OtelTraces:
 
     def __init__(self, content: str = "none", provider: TracerProvider | None = None) -> None:
         self._longest = LONGEST[content]
-        self._tracer = trace.get_tracer(SCOPE, tracer_provider=provider)
+        self._tracer = trace.get_tracer(SCOPE, version_of_callfuse(), provider)
         self._propagator: object = None
         self._names: tuple[bytes, ...] = ()
 
@@ -201,116 +214,78 @@ def _end(span: trace.Span, event: ExchangeEnded, at: int) -> None:
     span.end(at)
 
 
-class _Counter(NamedTuple):
-    """A counter: its name, unit and what it counts; of each attribute the values that it may have, and an event's."""
+class _Gauges:
+    """The gauges of a process at one provider. They are read when the metrics are exported, and keep no guard alive."""
 
-    name: str
-    unit: str
-    what: str
-    attributes: Mapping[str, tuple[Collection[str], Callable[[Any], str]]]
+    def __init__(self, meter: Meter) -> None:
+        self._guards: tuple[ref[Watched], ...] = ()
+        self._values: dict[str, float] = {}
+        for name, (text, unit, of_processes) in GAUGES.items():
+            is_sum = of_processes == "sum"
+            create = meter.create_observable_up_down_counter if is_sum else meter.create_observable_gauge
+            create(NAME + name, [partial(self._observe, name)], unit, text)
 
+    def add(self, guard: Watched) -> None:
+        """Count a middleware in from now on."""
+        self._guards = (*[one for one in self._guards if one() is not None], ref(guard))
 
-_DIALECT: Final = {fields.DIALECT: (labels.DIALECTS, lambda event: event.where.dialect)}
-_ACTION: Final = {fields.ACTION: (labels.ACTIONS, lambda event: event.action)}
-_COUNTERS: Final[Mapping[type[Event], _Counter]] = {
-    events.ExchangeEnded: _Counter(
-        "callfuse.exchanges",
-        "{exchange}",
-        "Exchanges that are over, by what callfuse did, or how they ended if not well.",
-        {**_DIALECT, fields.OUTCOME: (labels.OUTCOMES, labels.outcome_of)},
-    ),
-    events.CallSeen: _Counter(
-        "callfuse.tool_calls", "{call}", "Complete calls of models, by what was done about them.", _DIALECT | _ACTION
-    ),
-    events.FindingSeen: _Counter(
-        "callfuse.findings",
-        "{verdict}",
-        "Verdicts on loops that were found.",
-        {
-            fields.KIND: (labels.KINDS, lambda event: event.verdict.finding.kind),
-            fields.VERDICT: (labels.VERDICTS, lambda event: "hard" if event.verdict.finding.hard else "soft"),
-            **_ACTION,
-        },
-    ),
-    events.CourseMended: _Counter(
-        "callfuse.mitigations",
-        "{finding}",
-        "What models did after a finding.",
-        {
-            fields.MENDED: (labels.RESULTS, lambda event: event.result),
-            fields.ARM: (labels.ARMS, lambda event: labels.arm_of(event.arm)),
-        },
-    ),
-    events.FuseBlown: _Counter(
-        "callfuse.blown", "{request}", "Requests that callfuse has answered because the fuse had blown.", {}
-    ),
-    events.NotGuarded: _Counter(
-        "callfuse.not_guarded",
-        "{exchange}",
-        "Requests and answers that passed unguarded.",
-        {fields.CAUSE: (labels.NOT_GUARDED, lambda event: event.cause)},
-    ),
-    events.NotWatched: _Counter(
-        "callfuse.not_watched",
-        "{exchange}",
-        "Healthy answers that were not read.",
-        {fields.CAUSE: (labels.NOT_WATCHED, lambda event: event.cause)},
-    ),
-    events.FailedOpen: _Counter(
-        "callfuse.fail_open",
-        "{failure}",
-        "Calls that passed unjudged.",
-        {fields.CAUSE: (labels.FAIL_OPEN, lambda event: labels.fail_open_cause(event.kind))},
-    ),
-    events.CallbackFailed: _Counter("callfuse.callback_errors", "{error}", "Faults of on_loop.", {}),
-    events.StoreFailed: _Counter(
-        "callfuse.store_errors",
-        "{error}",
-        "Failures of the shared store.",
-        {fields.STORE_OPERATION: (labels.OPERATIONS, lambda event: event.operation)},
-    ),
-    events.LedgerDropped: _Counter(
-        "callfuse.ledger_dropped",
-        "{lane}",
-        "Lanes and sessions that were forgotten before their time.",
-        {fields.LIMIT: (labels.DROPS, lambda event: event.limit)},
-    ),
-    events.FeedbackGiven: _Counter(
-        "callfuse.feedback",
-        "{report}",
-        "What people said of findings.",
-        {fields.FEEDBACK: (labels.FEEDBACK, lambda event: event.kind)},
-    ),
-}
+    def set(self, name: str, value: float) -> None:
+        """Set the figure of a gauge of which events tell."""
+        self._values[name] = value
+
+    def _observe(self, name: str, _: CallbackOptions) -> Iterator[Observation]:
+        guards = [guard for one in self._guards if (guard := one()) is not None]
+        if name in self._values:
+            yield Observation(self._values[name])
+        elif guards and name in FIGURES:
+            yield Observation(sum(map(FIGURES[name], guards)))
 
 
-class OtelMetrics:
+@lru_cache(8)
+def _gauges(provider: MeterProvider | None) -> _Gauges:
+    """Those of a provider, which would ignore the callbacks of others with the same names."""
+    return _Gauges(_meter(provider))
+
+
+def _meter(provider: MeterProvider | None) -> Meter:
+    return metrics.get_meter(SCOPE, version_of_callfuse(), provider)
+
+
+class _Instruments:
+    """The metrics themselves. A provider has each once, however often they are made."""
+
+    def __init__(self, meter: Meter, gauges: _Gauges) -> None:
+        self._meter = meter
+        self._gauges = gauges
+        self.counters = {name: meter.create_counter(NAME + name, one.unit, one.text) for name, one in COUNTERS.items()}
+
+    def adding(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What adds to a series of a counter."""
+        attributes = {label.attribute: value for label, value in values.items()}
+        return partial(self.counters[name].add, attributes=attributes)
+
+    def timing(self, name: str) -> Change:
+        """What measures a time, in seconds."""
+        text, bounds = HISTOGRAMS[name]
+        return self._meter.create_histogram(NAME + name, "s", text, explicit_bucket_boundaries_advisory=bounds).record
+
+    def setting(self, name: str) -> Change:
+        """What sets a gauge."""
+        return partial(self._gauges.set, name)
+
+
+class OtelMetrics(MetricSink):
     """A sink that counts events over OpenTelemetry: an exporter to Prometheus makes `callfuse_exchanges_total` of
     `callfuse.exchanges`. Attributes have values of closed sets (`observe/labels.py`), never a user's texts.
 
     `provider`: makes the meter; None for the global one, which may still be set later.
     """
 
-    kinds: Final = frozenset((*_COUNTERS, events.HoldEnded))
-
     def __init__(self, provider: MeterProvider | None = None) -> None:
-        meter = metrics.get_meter(SCOPE, meter_provider=provider)
-        self._counters = {kind: meter.create_counter(one.name, one.unit, one.what) for kind, one in _COUNTERS.items()}
-        self._holds = meter.create_histogram(
-            "callfuse.hold",
-            "s",
-            "How long bytes of answers were held.",
-            explicit_bucket_boundaries_advisory=HOLD_SECONDS,
-        )
+        self._gauges = _gauges(provider)
+        super().__init__(_Instruments(_meter(provider), self._gauges))
 
-    def take(self, event: Event) -> None:
-        """Count an event."""
-        if isinstance(event, events.HoldEnded):
-            self._holds.record(event.seconds)
-            return
-        kind = type(event)
-        attributes = {
-            name: labels.one_of(allowed, value_of(event))
-            for name, (allowed, value_of) in _COUNTERS[kind].attributes.items()
-        }
-        self._counters[kind].add(1, attributes)
+    def watch(self, guard: Watched) -> None:
+        """Take the events and figures of a middleware from now on."""
+        self._gauges.add(guard)
+        guard.bus.add(self)

@@ -12,13 +12,10 @@ import gzip
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
-from threading import Lock
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import prometheus_client.multiprocess
 import prometheus_client.values
@@ -27,10 +24,19 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from callfuse.observe import events, labels
-from callfuse.observe.bus import Bus
-from callfuse.observe.events import Event, FindingSeen
-from callfuse.observe.saved import Saved
+from callfuse.observe import labels
+from callfuse.observe.metrics import (
+    COUNTERS,
+    FIGURES,
+    GAUGES,
+    HISTOGRAMS,
+    STORE_UP,
+    Change,
+    Label,
+    MetricSink,
+    Watched,
+    version_of_callfuse,
+)
 
 _multiprocess: Any = prometheus_client.multiprocess  # neither has types
 _values: Any = prometheus_client.values
@@ -40,122 +46,31 @@ FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX: Final = "callfuse_"
 """How the name of every metric begins."""
 
-_NONE: Final[Mapping[str, Collection[str]]] = {}
-COUNTERS: Final[Mapping[str, tuple[str, Mapping[str, Collection[str]]]]] = {
-    "exchanges": (
-        "POSTs to guarded paths that are over, by what callfuse did (guarded, watched, answered, passed), or by how "
-        "they ended if not well (broke_off, client_gone, error).",
-        {"dialect": labels.DIALECTS, "outcome": labels.OUTCOMES},
-    ),
-    "tool_calls": (
-        "Complete calls of models, by what was done about them (none: nothing was found).",
-        {"dialect": labels.DIALECTS, "action": labels.ACTIONS},
-    ),
-    "findings": (
-        "Verdicts on loops that were found, by kind, limit (soft, hard) and what was done; where a rung fails and the "
-        "next is taken, there is one of each.",
-        {"kind": labels.KINDS, "verdict": labels.VERDICTS, "action": labels.ACTIONS},
-    ),
-    "mitigations": (
-        "What models did within two rounds after a finding (changed, same, ended, user), where it was acted on and "
-        "where it was only observed (holdout).",
-        {"result": labels.RESULTS, "arm": labels.ARMS},
-    ),
-    "saved_calls": (
-        "ESTIMATE of the calls that were saved: those withheld, or the first of a loop and those that follow such a "
-        "one on average in recorded runs, whichever is more.",
-        _NONE,
-    ),
-    "blown": ("Requests that callfuse answered by itself because the fuse had blown.", _NONE),
-    "not_guarded": ("Requests and answers that passed unguarded, by cause.", {"cause": labels.NOT_GUARDED}),
-    "not_watched": ("Healthy answers that were not read, by cause.", {"cause": labels.NOT_WATCHED}),
-    "fail_open": ("Calls that passed unjudged, by cause.", {"cause": labels.FAIL_OPEN}),
-    "callback_errors": ("Faults of on_loop.", _NONE),
-    "store_errors": ("Failures of the shared store, by operation.", {"op": labels.OPERATIONS}),
-    "ledger_dropped": ("Lanes and sessions forgotten before their time, by limit.", {"limit": labels.DROPS}),
-    "feedback": ("What people said of findings, by kind.", {"kind": labels.FEEDBACK}),
-    "false_positives": ("Findings that somebody called wrong.", _NONE),
-}
-"""Counters by name, without prefix and `_total`: help, and the values of each label beside `other`."""
-
-HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
-    "hold_seconds": (
-        "How long bytes of answers were held.",
-        (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
-    ),
-    "decide_seconds": (
-        "How long the calls of a guarded answer were judged, with on_loop.",
-        (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0),
-    ),
-}
-"""Histograms by name, without prefix: help, and the upper bounds of their buckets in seconds."""
-
-Mode = Literal["livesum", "livemin", "livemax"]
-GAUGES: Final[Mapping[str, tuple[str, Mode]]] = {
-    "held_bytes": ("Bytes that exchanges keep: requests, held and buffered answers (max_total_bytes).", "livesum"),
-    "sessions": ("Lanes that are kept (max_sessions); one that two workers know counts twice.", "livesum"),
-    "store_up": ("1 while the store is used, 0 while it is left alone because it is down.", "livemin"),
-}
-"""Gauges by name, without prefix: help, and how those of several processes become one."""
-
-_COUNTED: Final[Mapping[type[Event], Callable[[Any], tuple[str, ...]]]] = {
-    events.ExchangeEnded: lambda event: ("exchanges", event.where.dialect, labels.outcome_of(event)),
-    events.CallSeen: lambda event: ("tool_calls", event.where.dialect, event.action),
-    events.FindingSeen: lambda event: ("findings", event.verdict.finding.kind, _limit_of(event), event.action),
-    events.CourseMended: lambda event: ("mitigations", event.result, labels.arm_of(event.arm)),
-    events.FuseBlown: lambda _: ("blown",),
-    events.NotGuarded: lambda event: ("not_guarded", event.cause),
-    events.NotWatched: lambda event: ("not_watched", event.cause),
-    events.FailedOpen: lambda event: ("fail_open", labels.fail_open_cause(event.kind)),
-    events.CallbackFailed: lambda _: ("callback_errors",),
-    events.StoreFailed: lambda event: ("store_errors", event.operation),
-    events.StoreWithoutLoop: lambda _: ("store_errors", labels.OTHER),
-    events.LedgerDropped: lambda event: ("ledger_dropped", event.limit),
-    events.FeedbackGiven: lambda event: ("feedback", event.kind),
-}
-"""The counter that counts an event, and the values of its labels."""
-_STORE: Final[Mapping[type[Event], int]] = {events.StoreDown: 0, events.StoreUp: 1}
-
-
-def _limit_of(event: FindingSeen) -> str:
-    return "hard" if event.verdict.finding.hard else "soft"
-
-
-class Watched(Protocol):
-    """What metrics are of: a `CallFuseMiddleware`."""
-
-    @property
-    def bus(self) -> Bus:
-        """Takes its events."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes that its exchanges keep at present."""
-        ...
-
-    @property
-    def lanes(self) -> int:
-        """The lanes that it keeps."""
-        ...
+_UNITS: Final = {"By": "_bytes"}
+"""How the names of gauges of a unit end."""
+_MODES: Final[Mapping[str, Literal["livesum", "livemin"]]] = {"sum": "livesum", "min": "livemin"}
 
 
 class _Instruments:
     """The metrics themselves, in a registry; without one where they live in files that processes share."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
-        self._children: dict[tuple[str, ...], Any] = {}
         self.counters = {
-            name: Counter(PREFIX + name, text, tuple(allowed), registry=registry)
-            for name, (text, allowed) in COUNTERS.items()
+            name: Counter(PREFIX + name, one.text, [label.name for label in one.labels], registry=registry)
+            for name, one in COUNTERS.items()
         }
         self.histograms = {
-            name: Histogram(PREFIX + name, text, buckets=buckets, registry=registry)
-            for name, (text, buckets) in HISTOGRAMS.items()
+            name: Histogram(f"{PREFIX}{name}_seconds", one.text, buckets=one.bounds, registry=registry)
+            for name, one in HISTOGRAMS.items()
         }
         self.gauges = {
-            name: Gauge(PREFIX + name, text, registry=registry, multiprocess_mode=mode)
-            for name, (text, mode) in GAUGES.items()
+            name: Gauge(
+                PREFIX + name + _UNITS.get(one.unit, ""),
+                one.text,
+                registry=registry,
+                multiprocess_mode=_MODES[one.of_processes],
+            )
+            for name, one in GAUGES.items()
         }
         info = Gauge(
             f"{PREFIX}build_info",
@@ -164,22 +79,24 @@ class _Instruments:
             registry=registry,
             multiprocess_mode="livemax",
         )
-        info.labels(_version(), platform.python_version()).set(1)
-        for name, (_, allowed) in COUNTERS.items():  # so that the first event is an increase
-            if len(allowed) == 1:
-                for value in (*next(iter(allowed.values())), labels.OTHER):
+        info.labels(version_of_callfuse(), platform.python_version()).set(1)
+        for name, one in COUNTERS.items():  # so that the first event is an increase
+            if len(one.labels) == 1:
+                for value in (*one.labels[0].values, labels.OTHER):
                     self.counters[name].labels(value)
 
-    def add(self, name: str, given: tuple[str, ...] = (), amount: float = 1) -> None:
-        """Count; a value that a label may not have counts as `other`."""
-        child = self._children.get((name, *given))
-        if child is None:
-            allowed = COUNTERS[name][1].values()
-            safe = [labels.one_of(one, value) for one, value in zip(allowed, given, strict=True)]
-            child = self.counters[name].labels(*safe) if safe else self.counters[name]
-            if safe == list(given):  # what is from elsewhere must not fill the memory
-                self._children[name, *given] = child
-        child.inc(amount)
+    def adding(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What adds to a series of a counter."""
+        counter = self.counters[name]
+        return (counter.labels(*values.values()) if values else counter).inc
+
+    def timing(self, name: str) -> Change:
+        """What measures a time, in seconds."""
+        return self.histograms[name].observe
+
+    def setting(self, name: str) -> Change:
+        """What sets a gauge."""
+        return self.gauges[name].set
 
 
 @lru_cache(1)
@@ -188,7 +105,7 @@ def _shared_instruments() -> _Instruments:
     return _Instruments(None)
 
 
-class Metrics:
+class Metrics(MetricSink):
     """callfuse's metrics, a sink of events (`observe/bus.py`). May be used from any thread.
 
     `registry`: where they are registered, such as the host's `prometheus_client.REGISTRY`; None makes one. A registry
@@ -196,19 +113,16 @@ class Metrics:
     folder, which the host's own `MultiProcessCollector` reads, too.
     """
 
-    kinds: Final = frozenset((*_COUNTED, *_STORE, events.HoldEnded, events.Decided))
-
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._guards: list[Watched] = []
         self._folder = _folder()
-        self._saved = Saved()
-        self._lock = Lock()
         self._registry = CollectorRegistry() if registry is None else registry
-        self._of = _shared_instruments() if self._folder else _Instruments(self._registry)
-        self._of.gauges["store_up"].set(1)
+        of = _shared_instruments() if self._folder else _Instruments(self._registry)
+        super().__init__(of)
+        self._gauges = of.gauges
         if not self._folder:
-            self._of.gauges["held_bytes"].set_function(self._held_bytes)
-            self._of.gauges["sessions"].set_function(self._lanes)
+            for name in FIGURES:
+                self._gauges[name].set_function(partial(self._figure, name))
 
     def watch(self, guard: Watched) -> None:
         """Take the events and figures of a middleware from now on."""
@@ -216,36 +130,16 @@ class Metrics:
         guard.bus.add(self)
         self.refresh()
 
-    def take(self, event: Event) -> None:
-        """Count or measure an event."""
-        kind = type(event)
-        if kind in _COUNTED:
-            name, *given = _COUNTED[kind](event)
-            self._of.add(name, tuple(given))
-        elif isinstance(event, events.HoldEnded):
-            self._of.histograms["hold_seconds"].observe(event.seconds)
-        elif isinstance(event, events.Decided):
-            self._of.histograms["decide_seconds"].observe(event.seconds)
-        elif kind in _STORE:
-            self._of.gauges["store_up"].set(_STORE[kind])
-        if isinstance(event, FindingSeen):
-            with self._lock:
-                saved = self._saved.by(event)
-            if saved:
-                self._of.add("saved_calls", amount=saved)
-        elif isinstance(event, events.FeedbackGiven) and event.kind == labels.FALSE_POSITIVE:
-            self._of.add("false_positives")
-
     def refresh(self) -> None:
         """Write the figures that no event tells of to the shared folder; nothing happens without one."""
         if self._folder:
-            self._of.gauges["held_bytes"].set(self._held_bytes())
-            self._of.gauges["sessions"].set(self._lanes())
+            for name in FIGURES:
+                self._gauges[name].set(self._figure(name))
 
     def leave(self) -> None:
         """This process ends: its figures are none from now on. What it has counted stays in the shared folder."""
         self._guards.clear()
-        self._of.gauges["store_up"].set(1)
+        self._gauges[STORE_UP].set(1)
         self.refresh()
 
     def render(self, accept: str = "", accept_encoding: str = "") -> tuple[bytes, dict[str, str]]:
@@ -262,11 +156,8 @@ class Metrics:
             return gzip.compress(body, 5), {**headers, "content-encoding": "gzip"}
         return body, headers
 
-    def _held_bytes(self) -> float:
-        return sum(guard.held_bytes for guard in self._guards)
-
-    def _lanes(self) -> float:
-        return sum(guard.lanes for guard in self._guards)
+    def _figure(self, name: str) -> float:
+        return sum(map(FIGURES[name], self._guards))
 
 
 class _Own(Collector):
@@ -319,9 +210,3 @@ def _free_place(folder: Path) -> str:
             number += 1
         else:
             return f"place{number}"
-
-
-def _version() -> str:
-    with suppress(PackageNotFoundError):
-        return version("callfuse")
-    return "unknown"

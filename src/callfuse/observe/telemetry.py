@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.bus import Bus
+from callfuse.observe.metrics import Watched
 from callfuse.policy.fields import Strict
 
 CONTENTS: Final = ("none", "short", "full")
@@ -47,14 +48,21 @@ class Traces(Protocol):
 
 
 def open_traces(settings: OtelSettings, bus: Bus) -> Traces | None:
-    """Give events to OpenTelemetry from now on; None unless the settings say so. Raises ConfigError without its API."""
+    """Make traces of events from now on; None unless the settings say so. Raises ConfigError without OpenTelemetry."""
     if not settings.enabled:
         return None
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:
         raise ConfigError(f"otel.enabled = true: needs the package opentelemetry-api: {install_hint('otel')}")
-    from callfuse.observe.otel import OtelMetrics, OtelTraces
+    from callfuse.observe.otel import OtelTraces
 
     traces = OtelTraces(settings.content)
     bus.add(traces)
-    bus.add(OtelMetrics())
     return traces
+
+
+def open_metrics(settings: OtelSettings, guard: Watched) -> None:
+    """Make metrics of a middleware, over OpenTelemetry, from now on, if the settings say so."""
+    if settings.enabled:
+        from callfuse.observe.otel import OtelMetrics
+
+        OtelMetrics().watch(guard)

@@ -1,0 +1,257 @@
+"""The metrics of callfuse, whoever exports them: names, labels, and what each event adds.
+
+`observe/prometheus.py` and `observe/otel.py` make these with their libraries' instruments, and change none. A label's
+values are from closed sets (`observe/labels.py`); all else is `other`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from threading import Lock
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from callfuse.observe import events, fields, labels
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import Event, FindingSeen
+from callfuse.observe.saved import Saved
+
+Series = tuple[str, ...]
+"""A counter's name, and a value for each of its labels."""
+Change = Callable[[float], None]
+"""Adds to a series, measures one time, or sets a figure."""
+
+
+class Label(NamedTuple):
+    """A label: its name for Prometheus, its attribute for OpenTelemetry, and the values that it may have."""
+
+    name: str
+    attribute: str
+    values: Collection[str]
+
+
+class Counted(NamedTuple):
+    """What a counter counts: in words, as a unit of OpenTelemetry, and by which labels."""
+
+    text: str
+    unit: str
+    labels: tuple[Label, ...] = ()
+
+
+class Timed(NamedTuple):
+    """What a histogram measures in seconds: in words, and the upper bounds of its buckets."""
+
+    text: str
+    bounds: tuple[float, ...]
+
+
+class Shown(NamedTuple):
+    """What a gauge shows: in words, as a unit of OpenTelemetry, and how those of several processes become one."""
+
+    text: str
+    unit: str
+    of_processes: Literal["sum", "min"]
+
+
+_DIALECT: Final = Label("dialect", fields.DIALECT, labels.DIALECTS)
+_ACTION: Final = Label("action", fields.ACTION, labels.ACTIONS)
+
+COUNTERS: Final[Mapping[str, Counted]] = {
+    "exchanges": Counted(
+        "POSTs to guarded paths that are over, by what callfuse did (guarded, watched, answered, passed), or by how "
+        "they ended if not well (broke_off, client_gone, error).",
+        "{exchange}",
+        (_DIALECT, Label("outcome", fields.OUTCOME, labels.OUTCOMES)),
+    ),
+    "tool_calls": Counted(
+        "Complete calls of models, by what was done about them (none: nothing was found).",
+        "{call}",
+        (_DIALECT, _ACTION),
+    ),
+    "findings": Counted(
+        "Verdicts on loops that were found, by kind, limit (soft, hard) and what was done; where a rung fails and the "
+        "next is taken, there is one of each.",
+        "{verdict}",
+        (Label("kind", fields.KIND, labels.KINDS), Label("verdict", fields.VERDICT, labels.VERDICTS), _ACTION),
+    ),
+    "mitigations": Counted(
+        "What models did within two rounds after a finding (changed, same, ended, user), where it was acted on and "
+        "where it was only observed (holdout).",
+        "{finding}",
+        (Label("result", fields.MENDED, labels.RESULTS), Label("arm", fields.ARM, labels.ARMS)),
+    ),
+    "saved_calls": Counted(
+        "ESTIMATE of the calls that were saved: those withheld, or the first of a loop and those that follow such a "
+        "one on average in recorded runs, whichever is more.",
+        "{call}",
+    ),
+    "blown": Counted("Requests that callfuse answered by itself because the fuse had blown.", "{request}"),
+    "not_guarded": Counted(
+        "Requests and answers that passed unguarded, by cause.",
+        "{exchange}",
+        (Label("cause", fields.CAUSE, labels.NOT_GUARDED),),
+    ),
+    "not_watched": Counted(
+        "Healthy answers that were not read, by cause.",
+        "{exchange}",
+        (Label("cause", fields.CAUSE, labels.NOT_WATCHED),),
+    ),
+    "fail_open": Counted(
+        "Calls that passed unjudged, by cause.", "{failure}", (Label("cause", fields.CAUSE, labels.FAIL_OPEN),)
+    ),
+    "callback_errors": Counted("Faults of on_loop.", "{error}"),
+    "store_errors": Counted(
+        "Failures of the shared store, by operation.",
+        "{error}",
+        (Label("op", fields.STORE_OPERATION, labels.OPERATIONS),),
+    ),
+    "ledger_dropped": Counted(
+        "Lanes and sessions forgotten before their time, by limit.",
+        "{lane}",
+        (Label("limit", fields.LIMIT, labels.DROPS),),
+    ),
+    "feedback": Counted(
+        "What people said of findings, by kind.", "{report}", (Label("kind", fields.FEEDBACK, labels.FEEDBACK),)
+    ),
+    "false_positives": Counted("Findings that somebody called wrong.", "{finding}"),
+}
+"""By name: `callfuse_exchanges_total` for Prometheus, `callfuse.exchanges` for OpenTelemetry."""
+
+HISTOGRAMS: Final[Mapping[str, Timed]] = {
+    "hold": Timed(
+        "How long bytes of answers were held.",
+        (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
+    ),
+    "decide": Timed(
+        "How long the calls of a guarded answer were judged, with on_loop.",
+        (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0),
+    ),
+}
+"""By name: `callfuse_hold_seconds` for Prometheus, `callfuse.hold` for OpenTelemetry."""
+
+STORE_UP: Final = "store_up"
+GAUGES: Final[Mapping[str, Shown]] = {
+    "held": Shown("Bytes that exchanges keep: requests, held and buffered answers (max_total_bytes).", "By", "sum"),
+    "sessions": Shown("Lanes that are kept (max_sessions); one that two workers know counts twice.", "{lane}", "sum"),
+    STORE_UP: Shown("1 while the store is used, 0 while it is left alone because it is down.", "", "min"),
+}
+"""By name: `callfuse_held_bytes` for Prometheus, `callfuse.held` for OpenTelemetry."""
+
+_COUNTED: Final[Mapping[type[Event], Callable[[Any], Series]]] = {
+    events.ExchangeEnded: lambda event: ("exchanges", event.where.dialect, labels.outcome_of(event)),
+    events.CallSeen: lambda event: ("tool_calls", event.where.dialect, event.action),
+    events.FindingSeen: lambda event: ("findings", event.verdict.finding.kind, _limit_of(event), event.action),
+    events.CourseMended: lambda event: ("mitigations", event.result, labels.arm_of(event.arm)),
+    events.FuseBlown: lambda _: ("blown",),
+    events.NotGuarded: lambda event: ("not_guarded", event.cause),
+    events.NotWatched: lambda event: ("not_watched", event.cause),
+    events.FailedOpen: lambda event: ("fail_open", labels.fail_open_cause(event.kind)),
+    events.CallbackFailed: lambda _: ("callback_errors",),
+    events.StoreFailed: lambda event: ("store_errors", event.operation),
+    events.StoreWithoutLoop: lambda _: ("store_errors", labels.OTHER),
+    events.LedgerDropped: lambda event: ("ledger_dropped", event.limit),
+    events.FeedbackGiven: lambda event: ("feedback", event.kind),
+}
+"""The counter that counts an event, and the values of its labels."""
+_STORE: Final[Mapping[type[Event], int]] = {events.StoreDown: 0, events.StoreUp: 1}
+
+
+def _limit_of(event: FindingSeen) -> str:
+    return "hard" if event.verdict.finding.hard else "soft"
+
+
+class Watched(Protocol):
+    """What metrics are of: a `CallFuseMiddleware`."""
+
+    @property
+    def bus(self) -> Bus:
+        """Takes its events."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that its exchanges keep at present."""
+        ...
+
+    @property
+    def lanes(self) -> int:
+        """The lanes that it keeps."""
+        ...
+
+
+FIGURES: Final[Mapping[str, Callable[[Watched], int]]] = {
+    "held": lambda guard: guard.held_bytes,
+    "sessions": lambda guard: guard.lanes,
+}
+"""The gauges of which no event tells, and where they are read."""
+
+
+class Instruments(Protocol):
+    """The metrics of this file, as a library makes them."""
+
+    def adding(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What adds to a series of a counter."""
+        ...
+
+    def timing(self, name: str) -> Change:
+        """What measures a time, in seconds."""
+        ...
+
+    def setting(self, name: str) -> Change:
+        """What sets a gauge."""
+        ...
+
+
+class MetricSink:
+    """A sink of events (`observe/bus.py`) that counts and measures them. May be used from any thread."""
+
+    kinds: Final = frozenset((*_COUNTED, *_STORE, events.HoldEnded, events.Decided))
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._series: dict[Series, Change] = {}
+        self._measure_hold = instruments.timing("hold")
+        self._measure_decision = instruments.timing("decide")
+        self._set_store = instruments.setting(STORE_UP)
+        self._set_store(1)
+        self._saved = Saved()
+        self._lock = Lock()
+
+    def take(self, event: Event) -> None:
+        """Count or measure an event."""
+        kind = type(event)
+        if kind in _COUNTED:
+            self._add(_COUNTED[kind](event))
+        elif isinstance(event, events.HoldEnded):
+            self._measure_hold(event.seconds)
+        elif isinstance(event, events.Decided):
+            self._measure_decision(event.seconds)
+        elif kind in _STORE:
+            self._set_store(_STORE[kind])
+        if isinstance(event, FindingSeen):
+            with self._lock:
+                saved = self._saved.by(event)
+            if saved:
+                self._add(("saved_calls",), saved)
+        elif isinstance(event, events.FeedbackGiven) and event.kind == labels.FALSE_POSITIVE:
+            self._add(("false_positives",))
+
+    def _add(self, series: Series, amount: float = 1) -> None:
+        """Count; a value that a label may not have counts as `other`."""
+        change = self._series.get(series)
+        if change is None:
+            name, *given = series
+            values = {
+                label: labels.one_of(label.values, value)
+                for label, value in zip(COUNTERS[name].labels, given, strict=True)
+            }
+            change = self._instruments.adding(name, values)
+            if list(values.values()) == given:  # what is from elsewhere must not fill the memory
+                self._series[series] = change
+        change(amount)
+
+
+def version_of_callfuse() -> str:
+    """The version that is installed, as build info has it."""
+    with suppress(PackageNotFoundError):
+        return version("callfuse")
+    return "unknown"
