@@ -1,7 +1,12 @@
 """Secrets in texts that are shown: starred by the key before them, or by their shape."""
 
-import pytest
+import string
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse.model import secrets
 from callfuse.model.secrets import MARGIN, star_secrets
 
 
@@ -68,3 +73,53 @@ def test_stars_bring_no_half_secret_into_sight(shape: str) -> None:
 def test_a_short_text_is_shown_to_its_end() -> None:
     """However long the stars are in place of a secret, or in place of how much they stand."""
     assert star_secrets("token=" + "x" * 50 + " is wrong", 100) == "token=*** is wrong"
+
+
+@given(st.from_regex(secrets._SECRET, alphabet=string.printable))
+def test_whatever_the_pattern_finds_is_starred(text: str) -> None:
+    """No text in which it finds something is passed over because it has none of the words that are looked for first."""
+    assert star_secrets(text) == secrets._SECRET.sub(secrets._stars, text)
+
+
+@pytest.mark.parametrize("key", ["api_\N{KELVIN SIGN}ey", "credent\N{LATIN SMALL LETTER DOTLESS I}al"])
+def test_capitals_of_other_alphabets(key: str) -> None:
+    """The pattern takes them for letters of ASCII."""
+    assert star_secrets(f"{key}: abc") == f"{key}: ***"
+
+
+@pytest.mark.parametrize("hint", secrets._HINTS)
+def test_each_word_that_is_looked_for_first_is_needed(hint: str) -> None:
+    """There is a secret that has no other; a word too many would only cost time."""
+    secret = EACH_ALONE[hint]
+    assert [one for one in secrets._HINTS if one in secret.lower()] == [hint]
+    assert "***" in star_secrets(secret)
+
+
+EACH_ALONE = {
+    "key": "API-Key: abc",
+    "token": "Token=abc",
+    "pass": "passphrase: abc",
+    "secret": "SECRET: abc",
+    "authorization": "Authorization: abc",
+    "credential": "credentials: abc",
+    "cookie": "Cookie: abc",
+    "k-": "sk-abcd12345678",
+    "k_": "gsk_0123456789abcdef",
+    "hf_": "hf_0123456789abcdef",
+    "ghp_": "ghp_0123456789abcdef",
+    "gho_": "gho_0123456789abcdef",
+    "ghu_": "ghu_0123456789abcdef",
+    "ghs_": "ghs_0123456789abcdef",
+    "ghr_": "ghr_0123456789abcdef",
+    "github_pat_": "github_pat_0123456789abcdef",
+    "glpat-": "glpat-0123456789abcdef",
+    "xai-": "xai-0123456789abcdef",
+    "ya29.": "ya29.0123456789abcdef",
+    "aiza": "AIza0123456789abcdef",
+    "xox": "xoxb-0123456789",
+    "akia": "AKIA0123456789AB",
+    "asia": "ASIA0123456789AB",
+    "bearer": "bearer 0123456789abcdef",
+    "eyj": "eyJ01234567.01234567",
+    "://": "https://me:word@host",
+}
