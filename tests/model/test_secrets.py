@@ -64,8 +64,8 @@ def test_stars_bring_no_half_secret_into_sight(shape: str) -> None:
     and so not be known, would then stand before the limit. Also where the caller has cut the text."""
     for length in range(340, 420):
         text = ("token=" + "x" * length + " " + shape).ljust(1000)
-        for given in (text, text[: 100 + MARGIN]):
-            shown = star_secrets(given, 100)
+        for cut in (text, text[: 100 + MARGIN]):
+            shown = star_secrets(cut, 100)
             assert shown.startswith("token=***")
             assert not any(part in shown for part in ("bob", "hunter", "sk-", "a1b2", "ghp"))
 
