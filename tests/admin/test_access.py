@@ -1,6 +1,7 @@
 """Who may look: nobody without the token, or the cookie that a browser gets for it."""
 
 import hmac
+import json
 import re
 from http.cookies import SimpleCookie
 
@@ -9,6 +10,7 @@ import pytest
 
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.admin import AdminApp
+from callfuse.admin.access import CODE_S, Access
 from tests.admin.asking import BEARER, BROWSER, FORM, PATH, TOKEN, Guarded
 from tests.support.asgi import Exchange, Headers, Message, Receive, Request, Scope, Send, drive
 from tests.support.serving import serve
@@ -97,6 +99,59 @@ async def test_a_browser_gets_a_form_and_then_a_cookie() -> None:
         assert found.status == 200
         wrong = await guarded.get(below, headers=((b"cookie", f"{name}={value[:-1]}".encode()),))
         assert wrong.status == 401
+
+
+async def test_a_link_lets_in_once() -> None:
+    """A program with the token gets a code; the link with it sets the cookie, and leaves an address without it."""
+    guarded = Guarded()
+    code = await login_code(guarded)
+    assert TOKEN not in code
+    entered = await guarded.get("", f"code={code}", headers=BROWSER)
+    assert (entered.status, entered.header(b"location"), entered.body) == (303, b"./", b"")
+    name, value, attributes = cookie_of(entered)
+    assert attributes == {"httponly", "samesite=strict", f"path={PATH}"}
+    cookie = (b"cookie", f"{name}={value}".encode())
+    assert (await guarded.get("", headers=(cookie, *BROWSER))).status == 200
+    again = await guarded.get("", f"code={code}", headers=BROWSER)
+    assert (again.status, again.header(b"set-cookie")) == (401, None)
+    assert b"This link has been used, or is too old." in again.body
+    back = await guarded.get("", f"code={code}", headers=(cookie, *BROWSER))
+    assert (back.status, back.header(b"location")) == (303, b"./")
+
+
+async def login_code(guarded: Guarded) -> str:
+    """A code for one login."""
+    made = await guarded.ask(f"{PATH}/login-code", method="POST")
+    assert made.status == 200
+    code: str = json.loads(made.body)["code"]
+    return code
+
+
+async def test_a_code_is_for_the_token_alone() -> None:
+    """Nobody else makes one, no page of another site does, and no guess, other method or newer code leaves one good."""
+    guarded = Guarded()
+    for headers, status in (((), 401), (BROWSER, 401), ((*BEARER, (b"sec-fetch-site", b"cross-site")), 403)):
+        assert (await guarded.ask(f"{PATH}/login-code", headers, method="POST")).status == status
+    assert (await guarded.get("login-code")).status == 405
+    first = await login_code(guarded)
+    for guess in ("", first[:-1], first + "x", "%FF", "None"):
+        assert (await guarded.get("", f"code={guess}", headers=BROWSER)).status == 401
+    assert (await guarded.ask(f"{PATH}/", BROWSER, f"code={first}", method="HEAD")).status == 401
+    second = await login_code(guarded)
+    assert (await guarded.get("", f"code={first}", headers=BROWSER)).status == 401
+    assert (await guarded.get("", f"code={second}", headers=BROWSER)).status == 303
+
+
+def test_a_code_is_good_for_a_minute() -> None:
+    """And then for nothing."""
+    now = 0.0
+    access = Access(TOKEN, clock=lambda: now)
+    code = access.make_code()
+    now = 59
+    assert access.take_code(code)
+    code = access.make_code()
+    now += CODE_S
+    assert not access.take_code(code)
 
 
 async def test_the_cookie_is_secure_where_the_scheme_is() -> None:

@@ -19,7 +19,7 @@ from callfuse.cli import demo
 from callfuse.cli.demo import run_demo
 from callfuse.demo import agent
 from callfuse.demo import play as play_module
-from callfuse.demo.play import play
+from callfuse.demo.play import Play
 from callfuse.demo.servers import DemoError, Log
 from callfuse.demo.stages import LiveStage, PlainStage
 from callfuse.demo.story import Entry, Kind, Run, Side, Summary, saving
@@ -181,13 +181,13 @@ def test_server_that_does_not_start(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 @contextmanager
-def transparent_guard(upstream: str, on_finding: object) -> Iterator[tuple[str, Log]]:
+def transparent_guard(upstream: str, on_finding: object, token: str) -> Iterator[tuple[str, Log]]:
     """A guard that guards nothing: the vendor itself."""
     yield upstream, Log(lambda _: None)
 
 
 @contextmanager
-def dead_guard(upstream: str, on_finding: object) -> Iterator[tuple[str, Log]]:
+def dead_guard(upstream: str, on_finding: object, token: str) -> Iterator[tuple[str, Log]]:
     """A guard that is not there."""
     yield "http://127.0.0.1:9", Log(lambda _: None)
 
@@ -204,8 +204,11 @@ def test_loop_that_is_not_caught(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_agent_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the agent is told as what it is."""
     monkeypatch.setattr(play_module, "callfuse_serve", dead_guard)
-    with pytest.raises(DemoError, match="the agent failed: APIConnectionError"):
-        play(PlainStage(io.StringIO(), 80), stubborn=False, chunk_delay_s=0)
+    with (
+        pytest.raises(DemoError, match="the agent failed: APIConnectionError"),
+        Play(stubborn=False, chunk_delay_s=0) as play,
+    ):
+        play.act(PlainStage(io.StringIO(), 80))
 
 
 def test_log() -> None:

@@ -1,21 +1,31 @@
 """Control access to the admin page: by the token, or by the cookie that a browser gets for it.
 
 The cookie holds a value derived from the token, so that no browser stores the token itself; a new token voids all
-cookies. Comparisons take constant time.
+cookies. A program that has the token may open the page in a browser by a code that is good for one login, so that the
+token stands in no address. Comparisons take constant time.
 """
 
 import hmac
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+CODE_S: Final = 60.0
+"""Seconds for which a code is good."""
+
 
 class Access:
-    """The token, and the cookie and client names derived from it."""
+    """The token, and the cookie and client names derived from it. `clock` returns seconds."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._token = token.encode()
+        self._clock = clock
+        self._code: tuple[bytes, float] | None = None
         # Cookies ignore ports: without a name of their own, two instances on one host would overwrite each other's.
         self._name = f"callfuse_{self._derive(b'name')[:8]}"
         self._cookie = self._derive(b"cookie")
@@ -37,6 +47,19 @@ class Access:
         path = quote(request.scope.get("root_path", ""), safe="/~")
         secure = request.url.scheme == "https"
         response.set_cookie(self._name, self._cookie, path=path or "/", secure=secure, httponly=True, samesite="strict")
+
+    def make_code(self) -> str:
+        """Make a code for one login within `CODE_S` seconds. It replaces the one before."""
+        code = secrets.token_urlsafe(32)
+        self._code = code.encode(), self._clock() + CODE_S
+        return code
+
+    def take_code(self, code: str) -> bool:
+        """Whether this is the code that was made last; from then on it is good for nothing."""
+        if self._code is None or not hmac.compare_digest(code.encode("utf-8", "replace"), self._code[0]):
+            return False
+        (_, end), self._code = self._code, None
+        return self._clock() < end
 
     def tag(self, credential: bytes) -> str:
         """A short name for the client with this credential hash; useless outside of this page."""

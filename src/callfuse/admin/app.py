@@ -10,6 +10,7 @@
 | `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
 | `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
 | `feedback` | POST: what a finding was, as JSON: `{"finding": ID, "kind": "false_positive"}` |
+| `login-code` | POST: a code for one login within a minute, by a link: `./?code=...` |
 | `change` | POST: sets or unsets settings of a session; `?session=...` |
 | `activity`, `activity/session`, `rates` | JSON: what the live page shows (`admin/live.py`) |
 | `./`, `page.js`, `page.css` | the live page, and the form that takes the token once |
@@ -110,6 +111,7 @@ class AdminApp:
                 Route("/events", self._protect(self._events)),
                 Route("/reset", self._protect(self._reset), methods=["POST"]),
                 Route("/feedback", self._protect(self._feedback), methods=["POST"]),
+                Route("/login-code", self._protect(self._login_code), methods=["POST"]),
                 Route("/change", self._protect(self._change), methods=["POST"]),
                 Route("/plain", self._protect(self._page)),
                 *[Route(path, self._protect(endpoint)) for path, endpoint in live.endpoints.items()],
@@ -227,6 +229,8 @@ class AdminApp:
         return JSONResponse({"changed": names})
 
     async def _index(self, request: Request) -> Response:
+        if request.method == "GET" and "code" in request.query_params:
+            return self._let_in(request)
         return await (self._login if request.method == "POST" else self._protect(live_page))(request)
 
     async def _page(self, request: Request) -> Response:
@@ -248,6 +252,19 @@ class AdminApp:
         _check_origin(request)
         if not self._access.is_token(await _read_token(request)):
             return self._deny(request, "This is not the token.")
+        return self._grant(request)
+
+    async def _login_code(self, request: Request) -> Response:
+        _check_origin(request)
+        return JSONResponse({"code": self._access.make_code()})
+
+    def _let_in(self, request: Request) -> Response:
+        """Exchange the code of a link for the cookie; the address that is left has no code."""
+        if not self._access.take_code(request.query_params["code"]) and not self._access.allows(request):
+            return self._deny(request, "This link has been used, or is too old.")
+        return self._grant(request)
+
+    def _grant(self, request: Request) -> Response:
         answer = Response(status_code=303, headers={"location": "./"})
         self._access.grant(request, answer)
         return answer

@@ -161,11 +161,18 @@ def demo(
         bool, typer.Option("--stubborn", help="The model never reads the guidance, so it is blocked.")
     ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, without colours or boxes.")] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Open the live page in a browser, and show it there too.")
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="The page stays up so long at the end; default: until Ctrl-C, in a terminal."),
+    ] = None,
 ) -> None:
     """Watch a loop being caught: a scripted model, an agent and the guard, all on this machine, without any key."""
     from callfuse.cli.demo import run_demo
 
-    raise typer.Exit(run_demo(stubborn=stubborn, plain=plain))
+    raise typer.Exit(run_demo(stubborn=stubborn, plain=plain, page=page, seconds=seconds))
 
 
 @app.command(cls=Command)

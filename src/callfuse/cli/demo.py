@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from callfuse.cli.runs import fail
 from callfuse.errors import install_hint
 
 if TYPE_CHECKING:
+    from callfuse.demo.page import Page
     from callfuse.demo.story import Summary
 
 CHUNK_DELAY_S = 0.05
@@ -23,8 +25,21 @@ CHUNK_DELAY_S = 0.05
 _NEEDED_PACKAGES = {"openai": "the OpenAI SDK", "uvicorn": "uvicorn", "aiohttp": "aiohttp", "rich": "rich"}
 
 
-def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: float = CHUNK_DELAY_S) -> int:
-    """Run the demo on standard output; returns the exit code. A `stubborn` model ignores guidance, and is blocked."""
+def run_demo(
+    *,
+    stubborn: bool = False,
+    plain: bool = False,
+    page: bool = False,
+    seconds: float | None = None,
+    chunk_delay_s: float = CHUNK_DELAY_S,
+) -> int:
+    """Run the demo on standard output; returns the exit code. A `stubborn` model ignores guidance, and is blocked.
+
+    `page`: open the live page in a browser, and keep it up at the end for that many `seconds`; None: until Ctrl-C, if
+    standard output is a terminal.
+    """
+    if seconds is not None and not (page and seconds >= 0):
+        return fail("demo", "--seconds is how long the live page stays up; use it with --page, from 0 on")
     if missing := [name for module, name in _NEEDED_PACKAGES.items() if find_spec(module) is None]:
         print(f"callfuse demo needs {' and '.join(missing)}: {install_hint('demo')}", file=sys.stderr)
         return 2
@@ -32,7 +47,9 @@ def run_demo(*, stubborn: bool = False, plain: bool = False, chunk_delay_s: floa
 
     try:
         with _end_on_sigterm():
-            summary = _play(stubborn=stubborn, plain=plain, chunk_delay_s=chunk_delay_s)
+            summary = _play(
+                stubborn=stubborn, plain=plain, page=_page(seconds) if page else None, chunk_delay_s=chunk_delay_s
+            )
     except BrokenPipeError:  # the reader has closed the pipe; the interpreter must not flush into it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -65,24 +82,29 @@ def _end_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _play(*, stubborn: bool, plain: bool, chunk_delay_s: float) -> "Summary":
+def _page(seconds: float | None) -> "Page":
+    from callfuse.demo.page import Page
+
+    if seconds is None and not sys.stdout.isatty():  # nobody sits there who could end it
+        seconds = 0
+    return Page(lambda text: print(text, flush=True), stay_s=seconds)
+
+
+def _play(*, stubborn: bool, plain: bool, page: "Page | None", chunk_delay_s: float) -> "Summary":
     from rich.console import Console
 
-    from callfuse.demo.play import play
+    from callfuse.demo.play import Play
     from callfuse.demo.stages import MIN_WIDTH_LIVE, LiveStage, PlainStage
 
     console = Console()
-    if plain or not console.is_terminal or console.is_dumb_terminal or console.width < MIN_WIDTH_LIVE:
-        plain_stage = PlainStage()
-        plain_stage.open()
-        summary = play(plain_stage, stubborn=stubborn, chunk_delay_s=chunk_delay_s)
-        plain_stage.close(summary, _verdict(summary))
-        return summary
-    live_stage = LiveStage(console)
-    live_stage.open()
-    with live_stage:
-        summary = play(live_stage, stubborn=stubborn, chunk_delay_s=chunk_delay_s)
-    live_stage.close(summary, _verdict(summary))
+    is_plain = plain or not console.is_terminal or console.is_dumb_terminal or console.width < MIN_WIDTH_LIVE
+    stage = PlainStage() if is_plain else LiveStage(console)
+    stage.open()
+    with Play(stubborn=stubborn, chunk_delay_s=chunk_delay_s, page=page) as play:
+        with stage:
+            summary = play.act(stage)
+        stage.close(summary, _verdict(summary))
+        play.stay()
     return summary
 
 

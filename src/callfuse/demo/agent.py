@@ -6,7 +6,9 @@ OpenAI SDK: it streams, runs the calls that it gets, and has no code for callfus
 """
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import openai
@@ -54,6 +56,22 @@ def search_web(query: str) -> str:
     return FOUND if query == OTHER_QUERY else NOT_FOUND
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an agent is to do. `run`: runs a call, by tool and arguments. `session`: the name that it sends, if any."""
+
+    question: str
+    tools: list[dict[str, Any]]
+    run: Callable[[str, dict[str, Any]], str]
+    system: str = SYSTEM
+    model: str = MODEL
+    session: str = ""
+
+
+TRAVEL = Task(QUESTION, TOOLS, lambda _, arguments: search_web(**arguments))
+"""The task of the story."""
+
+
 def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
     """The script of the vendor's model; a `stubborn` one ignores callfuse's guidance and goes on looping."""
     return looping_model(
@@ -66,24 +84,26 @@ def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
     )
 
 
-def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
+def run_agent(base_url: str, tell: Tell, task: Task = TRAVEL, pause_s: float = 0.0) -> tuple[Kind, int]:
     """Ask the question and run calls up to an answer or the limit; returns what ended the run and the number of
-    calls."""
+    calls. `pause_s`: seconds before each request."""
     messages: list[Any] = [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": QUESTION},
+        {"role": "system", "content": task.system},
+        {"role": "user", "content": task.question},
     ]
     done = 0
     with openai.OpenAI(
         base_url=base_url,
         api_key="the-demo-needs-none",
         max_retries=0,
+        default_headers={"x-session-id": task.session} if task.session else None,
         timeout=REQUEST_TIMEOUT_S,
         # Everything is on this machine, so proxies of the environment are not used.
         http_client=openai.DefaultHttpxClient(trust_env=False),
     ) as client:
         while done < MAX_CALLS:
-            message = _next_message(client, messages)
+            time.sleep(pause_s)
+            message = _next_message(client, messages, task)
             if not message.tool_calls:
                 said, mark, block = (message.content or "").partition(MARKER)
                 end = Kind.BLOCK if mark else Kind.ANSWER
@@ -91,7 +111,7 @@ def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
                 return end, done
             messages.append(message.model_dump(exclude_none=True))
             for call in message.tool_calls:
-                result = search_web(**json.loads(call.function.arguments))
+                result = task.run(call.function.name, json.loads(call.function.arguments))
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
                 done += 1
                 tell(Kind.CALL, f"{_as_code(call.function)} -> {result}", done)
@@ -99,9 +119,9 @@ def run_agent(base_url: str, tell: Tell) -> tuple[Kind, int]:
     return Kind.LIMIT, done
 
 
-def _next_message(client: openai.OpenAI, messages: list[Any]) -> Any:
-    tools: Any = TOOLS
-    with client.chat.completions.stream(model=MODEL, messages=messages, tools=tools) as stream:
+def _next_message(client: openai.OpenAI, messages: list[Any], task: Task) -> Any:
+    tools: Any = task.tools
+    with client.chat.completions.stream(model=task.model, messages=messages, tools=tools) as stream:
         return stream.get_final_completion().choices[0].message
 
 

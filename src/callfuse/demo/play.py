@@ -1,6 +1,7 @@
 """Plays the demo: starts the servers, runs the agent without and with callfuse, and shows what happens on a stage.
 
-`play` returns the summary of both runs, or raises DemoError.
+with Play(stubborn=False, chunk_delay_s=0.05) as play:
+    summary = play.act(stage)  # DemoError if something goes wrong
 """
 
 import queue
@@ -8,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from callfuse.boundary import Boundary
 from callfuse.demo.agent import run_agent, scripted_model
+from callfuse.demo.guests import BY_MODEL
+from callfuse.demo.page import Page
 from callfuse.demo.servers import DemoError, Log, callfuse_serve
 from callfuse.demo.story import Entry, Kind, Run, Side, Summary
 from callfuse.testing import Answer, ScriptedVendor, VendorRequest, served
@@ -32,8 +36,14 @@ class Stage(Protocol):
         """Show one entry."""
 
 
-class _Play:
-    def __init__(self, *, stubborn: bool, chunk_delay_s: float) -> None:
+class Play:
+    """Both runs and their servers, which run during the `with` block. The model waits `chunk_delay_s` seconds before
+    each chunk, and ignores guidance if it is `stubborn`. `page`: opened as soon as the guard listens."""
+
+    def __init__(self, *, stubborn: bool, chunk_delay_s: float, page: Page | None = None) -> None:
+        self._servers = ExitStack()
+        self._urls: dict[Side, str] = {}
+        self._page = page
         self._happened: queue.Queue[Happened] = queue.Queue()
         self._model = scripted_model(stubborn=stubborn)
         self._log: Log | None = None
@@ -47,7 +57,9 @@ class _Play:
         }
 
     def _guided_model(self, request: VendorRequest) -> Answer:
-        """The same script, which also reports the guidance that it gets from callfuse."""
+        """The same script, which also reports the guidance that it gets from callfuse; and those of the guests."""
+        if guest := BY_MODEL.get(request.model):
+            return guest.answer(request)
         if request.guidance:
             self._steers += 1
             self._tell_hold(self._steers)
@@ -82,30 +94,46 @@ class _Play:
             self._tell(side, kind, text, number)
 
         with Boundary(keep_traceback=True) as boundary:
-            end, calls = run_agent(f"{base_url}/v1", tell)
+            pause_s = self._page.pause_s if self._page is not None and side is Side.WITH else 0.0
+            end, calls = run_agent(f"{base_url}/v1", tell, pause_s=pause_s)
         if boundary.error is not None:  # raised in the main thread
             self._happened.put(boundary.error)
             return
         vendor = self.vendors[side]
         self._happened.put(Run(side, end, calls, len(vendor.requests), vendor.billed.total_tokens))
 
-    def play(self, stage: Stage) -> Summary:
-        """Play both runs."""
+    def __enter__(self) -> Self:
         with ExitStack() as servers:
             bare, upstream = (servers.enter_context(served(self.vendors[side])) for side in Side)
-            guard, self._log = servers.enter_context(callfuse_serve(upstream, self._on_finding))
-            urls = {Side.WITHOUT: bare, Side.WITH: guard}
-            deadline = time.monotonic() + TIME_LIMIT_S
-            acts: Sequence[Sequence[Side]] = [list(Side)] if stage.at_once else [[side] for side in Side]
-            runs = [run for act in acts for run in self._act(act, urls, stage.show, deadline)]
+            token = self._page.token if self._page is not None else ""
+            guard, self._log = servers.enter_context(callfuse_serve(upstream, self._on_finding, token))
+            self._urls = {Side.WITHOUT: bare, Side.WITH: guard}
+            if self._page is not None:
+                self._page.open(guard)
+            self._servers = servers.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._servers.close()
+
+    def act(self, stage: Stage) -> Summary:
+        """Play both runs. Raises DemoError."""
+        deadline = time.monotonic() + TIME_LIMIT_S
+        acts: Sequence[Sequence[Side]] = [list(Side)] if stage.at_once else [[side] for side in Side]
+        runs = [run for act in acts for run in self._act(act, stage.show, deadline)]
         ends = {run.side: run for run in runs}
         return Summary(ends[Side.WITHOUT], ends[Side.WITH])
 
-    def _act(
-        self, sides: Sequence[Side], urls: dict[Side, str], show: Callable[[Entry], None], deadline: float
-    ) -> list[Run]:
+    def stay(self) -> None:
+        """Keep the page up, if there is one."""
+        if self._page is not None:
+            self._page.stay(self._urls[Side.WITH])
+
+    def _act(self, sides: Sequence[Side], show: Callable[[Entry], None], deadline: float) -> list[Run]:
         for side in sides:
-            threading.Thread(target=self._run, args=(side, urls[side]), name=side.value, daemon=True).start()
+            threading.Thread(target=self._run, args=(side, self._urls[side]), name=side.value, daemon=True).start()
         runs: list[Run] = []
         while len(runs) < len(sides):
             try:
@@ -119,8 +147,3 @@ class _Play:
             else:
                 show(happened)
         return runs
-
-
-def play(stage: Stage, *, stubborn: bool, chunk_delay_s: float) -> Summary:
-    """Play the demo on `stage`; the model waits `chunk_delay_s` seconds before each chunk. Raises DemoError."""
-    return _Play(stubborn=stubborn, chunk_delay_s=chunk_delay_s).play(stage)

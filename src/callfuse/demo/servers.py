@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from callfuse.config.environment import ADMIN_TOKEN
+
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
@@ -72,11 +74,14 @@ class Log:
 
 
 @contextmanager
-def callfuse_serve(upstream: str, on_finding: Callable[[str], None]) -> Iterator[tuple[str, Log]]:
-    """Run `callfuse serve --upstream URL` with default settings; yields its URL and its log. Raises DemoError."""
+def callfuse_serve(upstream: str, on_finding: Callable[[str], None], token: str = "") -> Iterator[tuple[str, Log]]:
+    """Run `callfuse serve --upstream URL` with default settings; yields its URL and its log. Raises DemoError.
+
+    `token`: of its admin page; empty: one that nobody knows.
+    """
     command = [sys.executable, "-m", "callfuse", "serve", "--upstream", upstream, "--host", "127.0.0.1", "--port", "0"]
     process = subprocess.Popen(  # noqa: S603 - our own program, no shell
-        command, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+        command, env=_environment(token), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     )
     log = Log(on_finding)
     reader = threading.Thread(target=log.read, args=(process.stderr,), name="callfuse-serve-log", daemon=True)
@@ -93,10 +98,11 @@ def callfuse_serve(upstream: str, on_finding: Callable[[str], None]) -> Iterator
         reader.join(STOP_TIMEOUT_S)
 
 
-def _environment() -> dict[str, str]:
-    """The environment without callfuse's settings and without proxies."""
-    return {
+def _environment(token: str) -> dict[str, str]:
+    """The environment without callfuse's settings and without proxies, and with the token of the admin page."""
+    kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(_OWN_SETTINGS) and name.upper() not in _PROXIES
     }
+    return kept | ({ADMIN_TOKEN: token} if token else {})

@@ -56,6 +56,12 @@ class PlainStage:
         self._width = min(max(columns, MIN_WIDTH), MAX_WIDTH)
         self._side: Side | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """What is written stays."""
+
     def open(self) -> None:
         """Say what is about to be seen."""
         self._write(

@@ -1,0 +1,96 @@
+"""More agents for the live page, where one would be lonely: a healthy one, and one for each other loop and rung.
+
+Each has a session and a model of its own name, and the model has a fixed list of calls.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from callfuse.demo.agent import Task
+from callfuse.testing import Answer, Call, VendorRequest
+
+MODEL = "scripted-"
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """An agent and its model. `results`: of each tool, one call after another, the last for ever.
+
+    `after_guidance`: what the model calls then, before it answers; None: it goes on with its list, and where that ends,
+    with the last call of it.
+    """
+
+    name: str
+    calls: Sequence[Call]
+    results: Mapping[str, Sequence[str]]
+    after_guidance: Call | None
+
+    def task(self) -> Task:
+        """What its agent is to do."""
+        times = dict.fromkeys(self.results, 0)
+
+        def run(tool: str, _: dict[str, Any]) -> str:
+            at = times[tool]
+            times[tool] += 1
+            return self.results[tool][min(at, len(self.results[tool]) - 1)]
+
+        tools = [{"type": "function", "function": {"name": tool, "parameters": {"type": "object"}}} for tool in times]
+        return Task("Go on.", tools, run, "Use your tools.", MODEL + self.name, self.name)
+
+    def answer(self, request: VendorRequest) -> Answer:
+        """The script of its model."""
+        after = self.after_guidance
+        if request.guidance and after is not None:
+            return Answer("I change course.", [after])
+        if after is not None and any(call.same_as(after) for call in request.calls):
+            return Answer("That is all.")
+        made = sum(len(message.get("tool_calls") or ()) for message in request.body["messages"])
+        if made >= len(self.calls) and after is not None:
+            return Answer("That is all.")
+        return Answer("Next step.", [self.calls[min(made, len(self.calls) - 1)]])
+
+
+def _calls(tool: str, name: str, *values: str) -> list[Call]:
+    return [Call(tool, {name: value}) for value in values]
+
+
+_EDIT = Call("edit_file", {"path": "src/tides.py", "old": "round(x)", "new": "ceil(x)"})
+_TESTS = Call("run_tests", {"path": "tests"})
+_ORDER = Call("get_order", {"id": "A-1042"})
+_STOCK = Call("check_stock", {"item": "lamp"})
+
+GUESTS = (
+    Guest(
+        "fix-the-tides",
+        [*_calls("read_file", "path", "README.md", "src/tides.py", "tests/test_tides.py"), _TESTS, _EDIT, _TESTS],
+        {
+            "read_file": ["# Tides", "def tide(x): return round(x)", "assert tide(1.2) == 2"],
+            "run_tests": ["1 failed: tide(1.2) is 1", "3 passed"],
+            "edit_file": ["done"],
+        },
+        Call("run_tests", {"path": "."}),
+    ),
+    Guest(
+        "order-desk",
+        [_ORDER, _STOCK] * 4,
+        {
+            "get_order": ["A-1042: waits for the lamp"],
+            "check_stock": ["lamp: 0"],
+            "ask_person": ["It comes on Monday."],
+        },
+        Call("ask_person", {"question": "When is the lamp back?"}),
+    ),
+    Guest(
+        "deploy-bot",
+        _calls("deploy", "region", *"abcdef"),
+        {
+            "deploy": ["Error: permission denied: you may not deploy to this project"],
+            "ask_person": ["Kim may, and does it."],
+        },
+        Call("ask_person", {"question": "Who may deploy?"}),
+    ),
+    Guest("stubborn-search", _calls("search_web", "query", "harbour lights"), {"search_web": ["no results"]}, None),
+)
+"""All of them. Their names are those of models too, by which the vendor tells them apart."""
+BY_MODEL = {MODEL + guest.name: guest for guest in GUESTS}
