@@ -17,7 +17,7 @@ help: ## Show these lines
 
 setup: $(READY) ## Make .venv with all that is needed; the other targets do it by themselves
 
-demo: $(RUNS) ## Watch a loop being caught, all on this machine, no key (ARGS=--stubborn: until it is blocked)
+demo: $(RUNS) ## Watch a loop being caught, all on this machine, no key (ARGS=--page: in pictures too)
 	@$(BIN)/callfuse demo $(ARGS)
 
 serve: $(RUNS) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (ARGS=... for more options)

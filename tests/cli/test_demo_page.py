@@ -24,9 +24,13 @@ from callfuse.demo.guests import GUESTS
 from tests.cli.processes import CLEAN, PLAIN, callfuse
 from tests.support.browser import PATIENCE_S, PROGRAM, Browser, chromium
 
-WIDTH, HEIGHT = 1000, 600
+WIDTH, HEIGHT = 960, 940
 LARGEST = 120_000
 """Bytes of the picture in the README."""
+DONE = (
+    "document.querySelectorAll('#list .bead').length >= 24 && !document.querySelector('.bead.waiting:not(.legend *)')"
+)
+"""An expression: whether all agents have made most of their calls."""
 in_browser = pytest.mark.skipif(not PROGRAM, reason="no chromium here; on Debian: apt-get install chromium")
 pytestmark = pytest.mark.slow
 
@@ -136,6 +140,8 @@ async def test_a_picture_for_the_readme(tmp_path: Path) -> None:
     folder = pictures(tmp_path)
     async with watched(tmp_path) as (shown, browser):
         await browser.until(f"{beads('steer')} > 1 && {beads('block')} > 0 && {beads('warn')} > 0")
+        await browser.until(DONE)
+        await browser.send("Emulation.setScrollbarsHidden", hidden=True)
         (folder / "page.png").write_bytes(await browser.picture())
         await shown.end()
     assert 5_000 < (folder / "page.png").stat().st_size <= LARGEST

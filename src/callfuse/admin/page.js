@@ -244,9 +244,11 @@ function makeFigure([name, label]) {
   if (!LINES.has(name)) path.setAttribute("class", "bars");
   svg.append(path);
   return make("li", {}, make("span", { class: "note" }, label),
-    make("p", {}, make("b"), ESTIMATES.has(name) ? make("small", {}, " estimate") : null, make("span", { class: "unseen" })),
+    make("p", {}, ESTIMATES.has(name) ? estimate() : null, make("b"), make("span", { class: "unseen" })),
     svg);
 }
+
+const estimate = () => make("small", { title: "This is an estimate." }, "≈ ", make("span", { class: "unseen" }, "an estimate: "));
 
 const heights = (series) => series.map((value) => (22 * value) / Math.max(1, ...series));
 const line = (series) => heights(series).map((height, x) => `${x ? "L" : "M"}${x} ${23 - height}`).join("");
