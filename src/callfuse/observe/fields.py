@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from callfuse.model import ToolCall
+from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import Outcome
 from callfuse.model.secrets import MARGIN, star_secrets
 from callfuse.observe.events import Event, Where, action_of
@@ -61,10 +62,18 @@ THRESHOLD: Final = "callfuse.finding.threshold"
 WINDOW: Final = "callfuse.finding.window_seconds"
 HARD: Final = "callfuse.finding.hard"
 CONFIDENCE: Final = "callfuse.finding.confidence"
+RESTS_ON: Final = "callfuse.finding.calls"
+LAP: Final = "callfuse.finding.lap"
+DESCRIPTION: Final = "callfuse.finding.description"
+SUGGESTION: Final = "callfuse.finding.suggestion"
+STEP: Final = "callfuse.finding.step"
+SAVED_CALLS: Final = "callfuse.saved_calls"
+SAVED_TOKENS: Final = "callfuse.saved_tokens"
 SIGNATURE: Final = "callfuse.signature"
 ACTION: Final = "callfuse.action"
 FIRST: Final = "callfuse.first"
 BLOCKS: Final = "callfuse.blocks"
+AGAIN: Final = "callfuse.again"
 ARM: Final = "callfuse.arm"
 CALL_OUTCOME: Final = "callfuse.call.outcome"
 SECONDS: Final = "callfuse.seconds"
@@ -76,6 +85,14 @@ LIMIT: Final = "callfuse.limit"
 MENDED: Final = "callfuse.result"
 STORE_OPERATION: Final = "callfuse.operation"
 FEEDBACK: Final = "callfuse.kind"
+HOW: Final = "callfuse.how"
+TOLD: Final = "callfuse.told"
+SESSIONS: Final = "callfuse.sessions"
+WHAT: Final = "callfuse.what"
+IS_OFF: Final = "callfuse.is_off"
+BY: Final = "callfuse.by"
+CUT: Final = "callfuse.cut"
+TIME: Final = "time"
 
 _OF_EVENT: Final = {
     "session": SESSION,
@@ -165,7 +182,7 @@ def _text(value: str) -> str:
 
 def of_call(call: ToolCall) -> dict[str, Value]:
     """The fields that name a call, without its arguments."""
-    return {TOOL: text(call.full_name), CALL_ID: text(call.id), SIGNATURE: call.signature.hex()}
+    return {TOOL: text(call.full_name), CALL_ID: text(bounded_id(call.id)), SIGNATURE: call.signature.hex()}
 
 
 @lru_cache(KEPT)

@@ -33,6 +33,11 @@ def read_id(text: str) -> EventId:
     return int(found[1]), int(found[2])
 
 
+def number_of(id_: EventId) -> int:
+    """An id as one number, which JavaScript holds exactly, too: of two events the later one has the greater one."""
+    return (id_[0] << 12) + min(id_[1], 4095)
+
+
 @dataclass(frozen=True)
 class Entry:
     """An event of the feed. `written`: its fields as JSON in one line, the event's name first, or what writes them when

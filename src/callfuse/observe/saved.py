@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from callfuse.observe.events import FindingSeen
+from callfuse.policy.ladder import Verdict
 
 FOLLOW: Final[Mapping[str, tuple[float, ...]]] = {
     "repeat": (4.8, 8.6, 14.1),
@@ -28,6 +29,16 @@ def following(kind: str, above: int) -> float:
     """The calls that follow a finding on average. `above`: its count beyond the soft limit."""
     measured = FOLLOW.get(kind, (0.0,))
     return measured[min(max(above, 0), len(measured) - 1)]
+
+
+CHARS_PER_TOKEN: Final = 4
+
+
+def tokens_of(verdict: Verdict, calls: float) -> int:
+    """The tokens that so many calls like this one would have cost: their arguments, and what it has last returned. The
+    conversation, which would have been sent once more with each, is not counted."""
+    brought = len(verdict.call.text) + len(verdict.finding.previous or "")
+    return round(calls * brought / CHARS_PER_TOKEN)
 
 
 class Saved:
