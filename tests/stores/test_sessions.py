@@ -20,7 +20,7 @@ from callfuse.observe.events import Event, FuseBlown
 from callfuse.stores import index, open_ledger
 from callfuse.stores.index import RENEWAL
 from callfuse.stores.keys import CHANGED, name_key, session_key
-from callfuse.stores.redis import RedisLedger
+from callfuse.stores.redis import MAX_NOTING, RedisLedger
 from callfuse.testing import ScriptedVendor, looping_model
 from tests.admin.asking import BEARER, PATH, TOKEN, Guarded
 from tests.admin.test_live import change, turn
@@ -295,7 +295,29 @@ async def test_a_session_is_noted_once_a_while(pair: tuple[RedisLedger, RedisLed
         await one.write({lane(1): state(at)}, at)
         await rounds_of(one, lane(1), at)
         await one.aclose()
-    assert server.calls()["zadd"] == 4
+    calls = server.calls()
+    assert calls["zadd"] == 4
+    assert calls["evalsha"] == 2 * 100 + 4
+
+
+async def test_no_exchange_waits_for_the_index(
+    pair: tuple[RedisLedger, RedisLedger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a note takes; and only so many are on their way."""
+    taken = asyncio.Event()
+    notes = 0
+
+    async def note(*_: object, **__: object) -> None:
+        nonlocal notes
+        notes += 1
+        await taken.wait()
+
+    monkeypatch.setattr(index.SessionIndex, "note", note)
+    for at in range(2 * MAX_NOTING):
+        await pair[0].write({lane(at): state(at)}, 0)
+        assert (await rounds_of(pair[0], lane(at), 0))[0].position == at
+    assert notes == MAX_NOTING
+    taken.set()
 
 
 async def test_what_a_server_has_forgotten_is_noted_again(
