@@ -39,7 +39,8 @@ class Guarded:
     ) -> None:
         self.vendor = vendor or Vendor()
         self.fuse = CallFuseMiddleware(self.vendor, {} if config is None else config, store=store)
-        self.app: App = AdminMount(self.fuse, AdminApp(self.fuse, token=TOKEN), AdminSettings(**admin))
+        self.admin = AdminApp(self.fuse, token=TOKEN)
+        self.app: App = AdminMount(self.fuse, self.admin, AdminSettings(**admin))
 
     async def ask(
         self, path: str, headers: Headers = BEARER, query: str = "", method: str = "GET", body: bytes = b""
