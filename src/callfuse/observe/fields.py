@@ -11,7 +11,7 @@ fields.
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from callfuse.model import ToolCall
@@ -143,31 +143,39 @@ as in the line."""
 def fields_of(event: Event) -> dict[str, Value]:
     """What an event says, by name. What is empty or unknown is left out."""
     found: dict[str, Value] = {EVENT: event.name}
-    names: Iterable[str] = event.__slots__
-    for name in names:
-        if name in _LEFT_OUT:
-            continue
-        value = getattr(event, name)
+    for attribute, name in _names.get(type(event)) or _note_names(type(event)):
+        value = getattr(event, attribute)
         kind = type(value)
         if kind in _NUMBERS:
-            found[_name_of(name)] = value
+            found[name] = value
         elif kind is str:
-            found[_name_of(name)] = value if _OWN_ID.fullmatch(value) else text(value)
+            if value not in _UNKNOWN:
+                found[name] = value if _OWN_ID.fullmatch(value) else text(value)
         elif kind is Where:
             found |= _of_where(value)
         elif kind is ToolCall:
-            found |= of_call(value)
+            found |= _known(of_call(value))
         elif isinstance(value, Verdict):
-            found |= _of_verdict(value)
+            found |= _known(_of_verdict(value))
         else:
-            found[_name_of(name)] = _shown(value)
+            found |= _known({name: _shown(value)})
+    return found
+
+
+_names: Final[dict[type[Event], tuple[tuple[str, str], ...]]] = {}
+"""By kind, the attributes of events that are told, each with its name."""
+
+
+def _note_names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
+    attributes: Iterable[str] = kind.__slots__
+    told = [(one, _OF_EVENT.get(one, f"callfuse.{one}")) for one in attributes if one not in _LEFT_OUT]
+    _names[kind] = tuple(told)
+    return _names[kind]
+
+
+def _known(found: dict[str, Value]) -> dict[str, Value]:
+    """Without what is empty or unknown."""
     return {name: value for name, value in found.items() if value not in _UNKNOWN}
-
-
-@cache
-def _name_of(name: str) -> str:
-    """The name of an event's own value."""
-    return _OF_EVENT.get(name, f"callfuse.{name}")
 
 
 def text(value: str) -> str:
@@ -187,14 +195,16 @@ def of_call(call: ToolCall) -> dict[str, Value]:
 
 @lru_cache(KEPT)
 def _of_where(where: Where) -> dict[str, Value]:
-    return {
-        SESSION: plain(where.session),
-        SOURCE: plain(where.source),
-        LANE: plain(where.lane),
-        PROVIDER: plain(where.backend),
-        MODEL: text(where.model),
-        DIALECT: where.dialect,
-    }
+    return _known(
+        {
+            SESSION: plain(where.session),
+            SOURCE: plain(where.source),
+            LANE: plain(where.lane),
+            PROVIDER: plain(where.backend),
+            MODEL: text(where.model),
+            DIALECT: where.dialect,
+        }
+    )
 
 
 def _of_verdict(verdict: Verdict) -> dict[str, Value]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -30,9 +31,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record, without its end."""
-        moment = datetime.fromtimestamp(record.created, UTC)
+        second, millisecond = divmod(int(1000 * record.created), 1000)
         line: dict[str, object] = {
-            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": f"{_moment(second)}.{millisecond:03}Z",
             "level": record.levelname,
             "logger": record.name,
         }
@@ -45,6 +46,12 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = star_secrets(self.formatException(record.exc_info), LONGEST)
         return _encode(line)
+
+
+@lru_cache(1)
+def _moment(second: int) -> str:
+    """A second since the epoch as it is written."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _encode(line: Mapping[str, object]) -> str:
