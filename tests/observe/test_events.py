@@ -15,6 +15,7 @@ from callfuse.observe.events import (
     CallSeen,
     Event,
     ExchangeEnded,
+    FailedOpen,
     FindingSeen,
     FuseReset,
     ResultSeen,
@@ -100,6 +101,7 @@ def test_nothing_of_arguments_and_results_is_told() -> None:
         FindingSeen(WHERE, verdict()),
         CallSeen(WHERE, CALL, "none"),
         CallbackFailed(ValueError("zebra")),
+        FailedOpen("ValueError while guarding: invalid literal: 'zebra'"),
         ActionTaken(WHERE, "id", "block", True, told="it was nothing found for zebra"),
         ResultSeen(WHERE, "call_1", CALL.signature, Outcome(b"", OutcomeKind.OK, "nothing found for zebra")),
     ):
@@ -107,6 +109,7 @@ def test_nothing_of_arguments_and_results_is_told() -> None:
         assert "zebra" not in said
         assert "nothing found" not in said
     assert fields_of(CallbackFailed(ValueError("zebra")))["error.type"] == "ValueError"
+    assert fields_of(FailedOpen("ValueError while guarding: 'zebra'"))["callfuse.cause"] == "ValueError while guarding"
 
 
 @pytest.mark.parametrize("foreign", ["x" * 10_000, "a\x1b[0m\nb", "sk-proj-abcdefgh12345678"])

@@ -1,6 +1,7 @@
 """Log lines: the finding as prescribed, its fields beside it, and never a credential."""
 
 import asyncio
+import dataclasses
 import logging
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from callfuse.model import Finding, ToolCall
 from callfuse.observe import log
 from callfuse.observe.counts import Counts
-from callfuse.observe.events import NOWHERE, CourseMended, FeedbackGiven
+from callfuse.observe.events import NOWHERE, CourseMended, Event, FeedbackGiven, Where
 from callfuse.observe.log import LogSink
-from callfuse.policy.ladder import Verdict
+from callfuse.policy.ladder import OnLoopError, Verdict
 from callfuse.policy.settings import Rung
 from tests.guard.driving import each_kit
 from tests.support.asgi import Headers, drive
@@ -175,3 +176,36 @@ def test_feedback_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
         ("INFO", r"Feedback on finding 5f0c (repeat of sea\nrch): false_positive"),
         ("DEBUG", "After finding 5f0c in session -: changed"),
     ]
+
+
+HOSTILE = "KeyError: a\nERROR forged\x1b[2J\u202e sk-proj-abcdefgh12345678 " + "x" * 10_000
+"""What an error's message may quote."""
+
+
+def hostile(kind: type[Event]) -> Event:
+    """An event of a kind with such a text wherever it has one."""
+    call = ToolCall(HOSTILE, HOSTILE, HOSTILE)
+    found = Finding("repeat", HOSTILE, call.signature, 4, 3, 300.0, False)
+    values: dict[str, Any] = {
+        "where": Where("-", "", "", HOSTILE, "openai", "openai-chat"),
+        "verdict": Verdict(call, found, Rung.BLOCK, 1),
+        "call": call,
+        "error": OnLoopError(HOSTILE),
+        "session": "-",
+        "arm": "guarded",
+    }
+    given = {one.name: HOSTILE for one in dataclasses.fields(kind) if one.type is str} | values
+    numbers = {one.name: 1 for one in dataclasses.fields(kind) if one.type in (int, bool)}
+    return kind(**{one.name: (given | numbers)[one.name] for one in dataclasses.fields(kind)})
+
+
+@pytest.mark.parametrize("kind", LogSink.kinds, ids=lambda kind: kind.name)
+def test_no_line_is_more_than_a_line(kind: type[Event], caplog: pytest.LogCaptureFixture) -> None:
+    """Nor steers a terminal, nor has a secret, nor grows with what it quotes; at DEBUG it may have all of a call."""
+    caplog.set_level(logging.INFO, logger="callfuse")
+    LogSink().take(hostile(kind))
+    for record in caplog.records:
+        line = record.getMessage()
+        assert line.isprintable()
+        assert "sk-proj" not in line + str(record.__dict__.get("signature", ""))
+        assert len(line) < 2000

@@ -18,7 +18,7 @@ from callfuse.model import ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import Outcome
 from callfuse.model.secrets import MARGIN, star_secrets
-from callfuse.observe.events import Event, Where, action_of
+from callfuse.observe.events import Event, FailedOpen, Where, action_of
 from callfuse.observe.printable import plain
 from callfuse.policy.ladder import Verdict
 
@@ -159,6 +159,8 @@ def fields_of(event: Event) -> dict[str, Value]:
             found |= _known(_of_verdict(value))
         else:
             found |= _known({name: _shown(value)})
+    if isinstance(event, FailedOpen):  # an error's message may quote what callfuse could not read; the log has it
+        found[CAUSE] = text(event.kind)
     return found
 
 

@@ -15,6 +15,7 @@ from callfuse.model.secrets import star_secrets
 from callfuse.observe import events
 from callfuse.observe.counts import Counts
 from callfuse.observe.events import CourseMended, Event, FeedbackGiven, FindingSeen, SettingsChanged, action_of
+from callfuse.observe.fields import text as shown
 from callfuse.observe.printable import plain
 from callfuse.policy.ladder import OnLoopError, Verdict
 
@@ -24,6 +25,8 @@ SHORT_SIGNATURE: Final = 50
 """Characters of tool and arguments in the line of a finding."""
 MAX_CALLS_TEXT: Final = 2000
 """Characters of call ids in the DEBUG line of a verdict."""
+MAX_CAUSE: Final = 500
+"""Characters of a cause."""
 
 _LINE: Final = (
     "Tool call loop detected in session %(session_id)s: tool=%(tool)s, repeats=%(count)d/%(max_repeats)d, "
@@ -80,16 +83,15 @@ def finding(
     found = verdict.finding
     text = f"{found.tool}:{verdict.call.text}"
     start = star_secrets(text, SHORT_SIGNATURE)
-    model = plain(model)
     fields: dict[str, object] = {
         "session_id": session,
         "session_source": source,
         "lane": lane,
-        "tool": plain(found.tool),
+        "tool": shown(found.tool),
         "count": found.count,
         "max_repeats": found.threshold,
         "ttl": f"{found.window_s:g}",
-        "model": model,
+        "model": shown(model),
         "backend": backend,
         "action": action_of(verdict),
         "signature": plain(start),
@@ -120,7 +122,7 @@ def call(seen: ToolCall, action: str, *, session: str) -> None:
     if not logger.isEnabledFor(logging.DEBUG):
         return
     text = star_secrets(f"{seen.full_name}:{seen.text}")
-    tool, what = plain(seen.full_name), plain(text, len(text))
+    tool, what = shown(seen.full_name), plain(text, len(text))
     logger.debug(_CALL, session, tool, action, seen.signature.hex(), what)
 
 
@@ -139,7 +141,7 @@ def blown(
         "session_source": source,
         "lane": lane,
         "blocks": count,
-        "model": plain(model),
+        "model": shown(model),
         "backend": backend,
         "dialect": dialect,
         "action": "blown",
@@ -149,13 +151,12 @@ def blown(
 
 def fail_open(cause: str, *, session: str) -> None:
     """Log that callfuse let calls pass unjudged; `cause` says why in one line."""
-    logger.error("callfuse failed open in session %s: %s", session, cause)
+    logger.error("callfuse failed open in session %s: %s", plain(session), _quoted(cause))
 
 
 def ignored_header(name: str, problem: str) -> None:
     """Log that a header which should change a setting is unknown or cannot be parsed."""
-    what = plain(problem, len(problem))
-    logger.warning("the header %s is ignored, nor are others like it logged: %s", plain(name), what)
+    logger.warning("the header %s is ignored, nor are others like it logged: %s", _quoted(name), _quoted(problem))
 
 
 def callback_failure(error: Exception) -> None:
@@ -164,22 +165,22 @@ def callback_failure(error: Exception) -> None:
     The message of any error but `OnLoopError`, which is fit for a log, is at DEBUG only: it may quote the call.
     """
     why = str(error) if isinstance(error, OnLoopError) else type(error).__name__
-    logger.warning("on_loop failed, the policy's action stands: %s", why)
+    logger.warning("on_loop failed, the policy's action stands: %s", _quoted(why))
     logger.debug("on_loop failed", exc_info=error)
 
 
 def session_changed(event: SettingsChanged) -> None:
     """Log that a session has changed its settings."""
-    by = _BY.get(event.by, event.by)
+    by, what = _BY.get(event.by, shown(event.by)), _quoted(event.what)
     if event.is_off:
-        logger.warning("Session %s has switched the guard off %s: %s", plain(event.session), by, event.what)
+        logger.warning("Session %s has switched the guard off %s: %s", plain(event.session), by, what)
     else:
-        logger.info("Session %s has changed its settings %s: %s", plain(event.session), by, event.what)
+        logger.info("Session %s has changed its settings %s: %s", plain(event.session), by, what)
 
 
 def steer_failure(cause: str) -> None:
     """Log that the model could not be asked again, so that the next rung is taken."""
-    logger.warning("The model could not be asked again: %s", cause)
+    logger.warning("The model could not be asked again: %s", _quoted(cause))
 
 
 def heartbeat_failure(error: Exception) -> None:
@@ -189,12 +190,14 @@ def heartbeat_failure(error: Exception) -> None:
 
 def feedback(event: FeedbackGiven) -> None:
     """Log what somebody says of a finding."""
-    logger.info("Feedback on finding %s (%s of %s): %s", event.finding_id, event.found, plain(event.tool), event.kind)
+    said = (event.finding_id, event.found, event.tool, event.kind)  # perhaps as another process has kept them
+    logger.info("Feedback on finding %s (%s of %s): %s", *map(_quoted, said))
 
 
 def mended(event: CourseMended) -> None:
     """Log, at DEBUG, what the model did after it was told of a finding."""
-    logger.debug("After finding %s in session %s: %s", event.finding_id, event.where.session, event.result)
+    said = (event.finding_id, event.where.session, event.result)
+    logger.debug("After finding %s in session %s: %s", *map(_quoted, said))
 
 
 def tracer(session: str) -> Callable[[str], None] | None:
@@ -211,23 +214,30 @@ def tracer(session: str) -> Callable[[str], None] | None:
 
 def unguarded_exchange(cause: str) -> None:
     """Log that an exchange passes unguarded, and why."""
-    logger.warning("callfuse does not guard this exchange, nor log others like it: %s", cause)
+    logger.warning("callfuse does not guard this exchange, nor log others like it: %s", _quoted(cause))
 
 
 def store_down(store: str, why: str) -> None:
     """Log that the shared store has failed. `why` may quote a server, so control characters are escaped."""
     what = "callfuse goes on from the requests' histories and this process's memory, and tries it again meanwhile"
-    logger.warning("the store %s is down, %s: %s", store, what, plain(why))
+    logger.warning("the store %s is down, %s: %s", shown(store), what, _quoted(why))
 
 
 def store_up(store: str) -> None:
     """Log that the shared store answers again."""
-    logger.info("the store %s is up again", store)
+    logger.info("the store %s is up again", shown(store))
 
 
 def store_without_asyncio(store: str) -> None:
     """Log that the app does not run under asyncio, which the store needs."""
-    logger.error("the store %s works under asyncio only: callfuse uses this process's memory in its place", store)
+    logger.error(
+        "the store %s works under asyncio only: callfuse uses this process's memory in its place", shown(store)
+    )
+
+
+def _quoted(cause: str) -> str:
+    """A text for people as it may be logged: an error's message may quote what a client or a model wrote."""
+    return plain(star_secrets(cause, MAX_CAUSE), MAX_CAUSE)
 
 
 _LINES: Final[Mapping[type[Event], Callable[[Any], None]]] = {
