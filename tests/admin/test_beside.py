@@ -10,8 +10,8 @@ from starlette.routing import Mount
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
 from callfuse.proxy.settings import AdminSettings
-from tests.admin.asking import BEARER, TOKEN, Guarded
-from tests.support.asgi import Request, drive
+from tests.admin.asking import BEARER, BROWSER, TOKEN, Guarded
+from tests.support.asgi import Headers, Request, drive
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"])
@@ -101,3 +101,20 @@ async def test_mounted_in_an_app_of_its_owner() -> None:
     for method, path, status in (("GET", "nothing", 404), ("PUT", "health", 405)):
         exchange = await drive(app, Request(f"/inner/page/{path}", headers=BEARER, method=method))
         assert (exchange.status, exchange.header(b"cache-control")) == (status, b"no-store")
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_sandboxed"),
+    [
+        (BROWSER, True),
+        (((b"accept", b"*/*"), (b"sec-fetch-mode", b"navigate")), True),
+        (((b"accept", b"application/json"),), False),
+        ((), False),
+    ],
+)
+async def test_a_page_of_the_vendor_is_not_of_our_origin(headers: Headers, is_sandboxed: bool) -> None:
+    """It would have the cookie of the admin page. What is no page passes as it is."""
+    guarded = Guarded()
+    exchange = await guarded.ask("/v1/error?<script>", headers)
+    assert exchange.body == b"vendor"
+    assert exchange.header(b"content-security-policy") == (b"sandbox" if is_sandboxed else None)

@@ -229,6 +229,26 @@ async def test_a_page_that_never_hears_silence_is_drawn(tmp_path: Path) -> None:
         news.cancel()
 
 
+async def test_a_page_of_the_vendor_has_nothing_of_ours(tmp_path: Path) -> None:
+    """Its script, in our own origin, could else ask for whatever the admin page shows, and change it."""
+
+    async def vendor(scope: Scope, _: Receive, send: Send) -> None:
+        page = b"<title>asked</title><script>fetch('%s/sessions').then((it) => document.title = it.status)</script>"
+        headers = [(b"content-type", b"text/html")]
+        await send({"type": "http.response.start", "status": 404, "headers": headers})
+        await send({"type": "http.response.body", "body": page % PATH.encode()})
+
+    async with serve(Guarded(vendor=vendor).app, interface="asgi3") as url, chromium(tmp_path) as browser:
+        await browser.go(url + PATH)
+        await browser.run(
+            f"(document.querySelector('#token').value = {TOKEN!r}, document.querySelector('button').click())"
+        )
+        await browser.until(IS_LIVE)
+        await browser.go(f"{url}/v1/models")
+        await asyncio.sleep(0.5)
+        assert await browser.run("[document.title, self.origin]") == ["asked", "null"]
+
+
 @pytest.fixture(params=["memory", "redis"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
     """The store of each kind."""

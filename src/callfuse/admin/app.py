@@ -18,7 +18,7 @@
 """
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote
 
@@ -63,6 +63,8 @@ HEADERS: Final = [
     (b"referrer-policy", b"same-origin"),
 ]
 """Headers of every answer that has no other value for them."""
+SANDBOX: Final = (b"content-security-policy", b"sandbox")
+"""The header of a page that is not ours. A policy of its own holds, too."""
 
 
 class AdminApp:
@@ -284,7 +286,11 @@ def _metrics_of(middleware: CallFuseMiddleware) -> "Metrics | None":
 
 
 class AdminMount:
-    """An app with the admin page mounted: requests at or below `settings.path` go to `admin`, all others to `app`."""
+    """An app with the admin page mounted: requests at or below `settings.path` go to `admin`, all others to `app`.
+
+    Both have one origin, and so one cookie. What `app` shows a browser as a page, such as an error page of an upstream
+    that quotes its path, is sandboxed: its scripts would have all that the admin page has.
+    """
 
     def __init__(self, app: ASGIApp, admin: ASGIApp, settings: AdminSettings) -> None:
         self._app = app
@@ -298,7 +304,28 @@ class AdminMount:
         if path.startswith(self._path) and self._holds(path):
             scope = {**scope, "root_path": scope.get("root_path", "") + self._path}
             return self._admin(scope, receive, send)
+        if scope["type"] == "http" and _is_for_a_page(scope["headers"]):
+            return self._app(scope, receive, _sandboxed(send))
         return self._app(scope, receive, send)
+
+
+def _is_for_a_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a browser would show the answer to a request as a page, or in a frame of one."""
+    return any(
+        (name == b"accept" and b"text/html" in value) or (name == b"sec-fetch-mode" and value == b"navigate")
+        for name, value in headers
+    )
+
+
+def _sandboxed(send: Send) -> Send:
+    """A `send` that adds the header by which a page has an origin of its own and runs no script."""
+
+    async def with_header(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), SANDBOX]}
+        await send(message)
+
+    return with_header
 
 
 def _check_origin(request: Request) -> None:
