@@ -12,6 +12,7 @@ from callfuse.commands.run import KEYS
 from callfuse.model import ToolCall
 from callfuse.observe import events
 from callfuse.observe.events import Event, SettingsChanged, Where
+from callfuse.observe.feed import Feed
 from callfuse.testing import ScriptedVendor, looping_model
 from tests.admin.asking import BEARER, PATH, Guarded
 from tests.admin.test_settings import HOSTILE, OTHER, SESSION, Forgetful, of
@@ -137,9 +138,9 @@ async def test_results_come_to_their_calls() -> None:
 async def test_who_reads_nothing_costs_nothing() -> None:
     """Where no page is, nobody makes the events of results."""
     guarded = looping()
-    (activity,) = [sink for sink, _ in guarded.fuse.bus._sinks if type(sink).__name__ == "Activity"]
+    (feed,) = [sink for sink, _ in guarded.fuse.bus._sinks if isinstance(sink, Feed)]
     assert guarded.fuse.bus.wants(events.ResultSeen)
-    guarded.fuse.bus.remove(activity)
+    guarded.fuse.bus.remove(feed)
     assert not guarded.fuse.bus.wants(events.ResultSeen)
 
 

@@ -43,7 +43,7 @@ from callfuse.config.effective import as_json
 from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
 from callfuse.conversations.ledger import SharedSessions
 from callfuse.errors import ConfigError, install_hint
-from callfuse.observe.activity import Activity
+from callfuse.observe.view import View
 from callfuse.policy.nearest import suggest
 from callfuse.proxy.settings import AdminSettings
 
@@ -100,9 +100,7 @@ class AdminApp:
         self._metrics = _metrics_of(middleware) if metrics is None else metrics
         self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(middleware.bus)
-        activity = Activity(middleware.resolved.config.admin.content)
-        middleware.bus.add(activity)
-        live = LivePage(middleware, self._access, activity)
+        live = LivePage(middleware, self._access, View(self._feed, middleware.resolved.config.admin.content))
         self._app = Starlette(
             routes=[
                 Route("/health", self._health),

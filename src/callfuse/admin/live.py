@@ -6,8 +6,12 @@
 | `activity/session` | all lanes and beads of one, and what can be changed of it; `?session=ID&bead=NUMBER` |
 | `rates` | totals since the start, and amounts in buckets of time |
 
-What the page knows of `server` (the process) and `since` (a version) is not sent again. The script puts every foreign
-text into the page as text, never as HTML, and the Content-Security-Policy allows nothing but the package's own files.
+What the page knows of `server` (an activity) and `since` (a version) is not sent again. Processes that share a store
+show the same activity, with the same versions and numbers of beads, so that a page may ask any of them; `alone` says
+that the store is down, and that this process shows its own events.
+
+The script puts every foreign text into the page as text, never as HTML, and the Content-Security-Policy allows nothing
+but the package's own files.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,6 +30,7 @@ from callfuse.admin.queries import UNKNOWN, changeable
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.conversations.identity import session_name
 from callfuse.observe.activity import Activity
+from callfuse.observe.view import View
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -59,10 +64,10 @@ async def live_page(_: Request) -> Response:
 class LivePage:
     """The endpoints of the live page. `endpoints`: each by its path."""
 
-    def __init__(self, middleware: CallFuseMiddleware, access: Access, activity: Activity) -> None:
+    def __init__(self, middleware: CallFuseMiddleware, access: Access, view: View) -> None:
         self._middleware = middleware
         self._access = access
-        self._activity = activity
+        self._view = view
         self.endpoints: Mapping[str, Endpoint] = {
             "/activity": self._list,
             "/activity/session": self._session,
@@ -73,30 +78,36 @@ class LivePage:
 
     async def _list(self, request: Request) -> Response:
         asked = request.query_params
-        known = asked.get("server") == self._activity.server
-        shown = self._activity.page(
+        activity = await self._look(request)
+        shown = activity.page(
             _number(asked.get("page")),
             PAGE_SIZE,
             search=asked.get("search", ""),
             found=asked.get("found") == "1",
-            since=_number(asked.get("since")) if known else 0,
+            since=_number(asked.get("since")) if asked.get("server") == activity.server else 0,
             lanes=LANES_SHOWN,
             beads=BEADS_SHOWN,
         )
-        return JSONResponse({**shown, "page_size": PAGE_SIZE})
+        return JSONResponse({**shown, "page_size": PAGE_SIZE, "alone": self._view.alone})
 
     async def _session(self, request: Request) -> Response:
         query = request.query_params
         asked, bead = query.get("session", ""), _number(query["bead"]) if "bead" in query else None  # 0: of none
-        found = await run_in_threadpool(self._activity.session, asked, bead)
+        activity = await self._look(request)
+        found = await run_in_threadpool(activity.session, asked, bead)
         if found is None:
-            found = await run_in_threadpool(self._activity.session, session_name(asked), bead)
+            found = await run_in_threadpool(activity.session, session_name(asked), bead)
         if found is None:
             return JSONResponse({"error": f"session {asked!r} is unknown: {UNKNOWN}"}, 404)
         return JSONResponse({**found, **await changeable(self._middleware, self._access, found["session"])})
 
-    async def _rates(self, _: Request) -> Response:
-        return JSONResponse(self._activity.rates())
+    async def _rates(self, request: Request) -> Response:
+        return JSONResponse((await self._look(request)).rates())
+
+    async def _look(self, request: Request) -> Activity:
+        """The activity, as new as what the page has already."""
+        asked = request.query_params
+        return await self._view.look(asked.get("server", ""), _number(asked.get("since")))
 
 
 def _file(content: str, media_type: str) -> Endpoint:
@@ -110,4 +121,4 @@ def _file(content: str, media_type: str) -> Endpoint:
 
 def _number(value: str | None) -> int:
     """A number of a query; 0 where it is none."""
-    return int(value) if value and value.isascii() and value.isdigit() and len(value) < 12 else 0
+    return int(value) if value and value.isascii() and value.isdigit() and len(value) < 17 else 0

@@ -8,12 +8,12 @@
 const POLL_MS = 600; // without the feed of events
 const POLL_LIVE_MS = 5000; // with it: for what no event tells
 const PAUSE_MS = 250; // between two refreshes, however many events come
-const PIN_MS = 3000; // without an answer of the process that is shown, until another one is
+const PIN_MS = 3000; // of answers of other processes than the one that is shown, until one of those is
 const FEED_AGAIN_MS = 30000; // until a server without a feed is asked for one again
 const NEWS_MS = 3000; // between two texts for a screen reader
 const COLOURS = 8;
 const EVENTS = ["exchange", "call", "hold_began", "hold", "finding", "action", "result", "mended", "blown", "reset",
-  "settings", "feedback", "fail_open", "not_guarded", "not_watched", "store_down", "store_up"];
+  "settings", "feedback", "fail_open", "not_guarded", "not_watched", "store_down", "store_up", "alone", "shared"];
 const FIGURES = [
   ["exchanges", "Exchanges"], ["calls", "Calls"], ["findings", "Findings"], ["warned", "Warned"], ["steered", "Steered"],
   ["blocked", "Blocked"], ["held_s", "Seconds held"], ["saved_calls", "Calls saved"],
@@ -22,6 +22,7 @@ const FIGURES = [
 const LINES = new Set(["exchanges", "calls"]);
 const ESTIMATES = new Set(["saved_calls", "saved_tokens"]);
 const ALARMS = new Set(["fail_open", "not_guarded"]);
+const ALONE = ": the store is down, so that these are the events of one process";
 const DONE = {
   none: "nothing found, let through", allow: "let through by the callback", observe: "only observed",
   warn: "let through, and warned of with its result", steer: "withheld, and the model asked again with guidance",
@@ -34,7 +35,7 @@ const THEN = {
 };
 
 const view = {
-  server: "", heard: 0, version: 0, page: 0, matching: 0, size: 20, now: 0,
+  server: "", foreign: 0, version: 0, page: 0, matching: 0, size: 20, now: 0,
   order: [], sessions: new Map(), open: null, newest: null,
 };
 const at = (id) => document.getElementById(id);
@@ -145,14 +146,15 @@ async function refresh() {
   try {
     const asked = { page: view.page, search: at("search").value, found: at("found").checked ? 1 : 0 };
     const known = { server: view.server, since: view.version };
-    const [shown, rates] = await Promise.all([ask("activity", { ...asked, ...known }), ask("rates")]);
+    const [shown, rates] = await Promise.all([ask("activity", { ...asked, ...known }), ask("rates", known)]);
     if (isOurs(shown)) {
       take(shown);
       drawList();
-    }
-    if (isOurs(rates)) drawFigures(rates);
+      tellState("live", (isLive() ? "Live" : "Live (polling)") + (shown.alone ? ALONE : ""));
+    } else stale = true;
+    if (rates.server === view.server) drawFigures(rates);
+    else stale = true;
     await drawOpen();
-    tellState("live", isLive() ? "Live" : "Live (polling)");
   } catch (error) {
     tellState("lost", error.status === 401 ? "The token has changed: load this page again and log in"
       : error instanceof Refused ? error.message : "The server does not answer; asking it again");
@@ -179,15 +181,18 @@ function tellState(kind, text) {
   setText(at("state"), text);
 }
 
-/** Whether an answer is of the process that is shown: one of several workers, until it answers no more. */
+/** Whether an answer goes on with what is shown. Several processes may answer: those that share a store tell the same
+ * under the same name, and of others one is shown until it answers no more. */
 function isOurs(answer) {
-  const ours = answer.server === view.server || Date.now() - view.heard > PIN_MS;
-  if (ours) view.heard = Date.now();
-  return ours;
+  const goesOn = answer.server === view.server && answer.version >= view.version;
+  if (goesOn || !view.sessions.size) view.foreign = 0;
+  else if (!view.foreign) view.foreign = Date.now();
+  return !view.foreign || Date.now() - view.foreign > PIN_MS;
 }
 
 /** Take an answer over. After a restart, or for another question, nothing that was known counts. */
 function take(shown) {
+  view.foreign = 0;
   if (shown.server !== view.server) {
     view.sessions.clear();
     view.newest = view.server ? 0 : null;
@@ -403,8 +408,12 @@ async function drawOpen() {
   if (shown.drawn === version) return;
   let session;
   try {
-    session = await ask("activity/session", { session: shown.session, bead: shown.bead ?? 0 });
-    if (session.server !== view.server) return; // another worker's: asked again with the next refresh
+    const known = { server: view.server, since: view.version };
+    session = await ask("activity/session", { session: shown.session, bead: shown.bead ?? 0, ...known });
+    if (session.server !== view.server) { // another process's
+      stale = true;
+      return;
+    }
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     problem(at("session"), error); // unknown since a restart: what was shown stays

@@ -98,18 +98,20 @@ def finish(quoted: str, length: int) -> str:
 
 class Collector:
     """Makes the fields of one event after another: those of `collected`, its `time` in seconds since the epoch to the
-    millisecond, and of a finding what it has saved, by the estimate of `observe/saved.py`. From any thread."""
+    millisecond, and of a finding what it has saved, by the estimate of `observe/saved.py`. From any thread.
+
+    `content`: the setting. `now`: the time, as `clock` returns it."""
 
     def __init__(self, content: str, clock: Callable[[], float] = time.time) -> None:
-        self._content = content
-        self._clock = clock
+        self.now = clock
+        self.content = content
         self._saved = Saved()
         self._lock = Lock()
 
     def fields(self, event: Event) -> dict[str, Value]:
         """The fields of an event that happens now, to be finished by `finished`."""
-        fields = collected(event, self._content)
-        fields[TIME] = round(self._clock(), 3)
+        fields = collected(event, self.content)
+        fields[TIME] = round(self.now(), 3)
         if isinstance(event, FindingSeen) and event.verdict.withholds:
             with self._lock:
                 saved = self._saved.by(event)

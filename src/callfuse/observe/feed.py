@@ -11,6 +11,9 @@ not read has a queue of its own, which is bounded; over that it is told so, and 
 
 Where processes share a store, events go through it (`Relay`), and each process reads those of all from there. While the
 store is down each feeds its own, and says so.
+
+What the live page shows (`observe/activity.py`) is made of the same fields: without a store, at once; with one by a
+`Follower`, which is given the events of all processes while somebody looks (`observe/view.py`).
 """
 
 import asyncio
@@ -22,11 +25,13 @@ from math import inf
 from threading import Lock
 from typing import Any, Final, Protocol
 
+from callfuse.observe.activity import Activity
 from callfuse.observe.background import Background
-from callfuse.observe.content import collected, finished
+from callfuse.observe.content import QUOTING, Collector, finished
 from callfuse.observe.events import Event
-from callfuse.observe.fields import ARGUMENTS, RESULT
-from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, read_id, write
+from callfuse.observe.fields import TIME
+from callfuse.observe.naming import CLASSES
+from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, number_of, read_id, write
 from callfuse.wire.jsontext import dumps
 
 PAUSE_S: Final = 0.1
@@ -82,6 +87,31 @@ class Relay(Protocol):
         ...
 
 
+class Follower(Protocol):
+    """One who is given events, and not the text of them."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it wants nothing more."""
+        ...
+
+    def begin(self, old: Sequence[Entry], *, alone: bool) -> None:
+        """Take the events that are known. `alone`: the store is down, and only this process has them."""
+        ...
+
+    def hand(self, new: Sequence[Entry], written: dict[Choice, bytes]) -> None:
+        """Take what is new; must not wait. `written`: not for it."""
+        ...
+
+    def tell(self, *, alone: bool) -> None:
+        """Hear that the store is down, or up again."""
+        ...
+
+    def end(self) -> None:
+        """Hear that nothing more comes."""
+        ...
+
+
 class Reader:
     """One who reads the feed."""
 
@@ -118,6 +148,16 @@ class Reader:
         else:
             self._chunks.append(chunk)
         self._signal.set()
+
+    def hand(self, new: Sequence[Entry], written: dict[Choice, bytes]) -> None:
+        """Queue what it wants of these events. `written`: the same for those who have been given them before it."""
+        if self.choice not in written:
+            written[self.choice] = write(new, self.choice)
+        self.put(written[self.choice])
+
+    def tell(self, *, alone: bool) -> None:
+        """Tell it that the store is down, or up again."""
+        self.put(ALONE if alone else SHARED)
 
     def end(self, farewell: bytes = b"") -> None:
         """Let it read what is queued, and end."""
@@ -174,6 +214,8 @@ class Feed:
     returns seconds since the epoch.
     """
 
+    kinds: Final = frozenset(CLASSES.values())
+
     def __init__(
         self,
         *,
@@ -183,16 +225,15 @@ class Feed:
         clock: Callable[[], float] = time.time,
         ring: Ring | None = None,
     ) -> None:
-        self._content = content
+        self._collector = Collector(content, clock)
         self._most_readers = most_readers
         self._relay = relay
-        self._clock = clock
-        self._last: EventId = (int(1000 * clock()), 0)
         self._read: EventId | None = None
-        self._ring = Ring(self._last) if ring is None else ring
+        self._ring = Ring((int(1000 * clock()), 0)) if ring is None else ring
         self._lock = Lock()
         self._exchanging = asyncio.Lock()
-        self._readers: set[Reader] = set()
+        self._activity: Activity | None = None
+        self._readers: set[Reader | Follower] = set()
         self._new: deque[Entry] = deque()
         self._unsent: deque[Callable[[], bytes]] = deque(maxlen=MOST_UNSENT)
         self._alone = self._over = False
@@ -200,18 +241,28 @@ class Feed:
 
     @property
     def readers(self) -> int:
-        """How many there are."""
-        return len(self._readers)
+        """How many there are, followers left out."""
+        return sum(isinstance(one, Reader) for one in self._readers)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it has the events of all processes that share a store."""
+        return self._relay is not None
+
+    def fill(self, activity: Activity) -> None:
+        """Let an activity take each event of this process from now on."""
+        self._activity = activity
 
     def take(self, event: Event) -> None:
         """Keep an event, for readers now and later."""
-        fields: dict[str, Any] = collected(event, self._content)
-        fields["time"] = round(self._clock(), 3)
-        write_ = partial(_written, fields, self._content)
+        fields: dict[str, Any] = self._collector.fields(event)
+        write_ = partial(_written, fields, self._collector.content)
         with self._lock:
             if self._relay is None:
-                texts = len(fields.get(ARGUMENTS, "")) + len(fields.get(RESULT, ""))
-                self._keep(Entry(self._next_id(), write_, WEIGHT + texts))
+                id_ = self._ring.next_id(fields[TIME])
+                self._keep(Entry(id_, write_, WEIGHT + sum(len(fields.get(name, "")) for name in QUOTING)))
+                if self._activity is not None:
+                    self._activity.take_fields(fields, number_of(id_))
             else:
                 self._unsent.append(write_)
         if self._readers or self._relay is not None:
@@ -220,12 +271,10 @@ class Feed:
     async def open(self, choice: Choice, after: EventId | None = None) -> Reader:
         """Let somebody read what happens from now on, and what has happened since the event of that id. Raises
         FullError."""
-        if self._relay is not None and not self._readers:
-            await self._catch_up(self._relay)
-        if len(self._readers) >= self._most_readers:
+        await self._prepare()
+        if self.readers >= self._most_readers:
             raise FullError(f"there are {self._most_readers} readers already (admin.max_readers)")
         reader = Reader(choice)
-        self._hand_out(self._take_new())
         if self._alone:
             reader.put(ALONE)
         with self._lock:  # so that no event is both old and new
@@ -241,15 +290,40 @@ class Feed:
         """Let all readers read what is queued, and end, those that come from now on, too."""
         self._over = True
         for reader in self._readers:
-            reader.end()
+            if isinstance(reader, Reader):
+                reader.end()
 
-    def close(self, reader: Reader) -> None:
+    async def follow(self, follower: Follower) -> None:
+        """Give a follower the events that are known, and what happens from now on; nothing, if it is given that
+        already."""
+        await self._prepare()
+        with self._lock:
+            if follower not in self._readers or follower.ended:
+                old, _ = self._ring.after((0, 0))
+                follower.begin(old if self._alone else [one for one in old if not one.is_own], alone=self._alone)
+                self._readers.add(follower)
+        self._task.wake()
+
+    async def refresh(self) -> None:
+        """Read at once what other processes have told, for somebody who knows that there is more."""
+        if self._relay is not None and self._readers:
+            await self._share(self._relay)
+            self._hand_out(self._take_new())
+
+    def close(self, reader: Reader | Follower) -> None:
         """Forget a reader."""
         self._readers.discard(reader)
+        reader.end()
         if not self._readers:
             self._take_new()
             self._read = None
             self._task.wake()
+
+    async def _prepare(self) -> None:
+        """Bring the ring up to date, for somebody who comes."""
+        if self._relay is not None and not self._readers:
+            await self._catch_up(self._relay)
+        self._hand_out(self._take_new())
 
     async def _work(self) -> None:
         """Hand out what is new while somebody reads."""
@@ -268,6 +342,7 @@ class Feed:
             while self._readers or self._unsent or await self._task.pause(LINGER_S):
                 more = await self._share(relay)
                 await self._hand_out_in_turns()
+                self._close_ended()
                 if not more:
                     await asyncio.sleep(PAUSE_S)
         finally:
@@ -290,7 +365,7 @@ class Feed:
             if found is None:
                 with self._lock:
                     for one in data:
-                        self._keep(Entry(self._next_id(), one))
+                        self._keep(Entry(self._ring.next_id(self._collector.now()), one, is_own=True))
                 return False
             self._keep_read(found)
         return bool(self._unsent) or len(found) >= most > 0
@@ -319,15 +394,9 @@ class Feed:
                 self._read = read_id(found[-1][0])
 
     def _keep(self, entry: Entry, *, is_old: bool = False) -> None:
-        self._last = max(self._last, entry.id)
         self._ring.add(entry)
         if self._readers and not is_old:
             self._new.append(entry)
-
-    def _next_id(self) -> EventId:
-        now = int(1000 * self._clock())
-        time, number = self._last
-        return (now, 0) if now > time else (time, number + 1)
 
     def _take_new(self, most: float = inf) -> list[Entry]:
         """Take what is new, or of it the first with about so many characters of arguments and results."""
@@ -350,16 +419,17 @@ class Feed:
         if alone != self._alone:
             self._alone = alone
             for reader in self._readers:
-                reader.put(ALONE if alone else SHARED)
+                reader.tell(alone=alone)
 
     def _hand_out(self, new: Sequence[Entry]) -> None:
         """Give events to all readers; those of one choice get the same bytes."""
         if not new:
             return
         written: dict[Choice, bytes] = {}
-        for reader in [*self._readers]:
-            if reader.choice not in written:
-                written[reader.choice] = write(new, reader.choice)
-            reader.put(written[reader.choice])
-            if reader.ended:
-                self.close(reader)
+        for reader in self._readers:
+            reader.hand(new, written)
+        self._close_ended()
+
+    def _close_ended(self) -> None:
+        for reader in [one for one in self._readers if one.ended]:
+            self.close(reader)

@@ -41,11 +41,13 @@ def number_of(id_: EventId) -> int:
 @dataclass(frozen=True)
 class Entry:
     """An event of the feed. `written`: its fields as JSON in one line, the event's name first, or what writes them when
-    somebody first reads it. `weight`: bytes that it takes, roughly, where it is not written yet."""
+    somebody first reads it. `weight`: bytes that it takes, roughly, where it is not written yet. `is_own`: no other
+    process has it, although they share a store."""
 
     id: EventId
     written: bytes | Callable[[], bytes]
     weight: int = 0
+    is_own: bool = False
 
     @cached_property
     def data(self) -> bytes:
@@ -103,10 +105,10 @@ def write(entries: Iterable[Entry], choice: Choice) -> bytes:
 class Ring:
     """The last events, at most `most_events` with `most_bytes` of data. `floor`: what is older may be missing."""
 
-    __slots__ = ("_entries", "_most_bytes", "_most_events", "_size", "floor")
+    __slots__ = ("_entries", "_last", "_most_bytes", "_most_events", "_size", "floor")
 
     def __init__(self, floor: EventId, most_events: int = MOST_EVENTS, most_bytes: int = MOST_BYTES) -> None:
-        self.floor = floor
+        self.floor = self._last = floor
         self._most_events = most_events
         self._most_bytes = most_bytes
         self._entries: deque[Entry] = deque()
@@ -121,8 +123,14 @@ class Ring:
         """Bytes of their data."""
         return self._size
 
+    def next_id(self, time: float) -> EventId:
+        """The id of an event that happens now (seconds since the epoch), greater than all before."""
+        now, (last, number) = int(1000 * time), self._last
+        return (now, 0) if now > last else (last, number + 1)
+
     def add(self, entry: Entry) -> None:
         """Add an event, and drop the oldest while there are too many."""
+        self._last = max(self._last, entry.id)
         self._entries.append(entry)
         self._size += entry.size
         while len(self._entries) > self._most_events or self._size > self._most_bytes:

@@ -1,0 +1,50 @@
+"""Read the fields of an event that another process has written, from a shared store or from the feed of a server."""
+
+from math import isfinite
+from typing import Any, Final
+
+from callfuse.observe import fields as names
+from callfuse.observe.printable import printable
+from callfuse.wire.jsontext import NotJSON, loads
+
+LONGEST: Final = 10_000
+"""Characters of a text, more than any that callfuse writes."""
+NUMBERS: Final = frozenset(
+    {
+        *(names.TIME, names.SECONDS, names.COUNT, names.THRESHOLD, names.WINDOW, names.CONFIDENCE, names.STEP),
+        *(names.BLOCKS, names.SAVED_CALLS, names.SAVED_TOKENS),
+    }
+)
+FLAGS: Final = frozenset({names.HARD, names.AGAIN, names.FIRST, names.IS_OFF})
+LISTS: Final = frozenset({names.KINDS, names.RESTS_ON, names.LAP, names.SESSIONS, names.CUT})
+
+
+def read_fields(data: bytes) -> dict[str, Any]:
+    """What an activity (`observe/activity.py`) takes of an event in JSON, texts bounded and printable; none if it is no
+    JSON. What is of another type than callfuse writes is left out: who can write into the store can write anything."""
+    try:
+        found = loads(data)
+    except NotJSON:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: _text_of(value) for name, value in found.items() if _fits(name, value)}
+
+
+def _fits(name: str, value: Any) -> bool:
+    if name in NUMBERS:
+        return type(value) in (int, float) and isfinite(value)
+    if name in FLAGS:
+        return type(value) is bool
+    if name in LISTS:
+        return type(value) is list and len(value) <= names.MOST and all(type(one) is str for one in value)
+    return type(value) is str
+
+
+def _text_of(value: Any) -> Any:
+    """A value with its texts as they may be shown."""
+    if type(value) is list:
+        return [_text_of(one) for one in value]
+    if type(value) is not str or (value.isprintable() and len(value) <= LONGEST):
+        return value
+    return printable(value[:LONGEST])

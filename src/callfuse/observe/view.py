@@ -1,0 +1,107 @@
+"""What the live page is shown: the activity of this process, or of all processes that share a store.
+
+    view = View(feed)
+    activity = await view.look()     # for each request of a page
+
+Without a store the feed tells the activity of each event as it happens. With one, an activity that nobody looks at is
+not kept: it is made of the last events of all processes when somebody comes, and goes on with what the feed reads while
+somebody looks, and for a while after. Each process then shows the same under the same name, with the same ids: they
+were told the same events. While the store is down each shows its own.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from callfuse.observe.activity import Activity, Content
+from callfuse.observe.feed import Feed
+from callfuse.observe.reading import read_fields
+from callfuse.observe.ring import Choice, Entry, number_of
+
+LOOKS_S: Final = 30.0
+"""How long an activity is kept up to date after somebody has looked at it."""
+MOST_WAITING: Final = 20_000
+"""Events that wait until somebody looks; beyond, it is made anew then."""
+NOBODY: Final = "nobody yet"
+"""The name of an activity that has been told nothing."""
+
+
+class View:
+    """The activity of a feed. `content`: the setting of the feed. `clock`: Unix seconds; `passed`: seconds from any
+    start. `alone`: other processes have events, too, but the store is down."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        content: Content = "short",
+        clock: Callable[[], float] = time.time,
+        passed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.alone = False
+        self._feed = feed
+        self._content: Content = content
+        self._clock = clock
+        self._passed = passed
+        self._looked = passed()
+        self._looking = asyncio.Lock()
+        self._is_stale = False
+        self._waiting: deque[Entry] = deque()
+        self._activity = Activity(content, clock)
+        if not feed.is_shared:
+            feed.fill(self._activity)
+
+    async def look(self, server: str = "", since: int = 0) -> Activity:
+        """The activity, up to date. `server`, `since`: its name and version as somebody knows it, perhaps from another
+        process, which may have read on."""
+        if not self._feed.is_shared:
+            return self._activity
+        async with self._looking:
+            self._looked = self._passed()
+            await self._feed.follow(self)
+            if server == self._activity.server and since > self._known():
+                await self._feed.refresh()
+            activity = self._activity
+            await asyncio.to_thread(_take, activity, self._waiting)
+            return activity
+
+    def _known(self) -> int:
+        """The number of the last event that has come."""
+        return number_of(self._waiting[-1].id) if self._waiting else self._activity.version
+
+    # As a follower of the feed.
+
+    @property
+    def ended(self) -> bool:
+        """Whether nobody looks any more."""
+        is_left = self._passed() - self._looked > LOOKS_S
+        return is_left or self._is_stale or len(self._waiting) > MOST_WAITING
+
+    def begin(self, old: Sequence[Entry], *, alone: bool) -> None:
+        """Make the activity anew."""
+        self.alone, self._is_stale = alone, False
+        self._waiting = deque(old)
+        self._activity = Activity(self._content, self._clock, None if alone else NOBODY)
+
+    def hand(self, new: Sequence[Entry], _: dict[Choice, bytes]) -> None:
+        """Keep what is new until somebody looks."""
+        self._waiting.extend(new)
+
+    def tell(self, *, alone: bool) -> None:
+        """The store is down: from now on no other process shows the same. It is up again: make the activity anew."""
+        self.alone, self._is_stale = alone, True
+
+    def end(self) -> None:
+        """Keep nothing for nobody."""
+        self._waiting = deque()
+        self._activity = Activity(self._content, self._clock, NOBODY)
+
+
+def _take(activity: Activity, waiting: deque[Entry]) -> None:
+    """Take what has come since somebody looked; some thousand events take a while."""
+    while waiting:
+        entry = waiting.popleft()
+        if activity.server == NOBODY:
+            activity.server = f"shared-{number_of(entry.id)}"
+        activity.take_fields(read_fields(entry.data), number_of(entry.id), is_finished=True)
