@@ -5,6 +5,7 @@ Pictures of the live page are written to the folder that `CALLFUSE_PICTURES` nam
 """
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -107,9 +108,13 @@ class Loops:
             await self.go_on.wait()
         return self._model(request)
 
+    def vendor(self) -> ScriptedVendor:
+        """Its server."""
+        return ScriptedVendor(self, judge=False)
+
     def guarded(self, store: Ledger | None = None, **settings: Any) -> Guarded:
         """It, behind callfuse."""
-        return Guarded({"tool_call_loop": settings}, vendor=ScriptedVendor(self, judge=False), store=store)
+        return Guarded({"tool_call_loop": settings}, vendor=self.vendor(), store=store)
 
     async def turn(self, url: str, kit: DialectKit, times: int) -> bytes:
         """One request of an agent that has made the call so many times."""
@@ -314,6 +319,55 @@ async def test_the_page_goes_on_when_the_server_restarts(tmp_path: Path) -> None
             await browser.until(f"{beads(THREE[1], 'c0')} === 1")
             assert await browser.run("document.querySelectorAll('#list > li').length") == 1
         assert browser.complaints == []
+
+
+async def test_two_workers_that_answer_in_turns(tmp_path: Path) -> None:
+    """They share a Redis, and nothing flickers: no bead and no session that is there goes, while both bring new ones.
+    Where the store is down, the page says so."""
+    if program() is None:
+        pytest.skip("needs redis-server")
+    for redis in running():
+        loops = Loops()
+        pair = [Guarded({"store": redis.url}, vendor=loops.vendor()) for _ in range(2)]
+        pair[0].app = InTurns([one.app for one in pair])
+        async with logged_in(pair[0], tmp_path) as (browser, url):
+            await browser.run(WATCH_WHAT_GOES)
+            for times in range(3):
+                for kit in THREE:
+                    turn = asyncio.create_task(loops.turn(url, kit, times))
+                    loops.go_on.set()
+                    await turn
+                    await browser.until(f"{beads(kit, 'c0')} > {times}", within_s=10)
+            await browser.until(" && ".join(f"{beads(kit, 'steer')} === 1" for kit in THREE))
+            await browser.run("document.querySelector('#list .bead.steer').click()")
+            await browser.until("document.querySelector('#call table')")
+            await asyncio.sleep(2)  # some more polls of both
+            assert await browser.run("window.gone") == []
+            redis.end()
+            await loops.turn(url, THREE[0], 0)
+            await browser.until("/the store is down/.test(document.querySelector('#state').innerText)")
+
+
+WATCH_WHAT_GOES = """(() => {
+  window.gone = [];
+  const isShown = (one) => one.matches?.('.bead:not(.waiting), #list > li');
+  const note = (changes) => setTimeout(() => changes.forEach((change) => change.removedNodes.forEach((one) => {
+    if (one.nodeType === 1 && isShown(one) && !one.isConnected) window.gone.push(one.outerHTML.slice(0, 99));
+  })));
+  new MutationObserver(note).observe(document.querySelector('#list'), { childList: true, subtree: true });
+})()"""
+"""Note in a page which beads and sessions go, and do not come back at once, as those that are moved do."""
+
+
+class InTurns:
+    """Apps that answer one request after another in turns, as workers may."""
+
+    def __init__(self, apps: list[Any]) -> None:
+        self._apps = itertools.cycle(apps)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one exchange."""
+        await next(self._apps)(scope, receive, send)
 
 
 async def test_events_make_the_page_ask_at_once(tmp_path: Path) -> None:
