@@ -1,5 +1,5 @@
 """Define the command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse feedback`,
-`callfuse config`."""
+`callfuse top`, `callfuse config`."""
 
 import os
 from collections.abc import Mapping
@@ -37,6 +37,9 @@ ConfigFile = Annotated[
 ]
 # Hidden, as typer would show the type of Python beside it; the usage line and the text of the command tell of it.
 Files = Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)]
+PageUrl = Annotated[
+    str, typer.Option(metavar="URL", help="The admin page; default: that of `callfuse serve` with these settings.")
+]
 Source = Annotated[str, typer.Option(metavar="NAME", help="The source of all runs, in place of their own.")]
 
 
@@ -247,9 +250,7 @@ def feedback(
         str,
         typer.Option(metavar="KIND", help=f"One of {', '.join(FEEDBACK)}.", autocompletion=lambda: list(FEEDBACK)),
     ],
-    url: Annotated[
-        str, typer.Option(metavar="URL", help="The admin page; default: that of `callfuse serve` with these settings.")
-    ] = "",
+    url: PageUrl = "",
 ) -> None:
     """Tell a running `callfuse serve` what one of its findings was: no loop, a loop, or one that was found too late.
 
@@ -258,3 +259,18 @@ def feedback(
     from callfuse.cli.feedback import run_feedback
 
     raise typer.Exit(run_feedback(finding, kind, url))
+
+
+@app.command(cls=Command)
+def top(
+    url: PageUrl = "",
+    session: Annotated[str, typer.Option(metavar="ID", help="Only this session; default: all.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="Print what there is now, and end.")] = False,
+) -> None:
+    """Watch a running `callfuse serve` in the terminal: sessions with their calls, holds, findings and what was done.
+
+    Ctrl-C ends it. The token is that of CALLFUSE_ADMIN_TOKEN. Without a terminal it is `--once`.
+    """
+    from callfuse.cli.top import run_top
+
+    raise typer.Exit(run_top(url, session, once=once))

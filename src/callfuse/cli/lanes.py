@@ -1,0 +1,227 @@
+"""Draws what an `Activity` has for a terminal: counters, and sessions with lanes of beads. Needs rich.
+
+    order-desk  2 findings                           a letter and a colour for each different call
+      scripted · openai-chat · 5 calls · 3 s ago     (B): it was held; then what was done, see `Glyphs`
+      A B A (B)↱ C
+
+Whatever comes from elsewhere is made printable, and is never read as markup.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from callfuse.cli.follow import State
+from callfuse.observe.activity import MAX_BEADS, Activity
+from callfuse.observe.printable import printable
+
+LANES_SHOWN: Final = 3
+LONGEST_NAME: Final = 200
+"""Characters of a foreign text."""
+LATELY_S: Final = 60
+"""Seconds of the rates that are shown."""
+
+COLOURS: Final = ("#56b4e9", "#e69f00", "#3cc79f", "#f0e442", "#0072b2", "#e8743b", "#d79bbd", "#b3b3b3")
+"""Those of the live page, which people with any colour vision can tell apart."""
+_WHITE_ON: Final = 4
+"""The colour that is dark."""
+COUNTERS: Final = (
+    ("exchanges", "exchanges", ""),
+    ("calls", "calls", ""),
+    ("findings", "findings", "yellow"),
+    ("warned", "warned", "yellow"),
+    ("steered", "steered", "cyan"),
+    ("blocked", "blocked", "red"),
+    ("held_s", "s held", ""),
+    ("saved_calls", "calls saved (estimate)", "green"),
+    ("saved_tokens", "tokens saved (estimate)", "green"),
+    ("not_guarded", "not guarded", "red"),
+    ("fail_open", "failed open", "red"),
+)
+"""Names of totals, their words, and their style where there are any."""
+RATES: Final = (("exchanges", "exchanges/min"), ("calls", "calls/min"), ("findings", "findings/min"))
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """Signs for what was done, by action; bars of growing height; a blown fuse, what waits, what is left out, and what
+    separates."""
+
+    actions: Mapping[str, str]
+    bars: str
+    blown: str
+    waits: str
+    more: str
+    dot: str
+
+
+_STEERS: Final = ("steer", "force_text", "escalate")
+FINE: Final = Glyphs(
+    {**dict.fromkeys(_STEERS, "↱"), "warn": "▲", "block": "┃", "observe": "•"}, "▁▂▃▄▅▆▇█", "×", "…", "…", " · "
+)
+ASCII: Final = Glyphs(
+    {**dict.fromkeys(_STEERS, ">"), "warn": "!", "block": "|", "observe": "*"}, "_.-=#", "x", "...", "...", ", "
+)
+_ACTION_STYLES: Final = {"block": "bold red", "warn": "bold yellow", "observe": "yellow"}
+_STATE_STYLES: Final = {State.LIVE: "green", State.LOST: "bold red", State.CONNECTING: "yellow"}
+
+
+class Screen:
+    """All that is drawn, as large as the terminal; `whole`: as long as it is. `url`: of the server."""
+
+    def __init__(self, activity: Activity, url: str, *, whole: bool = False) -> None:
+        self.state = State.CONNECTING
+        self._activity = activity
+        self._url = url
+        self._whole = whole
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        glyphs = ASCII if options.ascii_only else FINE
+        height = None if self._whole else options.max_height
+        yield from fitting(self.lines(glyphs, options.max_width, height), height)
+
+    def lines(self, glyphs: Glyphs, width: int, height: int | None) -> list[Text]:
+        """The lines, each at most `width` columns wide; `height`: how many there may be, None for any number."""
+        rates = self._activity.rates()
+        head = [Text.assemble(("callfuse top", "bold"), "  ", _foreign(self._url), "  ", _state(self.state))]
+        head += _wrapped(list(_counters(rates["totals"])), width)
+        head += _wrapped([_rate(rates, name, word, glyphs) for name, word in RATES], width)
+        head += [Text()]
+        foot = _wrapped(_legend(glyphs), width)
+        room = None if height is None else max(height - len(head) - len(foot) - 1, 0)
+        return [_cut(line, width, glyphs) for line in (*head, *self._sessions(glyphs, width, room), *foot)]
+
+    def _sessions(self, glyphs: Glyphs, width: int, room: int | None) -> Iterator[Text]:
+        """As many sessions as there is room for, the newest first, and how many there are besides."""
+        most = 200 if room is None else room // 2
+        page = self._activity.page(0, most, lanes=LANES_SHOWN, beads=MAX_BEADS)
+        shown = used = 0
+        for session in page["sessions"]:
+            block = list(_session(session, page["now"], glyphs, width))
+            if room is not None and used + len(block) > room:
+                break
+            shown, used = shown + 1, used + len(block)
+            yield from block
+        if not page["matching"]:
+            yield Text("No session yet. Each one appears here with its first request.", "dim")
+        elif rest := page["matching"] - shown:
+            yield Text(f"{glyphs.more} {_many(rest, 'more session' if shown else 'session')}", "dim")
+
+
+def fitting(lines: Sequence[Text], height: int | None) -> Sequence[Text]:
+    """The lines that fit; without the last ones if they do not."""
+    return lines if height is None else lines[:height]
+
+
+def _counters(totals: Mapping[str, float]) -> Iterator[Text]:
+    for name, word, style in COUNTERS:
+        value = totals.get(name, 0)
+        if value or name in ("exchanges", "calls", "findings"):
+            number = f"{value:,.1f}" if name == "held_s" else f"{value:,.0f}"
+            yield Text.assemble((number, f"bold {style}" if value else ""), f" {word}")
+
+
+def _rate(rates: Mapping[str, Any], name: str, word: str, glyphs: Glyphs) -> Text:
+    """How many a minute there are now, and bars of the last minutes, one bar for each."""
+    series = rates["series"].get(name, [])
+    step = max(1, LATELY_S // rates["bucket_s"])
+    minutes = [sum(series[at : at + step]) for at in range(len(series) % step, len(series), step)]
+    most = max([1.0, *minutes])
+    bars = "".join(glyphs.bars[min(int(one / most * len(glyphs.bars)), len(glyphs.bars) - 1)] for one in minutes)
+    return Text.assemble((bars, "blue"), f" {minutes[-1] if minutes else 0:,.0f} {word}")
+
+
+def _session(session: Mapping[str, Any], now: float, glyphs: Glyphs, width: int) -> Iterator[Text]:
+    counts = session["counts"]
+    head = Text(_foreign(session["session"]), "bold")
+    if any(lane["blown"] for lane in session["lanes"]):
+        head.append("  fuse has blown", "bold red")
+    about = [_foreign(session["model"]), _foreign(session["dialect"]), _many(counts.get("calls", 0), "call")]
+    about += [_many(counts[name], word) for name, word in (("findings", "finding"),) if counts.get(name)]
+    about += [f"{counts['blocked']} blocked"] if counts.get("blocked") else []
+    about += ["settings changed"] if session["changes"] else []
+    about += [_age(now - session["used"])]
+    yield head
+    yield Text("  " + glyphs.dot.join(part for part in about if part), "dim")
+    for lane in session["lanes"]:
+        yield _lane(lane, glyphs, width)
+    if session["more_lanes"]:
+        yield Text(f"  {glyphs.more} {_many(session['more_lanes'], 'more lane')}", "dim")
+
+
+def _lane(lane: Mapping[str, Any], glyphs: Glyphs, width: int) -> Text:
+    """The newest beads for which there is room."""
+    beads = [_bead(bead, glyphs) for bead in lane["beads"]]
+    if lane["holding"]:
+        beads.append(Text(f"({glyphs.waits})", "bold blink"))
+    room, kept = width - 4 - len(glyphs.more), list[Text]()
+    for bead in reversed(beads):
+        room -= bead.cell_len + 1
+        if room < 0:
+            break
+        kept.insert(0, bead)
+    earlier = lane["calls"] > sum(bool(bead["tool"]) for bead in lane["beads"][-len(kept) :]) if kept else False
+    return Text("  ").append_text(Text(f"{glyphs.more} " if earlier else "", "dim")).append_text(Text(" ").join(kept))
+
+
+def _bead(bead: Mapping[str, Any], glyphs: Glyphs) -> Text:
+    """A call: its letter and colour, in a ring if it was held, and what was done."""
+    if not bead["tool"]:
+        return Text(glyphs.blown, "bold reverse")
+    sign = bead["sign"]
+    colour = COLOURS[sign % len(COLOURS)]
+    ink = "white" if sign % len(COLOURS) == _WHITE_ON else "black"
+    shown = Text(chr(ord("A") + sign % 26), f"bold {ink} on {colour}")
+    if bead["held"] is not None:
+        shown = Text.assemble(("(", "bold"), shown, (")", "bold"))
+    return shown.append(glyphs.actions.get(bead["action"], ""), _ACTION_STYLES.get(bead["action"], "bold"))
+
+
+def _legend(glyphs: Glyphs) -> list[Text]:
+    """What the signs mean."""
+    signs = [("(A)", "held")]
+    signs += [(f"A{glyphs.actions[name]}", word) for name, word in (("steer", "steered"), ("warn", "warned"))]
+    signs += [(f"A{glyphs.actions['block']}", "blocked"), (glyphs.blown, "fuse blown")]
+    return [Text.assemble((sign, "bold"), (f" {word}", "dim")) for sign, word in signs]
+
+
+def _wrapped(parts: Sequence[Text], width: int) -> list[Text]:
+    """Parts in lines, as many in each as there is room for."""
+    lines = [Text()]
+    for part in parts:
+        if lines[-1].cell_len and lines[-1].cell_len + 3 + part.cell_len > width:
+            lines.append(Text())
+        lines[-1].append_text(Text("   " if lines[-1].cell_len else "")).append_text(part)
+    return lines
+
+
+def _cut(line: Text, width: int, glyphs: Glyphs) -> Text:
+    """A line as wide as there is room for."""
+    if line.cell_len > width:
+        line.truncate(max(width - len(glyphs.more), 0))
+        line.append(glyphs.more[:width])
+    line.no_wrap = True
+    return line
+
+
+def _state(state: State) -> Text:
+    return Text(state.value, _STATE_STYLES[state])
+
+
+def _foreign(value: object) -> str:
+    """A text from elsewhere, without anything that could steer a terminal."""
+    return printable(str(value)[:LONGEST_NAME])
+
+
+def _many(count: float, word: str) -> str:
+    return f"{count:,.0f} {word}{'' if count == 1 else 's'}"
+
+
+def _age(seconds: float) -> str:
+    passed = max(0.0, seconds)
+    if passed < 60:
+        return f"{passed:.0f} s ago"
+    return f"{passed / 60:.0f} min ago" if passed < 3600 else f"{passed / 3600:.0f} h ago"

@@ -1,0 +1,85 @@
+"""`callfuse top`: what goes on at a running `callfuse serve`, in a terminal.
+
+The exit code is 0, 1 if the server cannot be reached or refuses it, or 2 for wrong options or a missing package.
+"""
+
+import asyncio
+import signal
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from callfuse.cli.running import RunningServer
+from callfuse.cli.runs import fail, run_command
+from callfuse.errors import ConfigError, install_hint
+from callfuse.observe.activity import Activity
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COMMAND: Final = "top"
+DRAW_PER_S: Final = 4
+
+
+def run_top(url: str, session: str, *, once: bool) -> int:
+    """Show the feed of the server whose admin page has this `url` (empty: by the settings) until Ctrl-C. `session`:
+    only that one. `once`, or where standard output is no terminal: what it has now. Returns the exit code."""
+    if missing := [name for name in ("aiohttp", "rich") if find_spec(name) is None]:
+        return fail(COMMAND, f"this needs {' and '.join(missing)}: {install_hint('serve')}")
+    try:
+        server = RunningServer.find(url)
+    except ConfigError as error:
+        return fail(COMMAND, str(error))
+    return run_command(COMMAND, lambda: _show(server, session, once=once))
+
+
+def _show(server: RunningServer, session: str, *, once: bool) -> int:
+    from rich.console import Console
+
+    from callfuse.cli.follow import Refused
+
+    console = Console(highlight=False)
+    is_live = console.is_terminal and not console.is_dumb_terminal and not once
+    try:
+        asyncio.run(_live(server, session, console) if is_live else _once(server, session, console))
+    except Refused as refused:
+        typer.echo(f"callfuse {COMMAND}: {refused}", err=True)
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        if not is_live:
+            raise
+    return 0
+
+
+async def _once(server: RunningServer, session: str, console: "Console") -> None:
+    from callfuse.cli.follow import Follower
+    from callfuse.cli.lanes import Screen
+
+    activity = Activity("full")
+    follower = Follower(server, activity, session)
+    await follower.catch_up()
+    screen = Screen(activity, server.url, whole=True)
+    screen.state = follower.state
+    console.print(screen, soft_wrap=True)
+
+
+async def _live(server: RunningServer, session: str, console: "Console") -> None:
+    from rich.live import Live
+
+    from callfuse.cli.follow import Follower
+    from callfuse.cli.lanes import Screen
+
+    activity = Activity("full")
+    follower = Follower(server, activity, session)
+    screen = Screen(activity, server.url)
+    following = asyncio.ensure_future(follower.follow())
+    with suppress(NotImplementedError):  # on Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, following.cancel)
+    with Live(screen, console=console, screen=True, auto_refresh=False) as live:
+        while not following.done():
+            screen.state = follower.state
+            live.refresh()
+            await asyncio.wait([following], timeout=1 / DRAW_PER_S)
+    await following

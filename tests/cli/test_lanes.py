@@ -1,0 +1,106 @@
+"""How `callfuse top` draws: beads with what was done, counters, and no more than there is room for."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from callfuse.cli.follow import State
+from callfuse.cli.lanes import ASCII, FINE, Glyphs, Screen
+from callfuse.observe.activity import Activity
+
+NOW = 1_767_225_600.0
+
+
+def told(activity: Activity, name: str, session: str = "one", **fields: object) -> None:
+    """An event as a feed tells it."""
+    place = {"gen_ai.conversation.id": session, "gen_ai.request.model": "gpt", "callfuse.dialect": "openai-chat"}
+    own = {key.replace("__", "."): value for key, value in fields.items()}
+    activity.take_fields({"callfuse.event": name, "time": NOW, "callfuse.lane": "l", **place, **own}, is_finished=True)
+
+
+def call(activity: Activity, signature: str, action: str = "none", session: str = "one") -> None:
+    """A call, which was held unless it is innocent."""
+    if action != "none":
+        told(activity, "hold_began", session)
+    told(
+        activity,
+        "call",
+        session,
+        gen_ai__tool__name="search",
+        callfuse__signature=signature,
+        callfuse__action=action,
+    )
+    if action != "none":
+        told(activity, "hold", session, callfuse__seconds=0.25, callfuse__how="withheld")
+
+
+def drawn(activity: Activity, width: int = 80, height: int | None = None, glyphs: Glyphs = FINE) -> list[str]:
+    """The lines of a screen, without colours."""
+    return [line.plain for line in Screen(activity, "http://here").lines(glyphs, width, height)]
+
+
+@pytest.fixture
+def activity() -> Activity:
+    """With one session: two calls, one that was steered, one that was blocked."""
+    found = Activity(clock=lambda: NOW + 3)
+    for signature, action in (("00", "none"), ("01", "none"), ("00", "steer"), ("00", "block"), ("02", "warn")):
+        call(found, signature, action)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("glyphs", "lane"), [(FINE, "  A B (A)↱ (A)┃ (C)▲"), (ASCII, "  A B (A)> (A)| (C)!")], ids=["fine", "ascii"]
+)
+def test_a_lane_of_beads(activity: Activity, glyphs: Glyphs, lane: str) -> None:
+    """A letter for each different call, a ring for a hold, a sign for what was done."""
+    lines = drawn(activity, glyphs=glyphs)
+    assert lane in lines
+    at = lines.index(lane)
+    assert lines[at - 2] == "one"
+    assert lines[at - 1].endswith("5 calls, 3 s ago" if glyphs is ASCII else "5 calls · 3 s ago")
+    assert glyphs is FINE or all(line.isascii() for line in lines)
+
+
+def test_what_is_held_now_waits(activity: Activity) -> None:
+    """Until the hold ends."""
+    told(activity, "hold_began")
+    assert "  A B (A)↱ (A)┃ (C)▲ (…)" in drawn(activity)
+
+
+def test_the_newest_beads_are_shown(activity: Activity) -> None:
+    """As many as there is room for."""
+    [lane] = [line for line in drawn(activity, width=18) if line.endswith("(C)▲")]
+    assert lane == "  … (A)┃ (C)▲"
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 40, 80, 300])
+@pytest.mark.parametrize("height", [1, 4, 10, 24, 60])
+def test_it_fits(activity: Activity, width: int, height: int) -> None:
+    """Any terminal; what there is no room for is counted."""
+    for number in range(40):
+        call(activity, "00", session=f"session-{number}-" + "ü" * number)
+    for encoding in ("utf-8", "ascii"):
+        out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        console = Console(file=out, width=width, height=height, force_terminal=True, color_system="truecolor")
+        screen = Screen(activity, "http://here")
+        screen.state = State.LIVE
+        lines = console.render_lines(screen, console.options.update(height=None), pad=False)
+        assert len(lines) <= height
+        assert all(sum(part.cell_length for part in line) <= width for line in lines)
+    if height == 24 and width == 80:
+        assert any(line.startswith("… ") and line.endswith(" more sessions") for line in drawn(activity, 80, 24))
+
+
+def test_counters(activity: Activity) -> None:
+    """Totals, and how many a minute."""
+    told(activity, "exchange", callfuse__status=200)
+    told(activity, "not_guarded")
+    shown = "\n".join(drawn(activity, width=200))
+    for wanted in ("1 exchanges", "5 calls", "0 findings", "0.8 s held", "1 not guarded", "5 calls/min"):
+        assert wanted in shown
+
+
+def test_nothing_yet() -> None:
+    """Is said."""
+    assert any(line.startswith("No session yet") for line in drawn(Activity()))
