@@ -8,18 +8,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import Enum
-from time import time
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
 from callfuse.boundary import Boundary
 from callfuse.cli.running import RunningServer
-from callfuse.observe import fields as names
 from callfuse.observe.activity import Activity
 from callfuse.observe.printable import plain
+from callfuse.observe.reading import read_fields
 from callfuse.observe.ring import number_of, read_id
-from callfuse.wire.jsontext import NotJSON, loads
+from callfuse.wire.jsontext import loads
 from callfuse.wire.sse import SSEFramer, data
 
 FROM_THE_BEGINNING: Final = "0-0"
@@ -37,17 +36,6 @@ QUIET_S: Final = 0.6
 """Without an event for so long, all that a server still had has come."""
 _FOR_A_WHILE: Final = (502, 503, 504)
 """Statuses of a server that starts, ends, or has too many readers."""
-
-AHEAD_S: Final = 86_400.0
-"""How far the server's clock may be ahead; later events are told as of now."""
-LARGEST: Final = 1e15
-"""Beyond it a number is none that a server tells."""
-_NUMBERS: Final = frozenset(
-    {names.TIME, names.STATUS, names.COUNT, names.THRESHOLD, names.WINDOW, names.HARD, names.CONFIDENCE, names.STEP}
-    | {names.SAVED_CALLS, names.SAVED_TOKENS, names.BLOCKS, names.AGAIN, names.SECONDS, names.HELD, names.IS_OFF}
-)
-_LISTS: Final = frozenset({names.KINDS, names.RESTS_ON, names.LAP, names.SESSIONS, names.CUT})
-"""The fields that an `Activity` reads as numbers and as lists of texts; it reads all others as texts."""
 
 
 class Refused(Exception):
@@ -146,30 +134,12 @@ class Follower:
         if id_ is None:
             return False
         try:
-            fields, number = loads(data(frame) or b""), number_of(read_id(id_))
-        except (NotJSON, ValueError):
+            number = number_of(read_id(id_))
+        except ValueError:
             return False
         self._last = id_
-        if isinstance(fields, dict):
-            self._activity.take_fields(_as_expected(fields), number, is_finished=True)
+        self._activity.take_fields(read_fields(data(frame) or b""), number, is_finished=True)
         return True
-
-
-def _as_expected(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields whose values are of the type that an `Activity` expects: who tells them may be another version, or no
-    callfuse."""
-    found = {name: value for name, value in fields.items() if _is_expected(name, value)}
-    if found.get(names.TIME, 0) > time() + AHEAD_S:
-        del found[names.TIME]
-    return found
-
-
-def _is_expected(name: str, value: object) -> bool:
-    if name in _NUMBERS:
-        return isinstance(value, int | float) and -LARGEST < value < LARGEST
-    if name in _LISTS:
-        return isinstance(value, list) and all(isinstance(one, str) for one in value)
-    return isinstance(value, str)
 
 
 def _id_of(frame: bytes) -> str | None:
