@@ -1,6 +1,5 @@
 """Read the fields of an event that another process has written, from a shared store or from the feed of a server."""
 
-from math import isfinite
 from typing import Any, Final
 
 from callfuse.observe import fields as names
@@ -9,6 +8,8 @@ from callfuse.wire.jsontext import NotJSON, loads
 
 LONGEST: Final = 10_000
 """Characters of a text, more than any that callfuse writes."""
+LARGEST: Final = 1e15
+"""Any number that callfuse writes is smaller."""
 NUMBERS: Final = frozenset(
     {
         *(names.TIME, names.SECONDS, names.COUNT, names.THRESHOLD, names.WINDOW, names.CONFIDENCE, names.STEP),
@@ -33,7 +34,7 @@ def read_fields(data: bytes) -> dict[str, Any]:
 
 def _fits(name: str, value: Any) -> bool:
     if name in NUMBERS:
-        return type(value) in (int, float) and isfinite(value)
+        return type(value) in (int, float) and -LARGEST < value < LARGEST
     if name in FLAGS:
         return type(value) is bool
     if name in LISTS:
