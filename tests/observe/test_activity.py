@@ -5,13 +5,16 @@ import json
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import outcome_of
-from callfuse.observe import activity, events
+from callfuse.observe import activity, events, fields
 from callfuse.observe.activity import MAX_BEADS, MAX_LANES, Activity, Content
 from callfuse.observe.content import LENGTHS, Collector, finished
 from callfuse.observe.events import Event, Where
+from callfuse.observe.labels import RESULTS
 from callfuse.observe.rates import BUCKET_S, BUCKETS, Rates
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
@@ -20,6 +23,27 @@ from callfuse.wire.jsontext import dumps
 WHERE = Where("abc", "x-session-id", "main.f00", "gpt-4o", "openai", "openai-chat")
 ARGUMENTS = '{"query": "zebra", "password": "hunter2hunter2"}'
 SECRET = "hunter2hunter2"
+FIELDS = sorted(
+    value for value in vars(fields).values() if isinstance(value, str) and value.startswith(("gen_", "callf"))
+)
+"""The names of fields."""
+NAMES = {
+    *(
+        "calls",
+        "holds",
+        "held_s",
+        "findings",
+        "saved_calls",
+        "saved_tokens",
+        "warned",
+        "steered",
+        "blocked",
+        "feedback",
+    ),
+    *("exchanges", "blown", "fail_open", "not_guarded", "not_watched"),
+    *(f"then_{one}" for one in (*RESULTS, "other")),
+}
+"""Those of rates."""
 
 
 class Watched:
@@ -207,6 +231,56 @@ def test_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert one.size == activity._SESSION + sum(bead.size for lane in one.lanes.values() for bead in lane.beads)
     assert watched.activity._size == sum(one.size for one in kept.values()) <= 1_500_000
     assert len(watched.activity._found) <= 64 * 16 * 50
+
+
+FOREIGN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.just("x" * 10**6),
+    st.lists(st.text()),
+    st.just([{}]),
+)
+
+
+@given(st.sampled_from(sorted(activity._TAKE)), st.data())
+def test_whatever_another_program_tells(event: str, data: st.DataObject) -> None:
+    """It raises nothing, keeps nothing long, can be shown, and what comes then is counted in its time."""
+    watched = Watched()
+    told = watched.told
+    foreign = {name: data.draw(FOREIGN) for name in (*FIELDS, fields.TIME)} | {"callfuse.event": event}
+    told.take_fields(foreign, 7, is_finished=True)
+    told.take_fields({"callfuse.event": [event]}, is_finished=True)
+    told.take(events.CallSeen(WHERE, ToolCall("c", "search", ARGUMENTS), "none"))
+    shown = told.page(0, 20, lanes=3, beads=40), told.rates(), told.session(fields_text(foreign)), told.session("abc")
+    assert len(json.dumps(shown, allow_nan=False)) < 100_000
+    watched.now += activity.SKEW_S
+    assert sum(told.rates()["series"]["calls"]) == 1 + (event == "call")
+    assert set(told.rates()["totals"]) <= NAMES
+
+
+def fields_text(foreign: dict[str, Any]) -> str:
+    """The session that such fields name."""
+    found = foreign["gen_ai.conversation.id"]
+    return found[: activity.LONGEST_FIELD] if isinstance(found, str) else "-"
+
+
+def test_no_exchange_waits_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look through the names of thousands of sessions holds no lock."""
+    watched = Watched()
+    watched.call()
+    free: list[bool] = []
+
+    def matches(*_: object, **__: object) -> bool:
+        free.append(watched.activity._lock.acquire(blocking=False))
+        watched.activity._lock.release()
+        return True
+
+    monkeypatch.setattr(Activity, "_matches", matches)
+    assert watched.activity.page(0, 20, search="x", lanes=1, beads=1)["matching"] == 1
+    assert free == [True]
 
 
 def test_pages_are_cut_and_searched_here() -> None:

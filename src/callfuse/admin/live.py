@@ -79,7 +79,8 @@ class LivePage:
     async def _list(self, request: Request) -> Response:
         asked = request.query_params
         activity = await self._look(request)
-        shown = activity.page(
+        shown = await run_in_threadpool(
+            activity.page,
             _number(asked.get("page")),
             PAGE_SIZE,
             search=asked.get("search", ""),

@@ -27,6 +27,8 @@ from weakref import WeakValueDictionary
 from callfuse.observe import fields as names
 from callfuse.observe.content import Collector, finish, length_of
 from callfuse.observe.events import Event
+from callfuse.observe.fields import MOST
+from callfuse.observe.labels import RESULTS, one_of
 from callfuse.observe.naming import CLASSES
 from callfuse.observe.rates import BUCKET_S, Rates
 
@@ -47,6 +49,12 @@ LETTERS: Final = 26
 """Signatures of a lane that are told apart by a letter; then the letters begin again."""
 UNNAMED: Final = "a tool"
 """What stands for a tool where no names are shown."""
+LONGEST_FIELD: Final = 5000
+"""Characters of a text that another process has told; callfuse tells no longer ones."""
+LARGEST: Final = 1e15
+"""Numbers from there on, and infinite ones, are none that callfuse tells."""
+SKEW_S: Final = 60
+"""How far the clock of another process may be ahead."""
 _BEAD: Final = 900
 _SESSION: Final = 3000
 """Bytes of a bead and of a session without their texts."""
@@ -77,19 +85,24 @@ class Told(NamedTuple):
     now: float
     is_finished: bool
 
+    # Another program may have written anything into the stream: what is of another type is as if it were not there.
+
     def text(self, name: str) -> str:
         """A text; empty if there is none."""
-        found: str = self.fields.get(name, "")
-        return found
+        found = self.fields.get(name)
+        return found[:LONGEST_FIELD] if isinstance(found, str) else ""
 
     def number(self, name: str) -> float:
         """A number; 0 if there is none."""
-        found: float = self.fields.get(name, 0)
-        return found
+        found = self.fields.get(name)
+        return found if isinstance(found, int | float) and -LARGEST < found < LARGEST else 0
 
     def texts(self, name: str) -> list[str]:
         """A list of texts; empty if there is none."""
-        return list(self.fields.get(name, ()))
+        found = self.fields.get(name)
+        if not isinstance(found, list | tuple):
+            return []
+        return [one[:LONGEST_FIELD] for one in found[:MOST] if isinstance(one, str)]
 
 
 class Place(NamedTuple):
@@ -277,11 +290,13 @@ class Activity:
         `id_`: its number in a feed (`ring.number_of`), by which beads and versions are the same wherever it is taken; 0
         if it has none. `is_finished`: they are as another process tells them; else as `Collector` makes them.
         """
-        take = _TAKE.get(fields.get(names.EVENT, ""))
+        told = Told(fields, id_, id_ or self._version + 1, 0, is_finished)
+        take = _TAKE.get(told.text(names.EVENT))
         if take is not None:
+            here = self._clock()
+            now = min(max(0, told.number(names.TIME)) or here, here + SKEW_S)  # rates never go back
             with self._lock:
-                now = fields.get(names.TIME) or self._clock()
-                take(self, Told(fields, id_, id_ or self._version + 1, now, is_finished))
+                take(self, told._replace(version=id_ or self._version + 1, now=now))
 
     # What is shown.
 
@@ -292,8 +307,11 @@ class Activity:
         sessions with findings. A session that has not changed after the version `since` is only named."""
         words = search.lower().split()
         with self._lock:
-            matching = [one for one in reversed(self._sessions.values()) if self._matches(one, words, found=found)]
-            shown = matching[page * size : (page + 1) * size]
+            kept = list(reversed(self._sessions.values()))
+        # Without the lock: to look through long names takes longer than an exchange may wait.
+        matching = [one for one in kept if self._matches(one, words, found=found)]
+        shown = matching[page * size : (page + 1) * size]
+        with self._lock:
             return {
                 "server": self.server,
                 "version": self._version,
@@ -386,7 +404,7 @@ class Activity:
         bead = self._found.get(told.text(names.FINDING_ID))
         if bead is not None:
             self._note(bead, then=told.text(names.MENDED))
-        self._count(told, f"then_{told.text(names.MENDED)}")
+        self._count(told, f"then_{one_of(RESULTS, told.text(names.MENDED))}")
 
     def _feedback(self, told: Told) -> None:
         bead = self._found.get(told.text(names.FINDING_ID))
@@ -525,7 +543,7 @@ class Activity:
         found = told.text(name)
         if not found:
             return None
-        is_cut = name in told.fields.get(names.CUT, ())
+        is_cut = name in told.texts(names.CUT)
         if told.is_finished:
             return found + ("…" if is_cut else "")
         return Quoted(found, length_of(name, self._content), is_cut)
