@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import tracemalloc
 from typing import Any, get_args
 
 import pytest
@@ -197,6 +198,24 @@ def test_the_settings_name_them_all() -> None:
     assert set(get_args(Content)) == set(LENGTHS)
 
 
+@pytest.mark.parametrize(("lanes", "calls"), [(960, 0), (64, MAX_BEADS)])
+def test_bytes_are_counted_about_as_they_are(lanes: int, calls: int) -> None:
+    """Of lanes without a call, too, and of long names in letters that take four bytes each."""
+    watched = Activity()
+    tracemalloc.start()
+    try:
+        for number in range(lanes):
+            where = WHERE._replace(session=f"s{number // MAX_LANES}", lane=f"l{number}")
+            watched.take(events.ExchangeEnded(where, "guarded", "complete", "", 200, calls, "", 1.0, 0.0))
+            for at in range(calls):
+                name = f"{number} {at}" + "\U0001f600" * 180
+                watched.take(events.CallSeen(where, ToolCall(name, name, f'{{"a": "{name}"}}'), "none"))
+        real, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert real < 1.2 * watched._size + 200_000
+
+
 def test_foreign_texts_are_safe() -> None:
     """Nothing of them turns the text around it; nothing is longer than a screen."""
     watched = Watched("full")
@@ -228,7 +247,8 @@ def test_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept["abc"].lanes) == MAX_LANES
     assert max(len(lane.beads) for one in kept.values() for lane in one.lanes.values()) <= MAX_BEADS
     for one in kept.values():
-        assert one.size == activity._SESSION + sum(bead.size for lane in one.lanes.values() for bead in lane.beads)
+        beads = sum(bead.size for lane in one.lanes.values() for bead in lane.beads)
+        assert one.size == activity._SESSION + len(one.lanes) * activity._LANE + beads
     assert watched.activity._size == sum(one.size for one in kept.values()) <= 1_500_000
     assert len(watched.activity._found) <= 64 * 16 * 50
 

@@ -56,8 +56,9 @@ LARGEST: Final = 1e15
 SKEW_S: Final = 60
 """How far the clock of another process may be ahead."""
 _BEAD: Final = 900
+_LANE: Final = 1500
 _SESSION: Final = 3000
-"""Bytes of a bead and of a session without their texts."""
+"""Bytes of a bead, a lane and a session without their texts."""
 
 _RUNG_COUNTS: Final = {"warn": "warned", "block": "blocked"}
 """The count of a rung; those that ask the model again are `steered`."""
@@ -460,9 +461,10 @@ class Activity:
         lane = session.lanes.get(name)
         if lane is None:
             lane = session.lanes[name] = LaneBeads(name)
+            self._resize(session, _LANE)
             if len(session.lanes) > MAX_LANES:
                 _, gone = session.lanes.popitem(last=False)
-                self._resize(session, -sum(bead.size for bead in gone.beads))
+                self._resize(session, -_LANE - sum(bead.size for bead in gone.beads))
         session.lanes.move_to_end(name)
         return session, lane
 
@@ -496,7 +498,7 @@ class Activity:
     def _note(self, bead: Bead, **values: Any) -> None:
         """Keep values of a bead; None is left out."""
         bead.more |= {name: value for name, value in values.items() if value is not None}
-        size = _BEAD + sum(_size_of(value) for value in bead.more.values())
+        size = _BEAD + sum(map(_size_of, (bead.tool, bead.call_id, *bead.more.values())))
         grown, bead.size = size - bead.size, size
         if session := self._sessions.get(bead.session):
             self._resize(session, grown)
