@@ -16,6 +16,8 @@ from callfuse.conversations.ledger import FindingStore
 from callfuse.observe.events import Event, FeedbackGiven, FindingSeen
 from callfuse.observe.fields import text
 
+LATEST: Final = 1e11
+"""A time beyond, in seconds since the epoch, is none that a calendar has."""
 MOST: Final = 5000
 """Findings that a process keeps, the newest ones: about 3 MB."""
 
@@ -109,4 +111,5 @@ def _read(value: bytes | None) -> KeptFinding | None:
         found = KeptFinding(**orjson.loads(value or b"null"))
     except (TypeError, ValueError):
         return None
-    return found if all(type(getattr(found, one.name)) is one.type for one in fields(found)) else None
+    is_ours = all(type(getattr(found, one.name)) is one.type for one in fields(found))
+    return found if is_ours and 0 <= found.time < LATEST else None
