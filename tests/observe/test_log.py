@@ -182,6 +182,9 @@ HOSTILE = "KeyError: a\nERROR forged\x1b[2J\u202e sk-proj-abcdefgh12345678 " + "
 """What an error's message may quote."""
 
 
+LINED: list[type[Event]] = sorted(LogSink.kinds, key=lambda kind: kind.name)
+
+
 def hostile(kind: type[Event]) -> Event:
     """An event of a kind with such a text wherever it has one."""
     call = ToolCall(HOSTILE, HOSTILE, HOSTILE)
@@ -199,7 +202,7 @@ def hostile(kind: type[Event]) -> Event:
     return kind(**{one.name: (given | numbers)[one.name] for one in dataclasses.fields(kind)})
 
 
-@pytest.mark.parametrize("kind", sorted(LogSink.kinds, key=lambda kind: kind.name), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", LINED, ids=lambda kind: kind.name)
 def test_no_line_is_more_than_a_line(kind: type[Event], caplog: pytest.LogCaptureFixture) -> None:
     """Nor steers a terminal, nor has a secret, nor grows with what it quotes; at DEBUG it may have all of a call."""
     caplog.set_level(logging.INFO, logger="callfuse")

@@ -27,7 +27,6 @@ from weakref import WeakValueDictionary
 from callfuse.observe import fields as names
 from callfuse.observe.content import Collector, finish, length_of
 from callfuse.observe.events import Event
-from callfuse.observe.fields import MOST
 from callfuse.observe.labels import RESULTS, one_of
 from callfuse.observe.naming import CLASSES
 from callfuse.observe.rates import BUCKET_S, Rates
@@ -49,10 +48,6 @@ LETTERS: Final = 26
 """Signatures of a lane that are told apart by a letter; then the letters begin again."""
 UNNAMED: Final = "a tool"
 """What stands for a tool where no names are shown."""
-LONGEST_FIELD: Final = 5000
-"""Characters of a text that another process has told; callfuse tells no longer ones."""
-LARGEST: Final = 1e15
-"""Numbers from there on, and infinite ones, are none that callfuse tells."""
 SKEW_S: Final = 60
 """How far the clock of another process may be ahead."""
 _BEAD: Final = 900
@@ -86,24 +81,19 @@ class Told(NamedTuple):
     now: float
     is_finished: bool
 
-    # Another program may have written anything into the stream: what is of another type is as if it were not there.
-
     def text(self, name: str) -> str:
         """A text; empty if there is none."""
-        found = self.fields.get(name)
-        return found[:LONGEST_FIELD] if isinstance(found, str) else ""
+        found: str = self.fields.get(name, "")
+        return found
 
     def number(self, name: str) -> float:
         """A number; 0 if there is none."""
-        found = self.fields.get(name)
-        return found if isinstance(found, int | float) and -LARGEST < found < LARGEST else 0
+        found: float = self.fields.get(name, 0)
+        return found
 
     def texts(self, name: str) -> list[str]:
         """A list of texts; empty if there is none."""
-        found = self.fields.get(name)
-        if not isinstance(found, list | tuple):
-            return []
-        return [one[:LONGEST_FIELD] for one in found[:MOST] if isinstance(one, str)]
+        return list(self.fields.get(name, ()))
 
 
 class Place(NamedTuple):
