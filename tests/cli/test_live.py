@@ -106,11 +106,11 @@ class Agent:
         return answer
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
+def until(condition: Callable[[], bool], seen: Callable[[], object] = lambda: None) -> None:
+    """Wait for it; else it is told what was `seen`."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, seen()
         time.sleep(0.05)
 
 
@@ -143,7 +143,7 @@ def test_either_worker_shows_both(upstream: str, redis: RedisServer, tmp_path: P
                 agent.turn(pids[(turn + number) % 2])
         expected = {agent.session: ["none", "none", "block"] for agent in agents}
         for pid in pids:
-            until(partial(shows, served, pid, expected))
+            until(partial(shows, served, pid, expected), partial(told, served, pid, "activity"))
         pages = [told(served, pid, "activity") for pid in pids]
         assert [page["alone"] for page in pages] == [False, False]
         assert (pages[0]["server"], pages[0]["sessions"]) == (pages[1]["server"], pages[1]["sessions"])

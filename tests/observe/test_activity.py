@@ -138,6 +138,44 @@ def test_a_hold_may_be_over_before_its_call_is_told() -> None:
     assert [bead["held"] for bead in watched.beads()] == [0.5, None, None, None]
 
 
+def test_what_workers_tell_in_turns_may_come_before_what_it_is_of() -> None:
+    """Each sends its own every tenth of a second: what came of a call, and a later call, may be told before it."""
+    watched = Watched()
+    call, later = ToolCall("call_1", "search", ARGUMENTS), ToolCall("call_2", "search", ARGUMENTS)
+    outcome = outcome_of("no such page", True)
+    assert outcome is not None
+    watched.now = 1000.05
+    watched.take(events.ResultSeen(WHERE, "call_1", call.signature, outcome))
+    watched.take(events.CourseMended(WHERE, "f1", "changed"))
+    watched.take(events.CallSeen(WHERE, later, "none"))
+    watched.now = 1000.0
+    watched.take(events.CallSeen(WHERE, call, "warn"))
+    watched.find(call, Rung.WARN)
+    first, second = watched.beads()
+    assert (first["call_id"], first["outcome"]["kind"], first["then"]) == ("call_1", "error", "changed")
+    assert (second["call_id"], "outcome" in second) == ("call_2", False)
+    assert watched.session()["used"] == 1000.05
+    watched.now = 5.0  # a clock that was set back
+    watched.call(id_="call_3")
+    assert [bead["call_id"] for bead in watched.beads()] == ["call_1", "call_2", "call_3"]
+
+
+def test_what_is_told_of_nothing_is_bounded() -> None:
+    """And forgotten after a while: a vendor may use an id again."""
+    watched = Watched()
+    outcome = outcome_of("no such page", True)
+    assert outcome is not None
+    call = ToolCall("call_1", "search", ARGUMENTS)
+    for number in range(3 * activity.MOST_EARLY):
+        watched.take(events.ResultSeen(WHERE, f"call_{number}", call.signature, outcome))
+        watched.take(events.CourseMended(WHERE, f"f{number}", "same"))
+    assert len(watched.activity._early) == activity.MOST_EARLY
+    last = f"call_{3 * activity.MOST_EARLY - 1}"
+    watched.now += activity.LATE_S
+    watched.call(id_=last)
+    assert "outcome" not in watched.beads()[0]
+
+
 def test_equal_calls_have_one_sign_in_a_lane() -> None:
     """Whatever their white space and ids."""
     watched = Watched()

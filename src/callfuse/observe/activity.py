@@ -46,6 +46,10 @@ CHANGES_KEPT: Final = 5
 """Changes of a session's settings that are shown."""
 LETTERS: Final = 26
 """Signatures of a lane that are told apart by a letter; then the letters begin again."""
+LATE_S: Final = 2.0
+"""How much later than what came of it an event may be told: each process sends its own in turns."""
+MOST_EARLY: Final = 100
+"""Things that were told before what they are of."""
 UNNAMED: Final = "a tool"
 """What stands for a tool where no names are shown."""
 SKEW_S: Final = 60
@@ -257,6 +261,7 @@ class Activity:
         self._lock = Lock()
         self._sessions: OrderedDict[str, SessionActivity] = OrderedDict()
         self._found: WeakValueDictionary[str, Bead] = WeakValueDictionary()
+        self._early: OrderedDict[tuple[str, ...], tuple[float, dict[str, Any]]] = OrderedDict()
         self._rates = Rates()
         self._size = self._version = self._beads = 0
 
@@ -369,7 +374,7 @@ class Activity:
             bead = self._add_call(told, session, lane)
         bead.action = told.text(names.ACTION)
         self._found[id_] = bead
-        self._note(bead, finding=self._evidence(told))
+        self._note(bead, finding=self._evidence(told), **self._pop_early(told, (id_,)))
         if not told.fields.get(names.AGAIN):
             self._count(told, "findings", session)
         if names.SAVED_CALLS in told.fields:
@@ -386,16 +391,21 @@ class Activity:
     def _result(self, told: Told) -> None:
         _, lane = self._place(told)
         bead = lane.of_call(told.text(names.CALL_ID), told.text(names.SIGNATURE))
-        if bead is not None:
-            came = {"kind": told.text(names.CALL_OUTCOME), "text": self._quote(told, names.RESULT)}
+        came = {"kind": told.text(names.CALL_OUTCOME), "text": self._quote(told, names.RESULT)}
+        if bead is not None and not ("outcome" in bead.more and bead.call_id):
             self._note(bead, outcome=came)
+        else:  # of a call with this id that is told later
+            self._keep_early(told, _call_of(told), outcome=came)
 
     def _mended(self, told: Told) -> None:
         self._place(told)
-        bead = self._found.get(told.text(names.FINDING_ID))
+        id_, result = told.text(names.FINDING_ID), one_of(RESULTS, told.text(names.MENDED))
+        bead = self._found.get(id_)
         if bead is not None:
-            self._note(bead, then=told.text(names.MENDED))
-        self._count(told, f"then_{one_of(RESULTS, told.text(names.MENDED))}")
+            self._note(bead, then=result)
+        else:
+            self._keep_early(told, (id_,), then=result)
+        self._count(told, f"then_{result}")
 
     def _feedback(self, told: Told) -> None:
         bead = self._found.get(told.text(names.FINDING_ID))
@@ -439,7 +449,7 @@ class Activity:
             session = self._sessions[where.session] = SessionActivity(where.session, where, told.now, told.now)
             self._size += session.size
             self._drop_oldest()
-        session.where, session.used = where if where.dialect else session.where, told.now
+        session.where, session.used = where if where.dialect else session.where, max(session.used, told.now)
         self._sessions.move_to_end(where.session)
         self._touch(told, session)
         return session
@@ -477,11 +487,14 @@ class Activity:
         if len(session.tools) > MAX_TOOLS:
             del session.tools[next(iter(session.tools))]
         self._add(session, lane, bead)
-        self._note(bead, arguments=self._quote(told, names.ARGUMENTS))
+        self._note(bead, arguments=self._quote(told, names.ARGUMENTS), **self._pop_early(told, _call_of(told)))
         return bead
 
     def _add(self, session: SessionActivity, lane: LaneBeads, bead: Bead) -> None:
-        lane.beads.append(bead)
+        at = len(lane.beads)
+        while at and 0 < lane.beads[at - 1].time - bead.time < LATE_S:
+            at -= 1
+        lane.beads.insert(at, bead)
         gone = lane.beads.popleft().size if len(lane.beads) > MAX_BEADS else 0
         self._resize(session, bead.size - gone)
 
@@ -492,6 +505,17 @@ class Activity:
         grown, bead.size = size - bead.size, size
         if session := self._sessions.get(bead.session):
             self._resize(session, grown)
+
+    def _keep_early(self, told: Told, key: tuple[str, ...], **values: Any) -> None:
+        """Keep what was told before the call or finding that it is of."""
+        self._early[key] = told.now, values
+        if len(self._early) > MOST_EARLY:
+            self._early.popitem(last=False)
+
+    def _pop_early(self, told: Told, key: tuple[str, ...]) -> dict[str, Any]:
+        """What was told of a call or a finding just before it."""
+        then, values = self._early.pop(key, (0.0, {}))
+        return values if abs(then - told.now) < LATE_S else {}
 
     def _resize(self, session: SessionActivity, by: int) -> None:
         session.size += by
@@ -539,6 +563,11 @@ class Activity:
         if told.is_finished:
             return found + ("…" if is_cut else "")
         return Quoted(found, length_of(name, self._content), is_cut)
+
+
+def _call_of(told: Told) -> tuple[str, ...]:
+    """What tells a call, or the call of a result, from others."""
+    return tuple(map(told.text, (names.SESSION, names.LANE, names.CALL_ID, names.SIGNATURE)))
 
 
 def _shown(value: Any) -> Any:
