@@ -85,8 +85,10 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
     if kind in ("metrics", "all"):
         Metrics().watch(fuse)
     if kind == "all":
-        fuse.bus.add(Feed())
-    if kind in ("page", "all"):
+        feed = Feed()
+        feed.fill(Activity())
+        fuse.bus.add(feed)
+    if kind == "page":
         fuse.bus.add(Activity())
     if kind == "otel":
         traces = OtelTraces(provider=TRACES)

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.model import Finding, ToolCall
+from callfuse.model.finding import Stretch
+from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import outcome_of
 from callfuse.observe import activity, events, fields
 from callfuse.observe.activity import MAX_BEADS, MAX_LANES, Activity, Content
@@ -430,6 +432,70 @@ def test_every_event_that_it_takes_may_come_first() -> None:
         names = [one.name for one in inspect.signature(kind).parameters.values() if one.default is one.empty]
         watched.take(kind(**{name: given.get(name, "x") for name in names}))
         watched.page()
+
+
+TEXTS = st.sampled_from(
+    [
+        "",
+        "search",
+        '{"query": "zebra"}',
+        "token: abc def",
+        '{"password": "' + "x" * 199 + '"}',
+        "\u202e\ud800",
+        "y" * 6000,
+    ]
+)
+"""Texts from outside; secrets that a cut goes through, and what no JSON or terminal takes, among them."""
+FINDINGS = st.builds(
+    Finding,
+    st.sampled_from(["repeat", "cycle", "budget"]),
+    TEXTS,
+    st.just(ToolCall("", "search", "").signature),
+    count=st.integers(2, 9),
+    threshold=st.just(3),
+    window_s=st.just(300.0),
+    hard=st.booleans(),
+    calls=st.lists(TEXTS, max_size=3).map(tuple),
+    previous=st.none() | TEXTS,
+    stretch=st.builds(Stretch, st.lists(TEXTS, max_size=3).map(tuple)),
+)
+CALLS = st.builds(ToolCall, TEXTS, st.sampled_from(["search", "\x1b[31m", "z" * 300]), TEXTS)
+PLACES = st.sampled_from([WHERE, WHERE._replace(lane="other"), WHERE._replace(session="two", model="m" * 300)])
+IDS = st.sampled_from(["f1", "f2", "0123456789abcdef"])
+VERDICTS = st.builds(
+    Verdict, CALLS, FINDINGS, st.none() | st.sampled_from(list(Rung)), st.integers(0, 4), finding_id=IDS
+)
+EVENTS = st.one_of(
+    st.builds(events.CallSeen, PLACES, CALLS, st.sampled_from(["none", "steer"])),
+    st.builds(events.HoldBegan, PLACES),
+    st.builds(events.HoldEnded, PLACES, st.floats(0, 9), st.just(4), st.just("released")),
+    st.builds(events.FindingSeen, PLACES, VERDICTS, st.integers(0, 2), st.booleans()),
+    st.builds(events.ActionTaken, PLACES, IDS, st.sampled_from(["warn", "steer", "block"]), st.booleans(), told=TEXTS),
+    st.builds(
+        lambda where, call, said: events.ResultSeen(where, bounded_id(call.id), call.signature, said),
+        PLACES,
+        CALLS,
+        st.sampled_from([outcome_of("token: abc " + "r" * 400), outcome_of("no such page", True)]),
+    ),
+    st.builds(events.CourseMended, PLACES, IDS, st.just("same")),
+    st.builds(events.FeedbackGiven, IDS, st.just("too_late")),
+    st.builds(events.FuseBlown, PLACES, st.just(5)),
+    st.builds(events.FuseReset, st.just(("abc", "two"))),
+    st.builds(events.SettingsChanged, st.sampled_from(["abc", "new"]), TEXTS, st.booleans(), st.just("command")),
+    st.builds(events.ExchangeEnded, PLACES, *map(st.just, ("guarded", "complete", "", 200, 1, "", 1.0, 0.0))),
+    st.just(events.Refused("websocket")),
+)
+
+
+@given(st.sampled_from(get_args(Content)), st.lists(EVENTS, max_size=30))
+def test_what_went_through_json_is_shown_the_same(content: Content, happened: list[Event]) -> None:
+    """Whatever happens, and whatever the setting is; the comparison is in `Watched`."""
+    watched = Watched(content)
+    for event in happened:
+        watched.now += 0.25
+        watched.take(event)
+    for one in watched.page()["sessions"]:
+        assert "abc def" not in str(watched.session(one["session"]))
 
 
 def test_rates_are_kept_for_a_while() -> None:
