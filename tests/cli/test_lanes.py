@@ -50,28 +50,27 @@ def activity() -> Activity:
 
 
 @pytest.mark.parametrize(
-    ("glyphs", "lane"), [(FINE, "  A B (A)↱ (A)┃ (C)▲"), (ASCII, "  A B (A)> (A)| (C)!")], ids=["fine", "ascii"]
+    ("glyphs", "lane"), [(FINE, "   A   B  (A)→ (A)▌ (C)▲"), (ASCII, "   A   B  (A)> (A)| (C)!")], ids=["fine", "ascii"]
 )
 def test_a_lane_of_beads(activity: Activity, glyphs: Glyphs, lane: str) -> None:
     """A letter for each different call, a ring for a hold, a sign for what was done."""
     lines = drawn(activity, glyphs=glyphs)
     assert lane in lines
-    at = lines.index(lane)
-    assert lines[at - 2] == "one"
-    assert lines[at - 1].endswith("5 calls, 3 s ago" if glyphs is ASCII else "5 calls · 3 s ago")
+    about = ("one  5 calls", "3 s ago", "gpt", "openai-chat")
+    assert lines[lines.index(lane) - 1] == glyphs.dot.join(about)
     assert glyphs is FINE or all(line.isascii() for line in lines)
 
 
 def test_what_is_held_now_waits(activity: Activity) -> None:
     """Until the hold ends."""
     told(activity, "hold_began")
-    assert "  A B (A)↱ (A)┃ (C)▲ (…)" in drawn(activity)
+    assert "   A   B  (A)→ (A)▌ (C)▲ (…)" in drawn(activity)
 
 
 def test_the_newest_beads_are_shown(activity: Activity) -> None:
     """As many as there is room for."""
     [lane] = [line for line in drawn(activity, width=18) if line.endswith("(C)▲")]
-    assert lane == "  … (A)┃ (C)▲"
+    assert lane == "  … (A)▌ (C)▲"
 
 
 @pytest.mark.parametrize("width", [1, 5, 20, 40, 80, 300])

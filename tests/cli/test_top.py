@@ -58,14 +58,14 @@ def test_what_there_is_now(looping: str) -> None:
         assert "4 exchanges   4 calls" in shown.stdout
         assert "1 blocked" in shown.stdout
         assert re.search(
-            r"\ntwo\n  \S+ · openai-chat · 3 calls · 1 finding · 1 blocked · .*\n  A A \(?A\)?┃\n", shown.stdout
+            r"\ntwo  3 calls · 1 finding · 1 blocked · .* · openai-chat\n   A   A  [( ]A[) ]▌\n", shown.stdout
         )
-        assert shown.stdout.index("\ntwo\n") < shown.stdout.index("\none\n")
+        assert shown.stdout.index("\ntwo  ") < shown.stdout.index("\none  ")
         plain = top(url, PYTHONIOENCODING="ascii")
         assert (plain.returncode, plain.stderr) == (0, "")
-        assert re.search(r"\n  A A \(?A\)?\|\n", plain.stdout)
+        assert re.search(r"\n   A   A  [( ]A[) ]\|\n", plain.stdout)
         alone = top(url, "--session", "one")
-        assert ("\none\n" in alone.stdout, "\ntwo\n" in alone.stdout) == (True, False)
+        assert ("\none  " in alone.stdout, "\ntwo  " in alone.stdout) == (True, False)
         stranger = top(url, "--once", CALLFUSE_ADMIN_TOKEN="another-token-than-that")
         assert (stranger.returncode, stranger.stdout) == (1, "")
         assert "use Authorization: Bearer" in stranger.stderr
@@ -248,4 +248,4 @@ def test_foreign_texts_steer_no_terminal() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     assert not CONTROL.search(ended.stdout)
     assert "[bold red]" in ended.stdout
-    assert "\ngood\n" in ended.stdout
+    assert "\ngood  " in ended.stdout

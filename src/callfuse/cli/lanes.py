@@ -1,8 +1,7 @@
 """Draws what an `Activity` has for a terminal: counters, and sessions with lanes of beads. Needs rich.
 
-    order-desk  2 findings                           a letter and a colour for each different call
-      scripted · openai-chat · 5 calls · 3 s ago     (B): it was held; then what was done, see `Glyphs`
-      A B A (B)↱ C
+    order-desk  5 calls · 1 finding · 3 s ago · gpt-5     a letter and a colour for each different call
+       A   B   A  (B)→  C                                 (B): it was held; then what was done, see `Glyphs`
 
 Whatever comes from elsewhere is made printable, and is never read as markup.
 """
@@ -15,10 +14,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from callfuse.cli.follow import State
-from callfuse.observe.activity import MAX_BEADS, Activity
+from callfuse.observe.activity import LETTERS, MAX_BEADS, Activity
 from callfuse.observe.printable import printable
 
 LANES_SHOWN: Final = 3
+MOST_SESSIONS: Final = 200
+"""Sessions that are shown where there is room for any number."""
 LONGEST_NAME: Final = 200
 """Characters of a foreign text."""
 LATELY_S: Final = 60
@@ -60,12 +61,17 @@ class Glyphs:
 
 _STEERS: Final = ("steer", "force_text", "escalate")
 FINE: Final = Glyphs(
-    {**dict.fromkeys(_STEERS, "↱"), "warn": "▲", "block": "┃", "observe": "•"}, "▁▂▃▄▅▆▇█", "×", "…", "…", " · "
+    {**dict.fromkeys(_STEERS, "→"), "warn": "▲", "block": "▌", "observe": "•"}, "▁▂▃▄▅▆▇█", "×", "…", "…", " · "
 )
 ASCII: Final = Glyphs(
     {**dict.fromkeys(_STEERS, ">"), "warn": "!", "block": "|", "observe": "*"}, "_.-=#", "x", "...", "...", ", "
 )
-_ACTION_STYLES: Final = {"block": "bold red", "warn": "bold yellow", "observe": "yellow"}
+_ACTION_STYLES: Final = {
+    **dict.fromkeys(_STEERS, "bold cyan"),
+    "block": "bold red",
+    "warn": "bold yellow",
+    "observe": "yellow",
+}
 _STATE_STYLES: Final = {State.LIVE: "green", State.LOST: "bold red", State.CONNECTING: "yellow"}
 
 
@@ -96,11 +102,13 @@ class Screen:
 
     def _sessions(self, glyphs: Glyphs, width: int, room: int | None) -> Iterator[Text]:
         """As many sessions as there is room for, the newest first, and how many there are besides."""
-        most = 200 if room is None else room // 2
+        most = MOST_SESSIONS if room is None else room // 2
         page = self._activity.page(0, most, lanes=LANES_SHOWN, beads=MAX_BEADS)
+        blocks = [list(_session(session, page["now"], glyphs, width)) for session in page["sessions"]]
+        if room is None or (len(blocks) == page["matching"] and sum(len(block) + 1 for block in blocks) <= room):
+            blocks = [[*block, Text()] for block in blocks]
         shown = used = 0
-        for session in page["sessions"]:
-            block = list(_session(session, page["now"], glyphs, width))
+        for block in blocks:
             if room is not None and used + len(block) > room:
                 break
             shown, used = shown + 1, used + len(block)
@@ -136,16 +144,17 @@ def _rate(rates: Mapping[str, Any], name: str, word: str, glyphs: Glyphs) -> Tex
 
 def _session(session: Mapping[str, Any], now: float, glyphs: Glyphs, width: int) -> Iterator[Text]:
     counts = session["counts"]
-    head = Text(_foreign(session["session"]), "bold")
-    if any(lane["blown"] for lane in session["lanes"]):
-        head.append("  fuse has blown", "bold red")
-    about = [_foreign(session["model"]), _foreign(session["dialect"]), _many(counts.get("calls", 0), "call")]
-    about += [_many(counts[name], word) for name, word in (("findings", "finding"),) if counts.get(name)]
+    about = [_many(counts.get("calls", 0), "call")]
+    about += [_many(counts["findings"], "finding")] if counts.get("findings") else []
     about += [f"{counts['blocked']} blocked"] if counts.get("blocked") else []
     about += ["settings changed"] if session["changes"] else []
-    about += [_age(now - session["used"])]
-    yield head
-    yield Text("  " + glyphs.dot.join(part for part in about if part), "dim")
+    about += [_age(now - session["used"]), _foreign(session["model"]), _foreign(session["dialect"])]
+    is_blown = any(lane["blown"] for lane in session["lanes"])
+    yield Text.assemble(
+        (_foreign(session["session"]), "bold"),
+        ("  fuse blown" if is_blown else "", "bold red"),
+        ("  " + glyphs.dot.join(part for part in about if part), "dim"),
+    )
     for lane in session["lanes"]:
         yield _lane(lane, glyphs, width)
     if session["more_lanes"]:
@@ -170,14 +179,15 @@ def _lane(lane: Mapping[str, Any], glyphs: Glyphs, width: int) -> Text:
 def _bead(bead: Mapping[str, Any], glyphs: Glyphs) -> Text:
     """A call: its letter and colour, in a ring if it was held, and what was done."""
     if not bead["tool"]:
-        return Text(glyphs.blown, "bold reverse")
+        return Text(f" {glyphs.blown} ", "bold reverse")
     sign = bead["sign"]
-    colour = COLOURS[sign % len(COLOURS)]
-    ink = "white" if sign % len(COLOURS) == _WHITE_ON else "black"
-    shown = Text(chr(ord("A") + sign % 26), f"bold {ink} on {colour}")
-    if bead["held"] is not None:
-        shown = Text.assemble(("(", "bold"), shown, (")", "bold"))
-    return shown.append(glyphs.actions.get(bead["action"], ""), _ACTION_STYLES.get(bead["action"], "bold"))
+    colour = sign % len(COLOURS)
+    ring = ("(", ")") if bead["held"] is not None else (" ", " ")
+    ink = "white" if colour == _WHITE_ON else "black"
+    return Text.assemble(
+        (ring[0] + chr(ord("A") + sign % LETTERS) + ring[1], f"bold {ink} on {COLOURS[colour]}"),
+        (glyphs.actions.get(bead["action"], ""), _ACTION_STYLES.get(bead["action"], "bold")),
+    )
 
 
 def _legend(glyphs: Glyphs) -> list[Text]:
