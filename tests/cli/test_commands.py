@@ -43,6 +43,7 @@ COMMANDS = [
     "replay",
     "tune",
     "feedback",
+    "top",
     "config",
     "config check",
     "config init",
@@ -79,7 +80,7 @@ def test_every_command_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("callfuse ", ["serve", "demo", "replay", "tune", "feedback", "config"]),
+        ("callfuse ", ["serve", "demo", "replay", "tune", "feedback", "top", "config"]),
         ("callfuse config ex", ["explain"]),
         ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),
