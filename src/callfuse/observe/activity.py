@@ -18,7 +18,7 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from threading import Lock
 from time import time
 from typing import Any, Final, Literal, NamedTuple
@@ -357,11 +357,11 @@ class Activity:
     def _hold_ended(self, told: Told) -> None:
         session, lane = self._place(told)
         hold = (told.number(names.SECONDS), told.text(names.HOW))
-        mine = next((bead for bead in lane.beads if bead.id >= lane.held_from), None)
-        if mine is None:
-            lane.unplaced = hold
+        mine = [*takewhile(lambda bead: bead.id >= lane.held_from, reversed(lane.beads))]
+        if mine:
+            mine[-1].held = hold
         else:
-            mine.held = hold
+            lane.unplaced = hold
         lane.holding = None
         self._count(told, "holds", session)
         self._rates.add("held_s", told.now, hold[0])
@@ -479,6 +479,7 @@ class Activity:
         tool = told.text(names.TOOL) or UNNAMED
         call_id, signature = told.text(names.CALL_ID), told.text(names.SIGNATURE)
         bead = Bead(self._next_id(told), told.now, session.name, tool, told.text(names.ACTION), call_id, signature)
+        bead.size += _size_of(tool) + _size_of(call_id)
         bead.sign = lane.number(signature)
         bead.held, lane.unplaced = lane.unplaced, None
         lane.calls += 1
@@ -500,9 +501,11 @@ class Activity:
 
     def _note(self, bead: Bead, **values: Any) -> None:
         """Keep values of a bead; None is left out."""
-        bead.more |= {name: value for name, value in values.items() if value is not None}
-        size = _BEAD + sum(map(_size_of, (bead.tool, bead.call_id, *bead.more.values())))
-        grown, bead.size = size - bead.size, size
+        known = {name: value for name, value in values.items() if value is not None}
+        replaced = [bead.more[name] for name in known if name in bead.more]
+        grown = sum(map(_size_of, known.values())) - sum(map(_size_of, replaced))
+        bead.more |= known
+        bead.size += grown
         if session := self._sessions.get(bead.session):
             self._resize(session, grown)
 
@@ -581,12 +584,13 @@ def _shown(value: Any) -> Any:
 
 def _size_of(value: Any) -> int:
     """The bytes of a value, about."""
-    if isinstance(value, Quoted):
+    kind = type(value)
+    if kind is Quoted:
         return 100 + int(value.text.__sizeof__())
-    if isinstance(value, dict):
-        return 200 + sum(_size_of(one) for one in value.values())
-    if isinstance(value, list):
-        return 50 + sum(_size_of(one) for one in value)
+    if kind is dict:
+        return 200 + sum(map(_size_of, value.values()))
+    if kind is list:
+        return 50 + sum(map(_size_of, value))
     return int(value.__sizeof__())
 
 
