@@ -250,9 +250,8 @@ def test_workers_share_a_store(vendor: str) -> None:
             for worker in workers:
                 with stopped(worker):
                     assert "tool-loop-mode = warn (session)" in typed(served, "!/status")
-            assert len(redis.ask("CLIENT", "LIST").splitlines()) == 5, (
-                "ledger and feed of each worker, and the test's own"
-            )
+            connections = len(redis.ask("CLIENT", "LIST").splitlines()) - 1  # but for the test's own
+            assert 4 <= connections <= 6, "of each worker one for its feed, and at most two for ledger and index"
             code, printed = served.end(signal.SIGTERM)
         assert code == 0
         assert "Traceback" not in printed
