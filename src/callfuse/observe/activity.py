@@ -492,6 +492,7 @@ class Activity:
         return bead
 
     def _add(self, session: SessionActivity, lane: LaneBeads, bead: Bead) -> None:
+        bead.size += _size_of(bead.tool) + _size_of(bead.call_id)
         at = len(lane.beads)
         while at and 0 < lane.beads[at - 1].time - bead.time < LATE_S:
             at -= 1
