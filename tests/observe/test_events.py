@@ -19,6 +19,7 @@ from callfuse.observe.events import (
     FindingSeen,
     FuseReset,
     ResultSeen,
+    SettingsChanged,
     Where,
     new_finding_id,
 )
@@ -125,6 +126,17 @@ def test_foreign_texts_are_safe(foreign: str) -> None:
     sessions = fields_of(FuseReset(tuple("abc") * 100))["callfuse.sessions"]
     assert isinstance(sessions, tuple)
     assert len(sessions) == fields.MOST
+
+
+def test_a_session_has_one_name() -> None:
+    """In each event, also if it looks like a secret: logs name it so."""
+    name = "sk-proj-abcdefgh12345678"
+    told = [
+        fields_of(CallSeen(WHERE._replace(session=name), CALL, "none"))[fields.SESSION],
+        fields_of(SettingsChanged(name, "tool-loop-mode = warn", False))[fields.SESSION],
+    ]
+    assert told == [name] * 2
+    assert fields_of(FuseReset((name,)))[fields.SESSIONS] == (name,)
 
 
 def test_ids_of_findings_are_not_to_be_guessed() -> None:

@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 
 from callfuse.model import Finding, ToolCall
+from callfuse.model.outcomes import outcome_of
 from callfuse.observe import feed as module
 from callfuse.observe.bus import Bus
 from callfuse.observe.content import finished
-from callfuse.observe.events import NOWHERE, CallSeen, FindingSeen, FuseBlown, NotGuarded, Refused
+from callfuse.observe.events import (
+    NOWHERE,
+    ActionTaken,
+    CallSeen,
+    FindingSeen,
+    FuseBlown,
+    NotGuarded,
+    Refused,
+    ResultSeen,
+)
 from callfuse.observe.feed import DROPPED, MISSED, MOST_WAITING, TURN, Feed, FullError, Reader
 from callfuse.observe.fields import Value
 from callfuse.observe.ring import Choice, Entry, EventId, Ring, read_id, write
@@ -285,6 +295,29 @@ async def test_what_is_shown_of_calls_is_a_setting(content: str, tool: bool, len
             assert lengths[1] - STARRED <= len(one.get("gen_ai.tool.call.result", "")) <= lengths[1]
         assert "12345678901234567890" not in str(one)
         assert "s3cr3t" not in str(one)
+
+
+@pytest.mark.parametrize(
+    ("content", "told", "result"), [("none", 0, 0), ("names", 0, 0), ("short", 1000, 200), ("full", 4000, 300)]
+)
+async def test_texts_for_the_model_and_results_too(content: str, told: int, result: int) -> None:
+    """Bounded and starred as arguments are; what is cut is named."""
+    feed = Feed(content=content)
+    reader = await feed.open(ALL)
+    bus = Bus(feed)
+    assert bus.wants(ResultSeen)
+    outcome = outcome_of("token: s3cr3t-of-a-result" + "z" * 5000)
+    assert outcome is not None
+    bus.emit(ActionTaken(NOWHERE, "f1", "steer", True, told="password=s3cr3t " + "y" * 5000))
+    bus.emit(ResultSeen(NOWHERE, "c1", finding().verdict.call.signature, outcome))
+    action, came = await read(reader, 2)
+    assert (len(action.get("callfuse.told", "")), action.get("callfuse.cut")) == (
+        told,
+        ["callfuse.told"] if told else None,
+    )
+    assert (len(came.get("gen_ai.tool.call.result", "")) <= result, came["callfuse.call.outcome"]) == (True, "ok")
+    assert ("gen_ai.tool.call.id" in came) == (content != "none")
+    assert "s3cr3t" not in str([action, came])
 
 
 async def test_a_feed_is_a_sink() -> None:

@@ -10,7 +10,7 @@ fields.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -150,13 +150,15 @@ def fields_of(event: Event) -> dict[str, Value]:
             found[name] = value
         elif kind is str:
             if value not in _UNKNOWN:
-                found[name] = value if _OWN_ID.fullmatch(value) else text(value)
+                found[name] = value if _OWN_ID.fullmatch(value) else _TEXTS.get(attribute, text)(value)
         elif kind is Where:
             found |= _of_where(value)
         elif kind is ToolCall:
             found |= _known(of_call(value))
         elif isinstance(value, Verdict):
             found |= _known(_of_verdict(value))
+        elif attribute == "sessions":
+            found[SESSIONS] = tuple(map(plain, value[:MOST]))
         else:
             found |= _known({name: _shown(value)})
     if isinstance(event, FailedOpen):  # an error's message may quote what callfuse could not read; the log has it
@@ -193,6 +195,10 @@ def _text(value: str) -> str:
 def of_call(call: ToolCall) -> dict[str, Value]:
     """The fields that name a call, without its arguments."""
     return {TOOL: text(call.full_name), CALL_ID: text(bounded_id(call.id)), SIGNATURE: call.signature.hex()}
+
+
+_TEXTS: Final[Mapping[str, Callable[[str], str]]] = {"session": plain}
+"""How texts are shown that are not foreign: the name of a session is the same wherever it stands."""
 
 
 @lru_cache(KEPT)
