@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -169,6 +170,8 @@ def test_either_worker_shows_both(upstream: str, redis: RedisServer, tmp_path: P
         assert (third["finding"]["count"], third["told"][:10]) == (3, "[callfuse]")
         assert told(served, pids[0], "rates")["totals"] == told(served, pids[1], "rates")["totals"]
         goes_on(served, redis, pids)
+        code, printed = served.end(signal.SIGTERM)
+    assert (code, "Traceback" in printed) == (0, False)
 
 
 def goes_on(served: Served, redis: RedisServer, pids: list[int]) -> None:
