@@ -9,7 +9,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 
 from callfuse.conversations.ledger import Closable, Ledger
 from callfuse.model import ToolCall
-from callfuse.observe import events
+from callfuse.observe import events, feed
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import Where
 from callfuse.stores import open_ledger
@@ -321,11 +322,12 @@ async def test_the_page_goes_on_when_the_server_restarts(tmp_path: Path) -> None
         assert browser.complaints == []
 
 
-async def test_two_workers_that_answer_in_turns(tmp_path: Path) -> None:
-    """They share a Redis, and nothing flickers: no bead and no session that is there goes, while both bring new ones.
-    Where the store is down, the page says so."""
+async def test_two_workers_that_answer_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share a Redis, and nothing flickers: no bead and no session that is there goes, while both bring new ones,
+    however seldom they read. Where the store is down, the page says so."""
     if program() is None:
         pytest.skip("needs redis-server")
+    monkeypatch.setattr(feed, "PAUSE_S", 1.0)
     for redis in running():
         loops = Loops()
         pair = [Guarded({"store": redis.url}, vendor=loops.vendor()) for _ in range(2)]
@@ -360,28 +362,28 @@ WATCH_WHAT_GOES = """(() => {
 
 
 class InTurns:
-    """Apps that answer one request after another in turns, as workers may."""
+    """Apps that answer one request for a path after another in turns, as workers may."""
 
     def __init__(self, apps: list[Any]) -> None:
-        self._apps = itertools.cycle(apps)
+        self._apps: defaultdict[str, Iterator[Any]] = defaultdict(lambda: itertools.cycle(apps))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one exchange."""
-        await next(self._apps)(scope, receive, send)
+        await next(self._apps[scope.get("path", "")])(scope, receive, send)
 
 
 async def test_events_make_the_page_ask_at_once(tmp_path: Path) -> None:
     """Where the server has a feed, the page does not poll; where that ends, it does again."""
     guarded = Guarded()
-    feed = Beside(guarded)
-    guarded.app = feed
+    beside = Beside(guarded)
+    guarded.app = beside
     async with logged_in(guarded, tmp_path) as (browser, _):
         await browser.until("document.querySelector('#state').innerText === 'Live'")
         for number in range(3):
             call(guarded, f"session-{number}", 1)
-            await feed.tell(f"event: call\ndata: {{}}\nid: {number}\n\n")
+            await beside.tell(f"event: call\ndata: {{}}\nid: {number}\n\n")
             await browser.until(f"document.querySelectorAll('#list > li').length === {number + 1}", within_s=4)
-        await feed.tell("")
+        await beside.tell("")
         await browser.until("document.querySelector('#state').innerText === 'Live (polling)'")
         call(guarded, "session-3", 1)
         await browser.until("document.querySelectorAll('#list > li').length === 4")
