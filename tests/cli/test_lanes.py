@@ -1,6 +1,7 @@
 """How `callfuse top` draws: beads with what was done, counters, and no more than there is room for."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -98,6 +99,14 @@ def test_counters(activity: Activity) -> None:
     shown = "\n".join(drawn(activity, width=200))
     for wanted in ("1 exchanges", "5 calls", "0 findings", "0.8 s held", "1 not guarded", "5 calls/min"):
         assert wanted in shown
+
+
+def test_since_when_it_counts(activity: Activity) -> None:
+    """A server that runs for long does not tell all."""
+    screen = Screen(activity, "http://here")
+    assert "since" not in screen.lines(FINE, 80, None)[0].plain
+    screen.since = NOW
+    assert re.search(r"  counts since \d\d:\d\d:\d\d$", screen.lines(FINE, 80, None)[0].plain)
 
 
 def test_nothing_yet() -> None:

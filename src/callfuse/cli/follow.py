@@ -15,6 +15,7 @@ import aiohttp
 from callfuse.boundary import Boundary
 from callfuse.cli.running import RunningServer
 from callfuse.observe.activity import Activity
+from callfuse.observe.fields import TIME
 from callfuse.observe.printable import plain
 from callfuse.observe.reading import read_fields
 from callfuse.observe.ring import number_of, read_id
@@ -51,10 +52,14 @@ class State(Enum):
 
 
 class Follower:
-    """Follows the feed of `server` into `activity`. `session`: only that one; empty: all. `state` is what it does."""
+    """Follows the feed of `server` into `activity`. `session`: only that one; empty: all. `state` is what it does.
+
+    `since`: when the first event that it has taken happened, in Unix seconds; a server tells no older ones.
+    """
 
     def __init__(self, server: RunningServer, activity: Activity, session: str = "") -> None:
         self.state = State.CONNECTING
+        self.since: float | None = None
         self._server = server
         self._activity = activity
         self._query = {"session": session} if session else {}
@@ -138,7 +143,10 @@ class Follower:
         except ValueError:
             return False
         self._last = id_
-        self._activity.take_fields(read_fields(data(frame) or b""), number, is_finished=True)
+        fields = read_fields(data(frame) or b"")
+        if self.since is None:
+            self.since = fields.get(TIME)
+        self._activity.take_fields(fields, number, is_finished=True)
         return True
 
 

@@ -6,6 +6,7 @@
 Whatever comes from elsewhere is made printable, and is never read as markup.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,7 @@ from rich.text import Text
 from callfuse.cli.follow import State
 from callfuse.observe.activity import LETTERS, MAX_BEADS, Activity
 from callfuse.observe.printable import printable
+from callfuse.observe.rates import BUCKETS
 
 LANES_SHOWN: Final = 3
 MOST_SESSIONS: Final = 200
@@ -76,10 +78,14 @@ _STATE_STYLES: Final = {State.LIVE: "green", State.LOST: "bold red", State.CONNE
 
 
 class Screen:
-    """All that is drawn, as large as the terminal; `whole`: as long as it is. `url`: of the server."""
+    """All that is drawn, as large as the terminal; `whole`: as long as it is. `url`: of the server.
+
+    `state` and `since` (Unix seconds, None without an event) are those of its feed.
+    """
 
     def __init__(self, activity: Activity, url: str, *, whole: bool = False) -> None:
         self.state = State.CONNECTING
+        self.since: float | None = None
         self._activity = activity
         self._url = url
         self._whole = whole
@@ -92,7 +98,9 @@ class Screen:
     def lines(self, glyphs: Glyphs, width: int, height: int | None) -> list[Text]:
         """The lines, each at most `width` columns wide; `height`: how many there may be, None for any number."""
         rates = self._activity.rates()
-        head = [Text.assemble(("callfuse top", "bold"), "  ", _foreign(self._url), "  ", _state(self.state))]
+        since = "" if self.since is None else time.strftime("  counts since %H:%M:%S", time.localtime(self.since))
+        name = ("callfuse top", "bold")
+        head = [Text.assemble(name, "  ", _foreign(self._url), "  ", _state(self.state), (since, "dim"))]
         head += _wrapped(list(_counters(rates["totals"])), width)
         head += _wrapped([_rate(rates, name, word, glyphs) for name, word in RATES], width)
         head += [Text()]
@@ -134,12 +142,12 @@ def _counters(totals: Mapping[str, float]) -> Iterator[Text]:
 
 def _rate(rates: Mapping[str, Any], name: str, word: str, glyphs: Glyphs) -> Text:
     """How many a minute there are now, and bars of the last minutes, one bar for each."""
-    series = rates["series"].get(name, [])
+    series = rates["series"].get(name, [0.0] * BUCKETS)
     step = max(1, LATELY_S // rates["bucket_s"])
     minutes = [sum(series[at : at + step]) for at in range(len(series) % step, len(series), step)]
-    most = max([1.0, *minutes])
+    most = max(1.0, *minutes)
     bars = "".join(glyphs.bars[min(int(one / most * len(glyphs.bars)), len(glyphs.bars) - 1)] for one in minutes)
-    return Text.assemble((bars, "blue"), f" {minutes[-1] if minutes else 0:,.0f} {word}")
+    return Text.assemble((bars, "blue"), f" {minutes[-1]:,.0f} {word}")
 
 
 def _session(session: Mapping[str, Any], now: float, glyphs: Glyphs, width: int) -> Iterator[Text]:

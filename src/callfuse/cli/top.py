@@ -61,7 +61,7 @@ async def _once(server: RunningServer, session: str, console: "Console") -> None
     follower = Follower(server, activity, session)
     await follower.catch_up()
     screen = Screen(activity, server.url, whole=True)
-    screen.state = follower.state
+    screen.state, screen.since = follower.state, follower.since
     console.print(screen, soft_wrap=True)
 
 
@@ -79,7 +79,7 @@ async def _live(server: RunningServer, session: str, console: "Console") -> None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, following.cancel)
     with Live(screen, console=console, screen=True, auto_refresh=False) as live:
         while not following.done():
-            screen.state = follower.state
+            screen.state, screen.since = follower.state, follower.since
             live.refresh()
             await asyncio.wait([following], timeout=1 / DRAW_PER_S)
     await following
