@@ -311,10 +311,9 @@ async def test_texts_for_the_model_and_results_too(content: str, told: int, resu
     bus.emit(ActionTaken(NOWHERE, "f1", "steer", True, told="password=s3cr3t " + "y" * 5000))
     bus.emit(ResultSeen(NOWHERE, "c1", finding().verdict.call.signature, outcome))
     action, came = await read(reader, 2)
-    assert (len(action.get("callfuse.told", "")), action.get("callfuse.cut")) == (
-        told,
-        ["callfuse.told"] if told else None,
-    )
+    starred = len("s3cr3t") - len("***")
+    assert len(action.get("callfuse.told", "")) == max(0, told - starred)
+    assert action.get("callfuse.cut") == (["callfuse.told"] if told else None)
     assert (len(came.get("gen_ai.tool.call.result", "")) <= result, came["callfuse.call.outcome"]) == (True, "ok")
     assert ("gen_ai.tool.call.id" in came) == (content != "none")
     assert "s3cr3t" not in str([action, came])
