@@ -1,7 +1,7 @@
 """The pages in a real browser, where there is one: a form lets it in, a loop is seen while it happens, by anybody.
 
-Pictures of the live page are written to the folder that `CALLFUSE_PICTURES` names, else to a temporary one. If
-`CALLFUSE_AXE` names a file of axe-core (https://github.com/dequelabs/axe-core), its rules are run, too.
+Pictures of the live page are written to the folder that `CALLFUSE_PICTURES` names, else to a temporary one. The rules
+of axe-core are run over it: those of the package axe-core-python, or of the file that `CALLFUSE_AXE` names.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,9 @@ async def look_at_all(browser: Browser, folder: Path) -> None:
 
 
 async def axe(browser: Browser) -> list[str]:
-    """The rules of axe-core that the page breaks, if it is here."""
-    if not (file := os.environ.get("CALLFUSE_AXE")):
-        return []
+    """The rules of axe-core that the page breaks."""
     if not await browser.run("'axe' in window"):
+        file = os.environ.get("CALLFUSE_AXE") or str(files("axe_core_python").joinpath("axe.min.js"))
         await browser.run(read(file) + "; true")
     told = await browser.run("axe.run().then((told) => [told.passes.length, told.violations.map((one) => one.id)])")
     assert told[0] > 20
