@@ -70,18 +70,19 @@ class Keeper:
 
     async def settle(self, record: ExchangeRecord) -> None:
         """Report and keep the record of a delivered answer."""
-        course = Course(self._evidence.kept.told)
+        course: Course | None = None
         with self.fail_open.stage("while reporting"):
+            course = Course(self._evidence.kept.told)
             self._follow(course, record)
         if self._evidence.hindsight is not None:
             with self.fail_open.stage("while reporting"):
                 self._report_verdict(self._evidence.hindsight)
         self.report(record)
         with self.fail_open.stage("while reporting"):
-            for told, result in course.take_decided():
+            for told, result in course.take_decided() if course is not None else ():
                 self.bus.emit(CourseMended(self._prepared.where, told.finding_id, result, told.arm))
         with self.fail_open.stage("while keeping"):
-            await self._keep(record, course.waiting)
+            await self._keep(record, course.waiting if course is not None else ())
 
     def _follow(self, course: Course, record: ExchangeRecord) -> None:
         """See what came of what the model was told: before this exchange, with its request, and within it."""
