@@ -2,6 +2,7 @@
 
 import pytest
 
+from callfuse.detect.siblings import Room
 from callfuse.guard.observer import Observer
 from callfuse.guard.record import ExchangeRecord
 from callfuse.policy.settings import Rung
@@ -118,6 +119,27 @@ def test_text_before_a_call_takes_nothing_of_the_limit(kit: DialectKit) -> None:
         for one in chunks:
             observer.feed(one)
         assert [len(kept) for kept in observer.settle().rounds] == [1]
+
+
+@each_kit
+def test_the_limit_decides_of_a_handover_whatever_the_chunks(kit: DialectKit) -> None:
+    """A frame that goes beyond it hands nothing over, complete or in pieces."""
+    body = stream_of(kit, saying("Both.", same_call("call_a"), same_call("call_b")))
+    handed: list[bool] = []
+    for limit in range(100, len(body), 60):
+        made = scene(kit, ladder="warn", stream=True, max_response_bytes=limit)
+        found = set()
+        for chunks in ([body], frames(body), list(bytewise(body))):
+            settings, room = made.judge.settings, Room(equal=1)
+            observer = Observer(made.dialect, made.request.choices, settings, made.judge, room=room, hands_over=True)
+            for one in chunks:
+                if observer.handover is None:
+                    observer.feed(one)
+            found.add(observer.handover is not None)
+        assert len(found) == 1, limit
+        handed += found
+    assert handed == sorted(handed)
+    assert set(handed) == {False, True}
 
 
 @each_kit

@@ -229,6 +229,8 @@ class Observer:
                     self._relay.keep(frame)
                 continue
             self._left -= len(frame)
+            if self._left < 0:  # in pieces it would not have been waited for
+                return
             try:
                 payload = codec.form.payload(frame)
             except NotFramed:
