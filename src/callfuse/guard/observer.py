@@ -238,17 +238,21 @@ class Observer:
                 continue
             except NotJSON:
                 continue
-            if payload is None:
-                events = self._reader.end() if codec.is_end(frame) else ()
-            else:
-                if codec.is_stateful:
-                    self._answer_id = self._answer_id or codec.answer_id(payload)
-                events = self._reader.read(payload)
+            events = self._events_of(frame, payload)
             if self._relay is not None and self._relay.foresees(frame, payload, events, self._reader):
                 self._relay.hand_over(self._framer, left)
                 return
             for event in events:
                 self._ending.note(event)
+
+    def _events_of(self, frame: bytes, payload: Payload | None) -> Sequence[Event]:
+        """What a frame says."""
+        codec = self._codec
+        if payload is None:
+            return self._reader.end() if codec.is_end(frame) else ()
+        if codec.is_stateful:
+            self._answer_id = self._answer_id or codec.answer_id(payload)
+        return self._reader.read(payload)
 
     def read_rest(self) -> None:
         """Read what has come of an incomplete frame, as nothing comes behind it: of a whole answer all."""
