@@ -1,4 +1,4 @@
-"""How long to search, what is slow, and a fixture for tests that look at the whole heap.
+"""How long to search, what is slow, levels of logging, and a fixture for tests that look at the whole heap.
 
 The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a property gets:
 
@@ -9,6 +9,7 @@ same 20 in every run (the default where `CI` is true), `once` the same 40 and re
 """
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(room in item.path.parents for room in SLOW_ROOMS):
             item.add_marker("slow")
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Whatever a test sets up for its server, the next one logs as if it were the first."""
+    loggers = [logging.getLogger(name) for name in ("callfuse", "callfuse.access")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture
