@@ -57,6 +57,9 @@ def check(kit: DialectKit, met: Meeting, answer: Answer, kept: list[Call], *, st
     assert view.calls == tuple(map(seen, kept))
     assert view.finish == kit.called
     assert MARK not in view.text
+    if not stream:
+        assert met.client.header(b"content-length") == str(len(met.body)).encode()
+        assert met.client.header(b"x-callfuse-action")
     gone = [call for call in answer.calls() if call not in kept]
     assert not any(call_id in met.body for call_id in ids_of(gone))
     assert len(met.app.heard) == 1

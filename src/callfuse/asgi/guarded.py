@@ -128,12 +128,17 @@ class GuardedAnswer:
             self._make_guard(shape)
         return self.guard
 
-    async def take_over(self, handover: Handover, held: bytes) -> None:
-        """Take what the client has not got of what came of such an answer. `held`: the same as bytes."""
-        if self.guard is None:
-            await self.client.write(held)
+    async def take_over(self, handover: Handover, held: bytes, *, final: bool = False) -> None:
+        """Take what the client has not got of what came of such an answer. `held`: the same as bytes; `final`: nothing
+        comes behind it."""
+        guard = self.guard
+        if guard is None:
+            await self.client.write(held, final=final)
             return
-        await self._carry_out(self.guard, self.guard.take_over(handover, held), final=False)
+        out = guard.take_over(handover, held)
+        if final:
+            out += guard.feed(b"", final=True)
+        await self._carry_out(guard, out, final=final)
 
     def _choose_guard(self, intake: Intake) -> None:
         """Make a guard for an answer of this form, if it can be read."""

@@ -8,7 +8,7 @@ import asyncio
 
 import anyio
 
-from callfuse.asgi.answer import BODY, Shape
+from callfuse.asgi.answer import Shape
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import Unheeded
 from callfuse.asgi.guarded import GuardedAnswer
@@ -49,8 +49,8 @@ class TakenOver:
     async def begin_whole(self, handover: Handover, start: Message) -> None:
         """Take a whole answer, of which the client has got nothing: its start and its body."""
         await self._answer.client.start(start, at_once=False)
-        await self.begin(handover, handover.opening.raw)
-        await self.take({"type": BODY, "body": b"", "more_body": False})
+        await self._answer.take_over(handover, handover.opening.raw, final=True)
+        self._after_message()
 
     async def take(self, message: Message) -> None:
         """Take a message of the app."""
