@@ -324,8 +324,11 @@ def test_whatever_another_program_tells(event: str, data: st.DataObject) -> None
     )
     assert len(json.dumps(shown, allow_nan=False)) < 1_000_000
     watched.now += activity.SKEW_S
-    assert sum(told.rates()["series"]["calls"]) == 1 + (event == "call")
-    assert set(told.rates()["totals"]) <= NAMES
+    totals = told.rates()["totals"]
+    assert (
+        1 <= sum(told.rates()["series"]["calls"]) <= totals["calls"] == 1 + (event == "call")
+    )  # one may be of long ago
+    assert set(totals) <= NAMES
 
 
 def test_no_exchange_waits_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
