@@ -27,7 +27,7 @@ from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask, every_dialect, framewise, reply, streamed_and_whole
 from tests.support.model import History, User
 from tests.support.observing import Observed, observed
-from tests.support.plain import again, elsewhere, saying, spin
+from tests.support.plain import again, elsewhere, same_call, saying, spin
 from tests.support.scripted import Reply, ScriptedApp, play
 
 CHAT = next(kit for kit in KITS if kit.name == "openai-chat")
@@ -417,3 +417,25 @@ def test_observed_is_empty_at_first() -> None:
     """Making a middleware tells nothing."""
     _, seen = observed(play())
     assert seen == Observed()
+
+
+@every_dialect
+@streamed_and_whole
+async def test_an_answer_that_is_handed_over(kit: DialectKit, stream: bool) -> None:
+    """It began healthy, and one of its calls is one too many: told as any guarded one, and each call once."""
+    answer = saying("Thrice.", *(same_call(f"call_{letter}") for letter in "abc"))
+    app = play(framewise(kit, answer) if stream else reply(kit, answer, stream=False))
+    fuse, seen = observed(app)
+    await drive(fuse, ask(kit, spin(0), stream=stream, headers=JSON_REQUEST))
+    ended = seen.one(ExchangeEnded)
+    assert (ended.mode, ended.ending, ended.status, ended.calls, ended.action) == (
+        "guarded",
+        "complete",
+        200,
+        3,
+        "block",
+    )
+    assert sorted(one.action for one in seen.of(CallSeen)) == ["block", "none", "none"]
+    assert [one.action for one in seen.of(FindingSeen)] == ["block"]
+    assert [one.how for one in seen.of(HoldEnded)] == ["withheld"] * len(seen.of(HoldBegan))
+    assert bool(seen.of(HoldBegan)) == stream
