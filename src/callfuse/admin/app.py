@@ -117,7 +117,7 @@ class AdminApp:
                 *[Route(path, self._protect(endpoint)) for path, endpoint in live.endpoints.items()],
                 Route("/", self._index, methods=["GET", "POST"]),
             ],
-            exception_handlers={HTTPException: _as_json},
+            exception_handlers={HTTPException: _as_json, BadQuery: _as_problem},
         )
         self._app.router.redirect_slashes = False  # it would build URLs from the client's Host header
 
@@ -179,53 +179,35 @@ class AdminApp:
         return Response(body, headers=headers)
 
     async def _settings(self, request: Request) -> Response:
-        try:
-            query = Query.read(request.query_params.multi_items())
-            rows, is_known = await rows_of(self._middleware, self._access, query)
-        except BadQuery as wrong:
-            return JSONResponse({"error": str(wrong)}, wrong.status)
+        query = Query.read(request.query_params.multi_items())
+        rows, is_known = await rows_of(self._middleware, self._access, query)
         headers = {} if is_known else {"x-callfuse-session": "unknown"}
         return Response(as_json(rows).encode("utf-8", "replace"), headers=headers, media_type="application/json")
 
     async def _sessions(self, _: Request) -> Response:
-        try:
-            sessions = await sessions_of(self._middleware, self._access)
-        except BadQuery as wrong:
-            return JSONResponse({"error": str(wrong)}, wrong.status)
+        sessions = await sessions_of(self._middleware, self._access)
         if sessions is None:
             return JSONResponse({"error": UNLISTED}, 501)
         return JSONResponse([one.as_json() for one in sessions])
 
     async def _feedback(self, request: Request) -> Response:
         _check_origin(request)
-        try:
-            return JSONResponse(await take_feedback(self._middleware, await _read_body(request)))
-        except BadQuery as wrong:
-            return JSONResponse({"error": str(wrong)}, wrong.status)
+        return JSONResponse(await take_feedback(self._middleware, await _read_body(request)))
 
     async def _events(self, request: Request) -> Response:
-        try:
-            return await stream(self._feed, request)
-        except BadQuery as wrong:
-            return JSONResponse({"error": str(wrong)}, wrong.status)
+        return await stream(self._feed, request)
 
     async def _reset(self, request: Request) -> Response:
         _check_origin(request)
-        try:
-            query = Query.read(request.query_params.multi_items())
-            names = await reset(self._middleware, self._access, query)
-        except BadQuery as wrong:
-            return JSONResponse({"error": str(wrong)}, wrong.status)
+        query = Query.read(request.query_params.multi_items())
+        names = await reset(self._middleware, self._access, query)
         return JSONResponse({"reset": names})
 
     async def _change(self, request: Request) -> Response:
         _check_origin(request)
-        try:
-            values = read_change(await _read_body(request))
-            query = Query.read(request.query_params.multi_items())
-            names = await change(self._middleware, self._access, query, values)
-        except BadQuery as wrong:
-            return JSONResponse({"error": str(wrong)}, wrong.status)
+        values = read_change(await _read_body(request))
+        query = Query.read(request.query_params.multi_items())
+        names = await change(self._middleware, self._access, query, values)
         return JSONResponse({"changed": names})
 
     async def _index(self, request: Request) -> Response:
@@ -353,3 +335,8 @@ async def _read_body(request: Request) -> bytes:
 async def _as_json(_: Request, error: Any) -> Response:
     """Answer an HTTPException as JSON."""
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _as_problem(_: Request, wrong: Any) -> Response:
+    """Answer what cannot be answered, a BadQuery, as JSON."""
+    return JSONResponse({"error": str(wrong)}, wrong.status)
