@@ -12,8 +12,8 @@ import pytest
 
 from callfuse import GuardedTools, LoopDetector, ToolCall, ToolLoopError, ToolResult, with_loop_hint
 from callfuse.config import Config
-from callfuse.inprocess.tools import HINT
 from callfuse.model import MARKER
+from callfuse.policy.texts import LOOP_HINT
 from tests.inprocess.agents import settings
 
 NOTHING = "no results"
@@ -414,10 +414,10 @@ def test_without_a_detector() -> None:
 @pytest.mark.parametrize(
     ("description", "expected"),
     [
-        ("Searches the web.", f"Searches the web.\n\n{HINT}"),
-        ("Searches the web.\n", f"Searches the web.\n\n{HINT}"),
-        ("", HINT),
-        (" \n", HINT),
+        ("Searches the web.", f"Searches the web.\n\n{LOOP_HINT}"),
+        ("Searches the web.\n", f"Searches the web.\n\n{LOOP_HINT}"),
+        ("", LOOP_HINT),
+        (" \n", LOOP_HINT),
     ],
 )
 def test_the_hint_follows_the_description(description: str, expected: str) -> None:
@@ -428,4 +428,4 @@ def test_the_hint_follows_the_description(description: str, expected: str) -> No
 
 def test_the_hint_is_marked() -> None:
     """As every text of callfuse's is."""
-    assert HINT.startswith(MARKER)
+    assert LOOP_HINT.startswith(MARKER)

@@ -1,10 +1,12 @@
 """The texts that go into conversations: marked, filled in, and never a template of the call."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from callfuse.model import MARKER, Finding, ToolCall
+from callfuse.model.finding import Stretch
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import PLACEHOLDERS, LoopSettings, Rung
@@ -91,6 +93,19 @@ def test_no_result_is_no_empty_result(kind: str) -> None:
     assert "returned" not in text
     assert "(nothing)" not in text
     assert written(kind, "It was {previous_result}.", verdict(previous=None)).endswith("It was (unknown).")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_result_is_an_answer(kind: str) -> None:
+    """Models take one for a failure. Of any other result nothing of the kind is said."""
+    some = verdict(previous="Paris")
+    finding = replace(some.finding, previous="[]", stretch=Stretch(found_nothing=True))
+    for rung in (Rung.BLOCK, Rung.STEER, Rung.FORCE_TEXT):
+        none = replace(some, finding=finding, rung=rung)
+        assert "empty result" in written(kind, None, none)
+        assert "empty result" not in written(kind, None, replace(some, rung=rung))
+    assert ("use what you have" in written(kind, None, some)) == (kind == "warning")
+    assert "use what you have" not in written(kind, None, none)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -27,8 +27,8 @@ _MEDIA_TYPES: Final = (b"text/event-stream", b"application/json", b"application/
 class KeptRequest:
     """A request that is dropped and parsed again on demand.
 
-    `body`: its bytes (without its commands, where it had some). `model` and `choices` are always there; `continues`:
-    its vendor remembers conversations.
+    `body`: its bytes (without its commands, where it had some, and with hints, where it gets some). `model` and
+    `choices` are always there; `continues`: its vendor remembers conversations.
     """
 
     __slots__ = ("_content_type", "_formats", "_request", "_target", "body", "choices", "continues", "dialect", "model")
@@ -53,6 +53,12 @@ class KeptRequest:
             if self._content_type:  # a request may note the form of its answer
                 self.dialect.stream_format(self._content_type, self._request)
         return self._request
+
+    def replace(self, body: bytes) -> None:
+        """Go on with other bytes, which are read alike: the parsed request stays."""
+        self.body = body
+        if self._request is not None:
+            self._request.body = body
 
     def drop(self) -> None:
         """Drop the parsed request, but keep the stream formats that are needed when the answer starts."""

@@ -12,6 +12,7 @@ from callfuse.asgi.answer import Shape
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import GuardedExchange, Unheeded
 from callfuse.asgi.evidence import ExchangeEvidence
+from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.guarded import GuardedAnswer
 from callfuse.asgi.handover import TakenOver
 from callfuse.asgi.keep import Keeper
@@ -22,6 +23,7 @@ from callfuse.asgi.scopes import call
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
 from callfuse.asgi.watch import Watch
+from callfuse.conversations.hints import with_hints
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import LaneEvidence
 from callfuse.policy.holdout import HOLDOUT
@@ -31,13 +33,14 @@ from callfuse.wire import Format
 class Exchange:
     """One request that is judged, and its answer. Making one reads the whole request: for a long one, in a thread."""
 
-    __slots__ = ("_evidence", "_first", "_host", "_keeper", "_prepared", "_repairs", "_unpacks", "_watch")
+    __slots__ = ("_evidence", "_first", "_host", "_is_hinted", "_keeper", "_prepared", "_repairs", "_unpacks", "_watch")
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
         self._host = host
         self._prepared = prepared
         self._watch: Watch | None = None
         self._unpacks = self._repairs = False
+        self._is_hinted = self._add_hints()
         chain = prepared.request.get().chain
         remembers = False
         if chain is not None:
@@ -154,7 +157,22 @@ class Exchange:
                 request.body = request.with_notes(notes)
             if request.chain is not None:
                 request.body = request.chain.resume(prepared.state.continuation)
-        return request.body if prepared.changed or request.body != prepared.request.body else None
+        is_changed = prepared.changed or self._is_hinted or request.body != prepared.request.body
+        return request.body if is_changed else None
+
+    def _add_hints(self) -> bool:
+        """Add what `tool_hint` and `tool_names` ask for, by the settings of server and model; whether that is anything.
+        What is only observed stays as it came."""
+        prepared, settings = self._prepared, self._host.settings
+        if prepared.signed or prepared.arm.name == HOLDOUT or not (settings.tool_hint or settings.tool_names):
+            return False
+        where, kept = prepared.where, prepared.request
+        with FailOpen(self._host.bus, where.session).stage("while adding hints"):
+            body = with_hints(kept.get(), settings.for_exchange(f"{where.backend}:{where.model}"))
+            if body != kept.body:
+                kept.replace(body)
+                return True
+        return False
 
     def _repair(self, body: bytes, error: bytes) -> bytes | None:
         """A body that the vendor refused, repaired; None if it cannot be."""

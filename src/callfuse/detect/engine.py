@@ -16,6 +16,7 @@ from callfuse.detect.settings import Detectors, ForTool, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.finding import Stretch
+from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.model.signature import Signature
 
 
@@ -297,6 +298,8 @@ class Engine:
     def _finding(self, hit: Hit, kinds: tuple[str, ...] = ()) -> Finding:
         call, evidence = hit.call, hit.evidence
         newest = evidence.calls[:NAMED]
+        previous = self._previous(call, newest)
+        found_nothing = previous is not None and previous.kind is OutcomeKind.NO_DATA
         return Finding(
             kind=hit.kind,
             tool=call.name,
@@ -307,23 +310,23 @@ class Engine:
             hard=hit.hard,
             confidence=evidence.confidence,
             calls=tuple([one.call.id for one in newest])[::-1],
-            previous=self._previous(call, newest),
+            previous=None if previous is None else previous.text,
             ends_on_news=hit.detector.ends_on_news,
             whole_round=evidence.whole_round,
-            stretch=Stretch(evidence.lap, hit.hard_from, hit.waits, evidence.in_answer),
+            stretch=Stretch(evidence.lap, hit.hard_from, hit.waits, evidence.in_answer, found_nothing),
             kinds=kinds,
         )
 
-    def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> str | None:
-        """The text of the call's last outcome; else the newest outcome in the streak; None if no result is known."""
+    def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> Outcome | None:
+        """The call's last outcome; else the newest outcome in the streak; None if no result is known."""
         for one in streak:
             if one.signature == call.signature and not one.withheld and one.outcome:
-                return one.outcome.text
+                return one.outcome
         window = self.past.rounds_of_window(self.settings.reach)
         earlier = (round_.find(call.signature) for round_ in window)
         for last in chain(earlier, streak):
             if last and not last.withheld and last.outcome:
-                return last.outcome.text
+                return last.outcome
         return None
 
 

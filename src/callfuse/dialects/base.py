@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from callfuse.dialects.declared import DescribedTool
 from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.typed import OwnAnswer, Speech, TypedMessage
 from callfuse.model import Round, ToolCall
@@ -304,6 +305,15 @@ class Request(Protocol):
     @property
     def lists_tools(self) -> bool:
         """Whether the request lists all its tools, so that `declares` can be False."""
+        ...
+
+    def described_tools(self) -> Iterable[DescribedTool]:
+        """The tools that the client runs and that have room for a description."""
+        ...
+
+    def name_results(self) -> Sequence[Edit]:
+        """The edits that name the tool at each result that lacks its name, in a key that the format has for it; none
+        where it has none."""
         ...
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:

@@ -6,13 +6,23 @@ naming them (an MCP server, a toolset, an unknown kind).
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from callfuse.model.ids import LONGEST_ID
+from callfuse.wire.jsontext import Path
 
 _SEARCH: Final = re.compile(r"tool_?search|search_?tools", re.IGNORECASE)
 """Matches names of tools that load others: Anthropic's `tool_search_tool_bm25`, Claude Code's `ToolSearch`."""
+
+
+class DescribedTool(NamedTuple):
+    """A tool that the client runs, as a request lists it: its name, its description (empty if it has none), and the
+    path of that."""
+
+    name: str
+    description: str
+    path: Path
 
 
 class RequestWithTools(ABC):
@@ -26,6 +36,10 @@ class RequestWithTools(ABC):
     @abstractmethod
     def _tool_names(self) -> Iterable[Any]:
         """The names of the tools; None for an entry that may bring tools without naming them."""
+
+    def described_tools(self) -> Iterable[DescribedTool]:
+        """The tools that the client runs and that have room for a description."""
+        return ()
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name. The tools are read once, however often this is asked: each note on
@@ -73,3 +87,19 @@ def entries(listed: Any) -> Iterable[Any]:
 def name_of(entry: Any) -> Any:
     """The name of an entry; None if it has none."""
     return entry.get("name") if isinstance(entry, dict) else None
+
+
+def described(tool: Any, path: Path) -> Iterator[DescribedTool]:
+    """The tool that an object at `path` describes under `name` and `description`; none if it is another thing."""
+    if not isinstance(tool, dict):
+        return
+    name, text = tool.get("name"), tool.get("description")
+    if isinstance(name, str) and name and (text is None or isinstance(text, str)):
+        yield DescribedTool(name, text or "", (*path, "description"))
+
+
+def described_under(key: str, tools: Any, path: Path) -> Iterator[DescribedTool]:
+    """The tools that the entries of the list at `path` have under a key."""
+    for at, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict):
+            yield from described(tool.get(key), (*path, at, key))

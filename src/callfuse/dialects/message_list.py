@@ -36,8 +36,9 @@ Match = Callable[[Sequence[ToolCall]], tuple[PastCall, ...]]
 
 
 class ResultPlace(NamedTuple):
-    """The path of a result's content, the key of its call, and the content."""
+    """The index of its message, the path of a result's content, the key of its call, and the content."""
 
+    message: int
     path: Path
     key: Key
     content: Any
@@ -69,6 +70,8 @@ class MessageList(RequestWithTools):
     """Whether results name their calls by id only; else `_match` is used."""
     _alternates: ClassVar[bool] = False
     """Whether the vendor refuses neighbouring messages of one role."""
+    _name_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys of a message with a result that may name its tool, the one to be written first; empty if there is none."""
     _text_type: ClassVar[str | None] = "text"
     """The type of text parts in a result; None if they have no type."""
     _stream_type: ClassVar[bytes] = EVENT_STREAM
@@ -222,19 +225,38 @@ class MessageList(RequestWithTools):
         """The body with texts appended to the results of these calls."""
         wanted = by_position(notes)
         found: dict[Path, tuple[Any, list[str]]] = {}
-        for positions, places in self._results_behind(wanted) if wanted else ():
+        for position, calls, places, matched in self._paired(wanted) if wanted else ():
+            for at, text in note_places(wanted[position], calls, matched):
+                found.setdefault(places[at].path, (places[at].content, []))[1].append(text)
+        edits: list[Edit] = []
+        for path, (content, added) in found.items():
+            edits += append_text(path, content, "\n\n".join(added), text_part=self._text_type)
+        return apply(self.body, edits)
+
+    def name_results(self) -> list[Edit]:
+        """The edits that name the tool at each result that lacks its name; none where the format has no key for it."""
+        edits: list[Edit] = []
+        answers = range(self.length if self._name_keys else 0)
+        for _, calls, places, matched in self._paired(answers) if answers else ():
+            for call, at in zip(calls, matched, strict=True):
+                if at is None or not call.name.strip():
+                    continue
+                place = places[at].message
+                if not any(map(self._messages[place].get, self._name_keys)):
+                    edits.append(Edit(("messages", place, self._name_keys[0]), dumps(call.name)))
+        return edits
+
+    def _paired(
+        self, wanted: Container[int]
+    ) -> Iterator[tuple[int, list[ToolCall], list[ResultPlace], list[int | None]]]:
+        """The answers at the `wanted` positions, as (position, calls, results, index of each call's result)."""
+        for positions, places in self._results_behind(wanted):
             keys = [place.key for place in places]
             pairing = Pairing(keys) if self._names_calls_by_id else None
             for position in positions:
                 calls = self._calls(position, self._messages[position])
                 names, ids = self._match(calls, keys)
-                matched = (pairing or Pairing(ids)).places(names or [call.id for call in calls])
-                for at, text in note_places(wanted[position], calls, matched):
-                    found.setdefault(places[at].path, (places[at].content, []))[1].append(text)
-        edits: list[Edit] = []
-        for path, (content, added) in found.items():
-            edits += append_text(path, content, "\n\n".join(added), text_part=self._text_type)
-        return apply(self.body, edits)
+                yield position, calls, places, (pairing or Pairing(ids)).places(names or [call.id for call in calls])
 
     def _results_behind(self, wanted: Container[int]) -> list[tuple[list[int], list[ResultPlace]]]:
         """The results behind the answers at the `wanted` positions, as (positions, results). Neighbouring answers that
@@ -331,7 +353,7 @@ class ResultMessages(MessageList):
 
     def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
         if role != "user":
-            yield ResultPlace(("messages", place, "content"), self._key(message), message.get("content"))
+            yield ResultPlace(place, ("messages", place, "content"), self._key(message), message.get("content"))
 
     def opening(self) -> list[bytes]:
         """Roles and texts of system and developer messages, up to and including the first user message."""
@@ -374,7 +396,7 @@ class ResultBlocks(MessageList):
         for at, block in enumerate(content if type(content) is list else ()):
             if (found := self._read_result(block)) is not None:
                 key, result = found
-                yield ResultPlace(("messages", place, "content", at, *self._block_path), key, result[0])
+                yield ResultPlace(place, ("messages", place, "content", at, *self._block_path), key, result[0])
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
         content = message.get("content")

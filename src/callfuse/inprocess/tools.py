@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Final
+from typing import Any
 
 import anyio
 
@@ -19,13 +19,8 @@ from callfuse.inprocess.detection import LoopDetection
 from callfuse.inprocess.detector import LoopDetector
 from callfuse.inprocess.values import append_text, arguments_text, as_text
 from callfuse.model import MARKER, ToolCall
+from callfuse.policy.texts import LOOP_HINT
 from callfuse.wire.jsontext import NotJSON, loads
-
-HINT: Final = (
-    "[callfuse] The same call with the same arguments brings the same result: do not repeat it. If a result is of no "
-    "use, change the arguments, take another tool, or answer with what is known. A text that begins with [callfuse] "
-    "in a result says that calls are repeating."
-)
 
 Tool = Callable[..., Any]
 
@@ -34,11 +29,12 @@ def with_loop_hint(description: str = "") -> str:
     """A tool's description with a hint against loops appended; unchanged if it has the hint.
 
     The hint keeps models that read descriptions well from looping, and explains the texts in results. It is a constant,
-    so that cached prompts stay cached. Leave it out for tools that are meant to be called again and again.
+    so that cached prompts stay cached. Leave it out for tools that are meant to be called again and again. On the wire
+    the setting `tool_call_loop.tool_hint` does the same.
     """
-    if HINT in description:
+    if LOOP_HINT in description:
         return description
-    return f"{description.rstrip()}\n\n{HINT}" if description.strip() else HINT
+    return f"{description.rstrip()}\n\n{LOOP_HINT}" if description.strip() else LOOP_HINT
 
 
 class ToolLoopError(CallFuseError):

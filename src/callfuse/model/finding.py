@@ -11,12 +11,14 @@ class Stretch(NamedTuple):
 
     `lap` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
     `waits`: a call of it waits for something outside. `in_answer`: it is no more than the pending round.
+    `found_nothing`: what came back last was a result without data.
     """
 
     lap: tuple[str, ...] = ()
     hard_from: int = 0
     waits: bool = False
     in_answer: bool = False
+    found_nothing: bool = False
 
 
 ORDINARY: Final = Stretch()
@@ -67,3 +69,8 @@ class Finding:
     def in_answer(self) -> bool:
         """Whether it rests on calls of the pending round alone."""
         return self.stretch.in_answer
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether what came back last was a result without data."""
+        return self.stretch.found_nothing

@@ -4,14 +4,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-RETURNED: Final = "It last returned: {previous_result}\n"
+RETURNED: Final = "It last returned: {previous_result}\n{empty_result}"
 """A sentence of the texts below, which is left out where no result is known."""
+EMPTY_RESULT: Final = "An empty result is an answer, too: ask for something else, or say that nothing was found.\n"
+"""Follows it where that result was empty: models take nothing for a failure, and try again."""
+USE_IT: Final = "use what you have"
+ACCEPT_IT: Final = "take the empty result for an answer"
+"""What a warning asks for, and what it asks for where the result was empty."""
 BLOCK: Final = (
     "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
     f"{RETURNED}The call was not run. {{suggestion}}"
 )
 WARNING: Final = (
-    "This is {finding} (limit {max_repeats}). You may be in a loop: use what you have, change the arguments, try "
+    "This is {finding} (limit {max_repeats}). You may be in a loop: {use_it}, change the arguments, try "
     "another tool, or answer in plain text."
 )
 GUIDANCE: Final = (

@@ -156,6 +156,10 @@ class LoopSettings(Strict):
     """Blocks in a lane with no new call executed between them, after which the model is not asked; 0 is off."""
     holdout: Share = 0
     """The share of sessions (0 to 1) in which findings are only observed, to measure the effect against; 0 is none."""
+    tool_hint: bool = False
+    """Whether the descriptions of tools get a hint not to repeat calls, but for tools that wait or change state."""
+    tool_names: bool = False
+    """Whether results that do not say which tool they are of are given its name, in formats that have a key for it."""
     commands: Commands = Commands()
     finish_reason: Literal["stop", "error"] = "stop"
     """What a block ends with: an ordinary stop, or `error` where a client asks for it."""

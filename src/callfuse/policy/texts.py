@@ -9,10 +9,16 @@ from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.model.secrets import star_secrets
 from callfuse.policy import explain
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.rungs import RETURNED, Rung
+from callfuse.policy.rungs import ACCEPT_IT, EMPTY_RESULT, RETURNED, USE_IT, Rung
 from callfuse.policy.sections import ErrorMessages
 from callfuse.policy.settings import LoopSettings
 
+LOOP_HINT: Final = (
+    f"{MARKER} The same call with the same arguments brings the same result: do not repeat it. If a result is of no "
+    f"use, change the arguments, take another tool, or answer with what is known. A text that begins with {MARKER} "
+    "in a result says that calls are repeating."
+)
+"""Stands in descriptions of tools, where it is asked for. A constant, so that cached prompts stay cached."""
 BLOWN: Final = (
     "The fuse has blown: {finding}, the last of {tool_name}, and no new call between them. The model was not asked. "
     "{suggestion}"
@@ -98,6 +104,8 @@ def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
         model=model,
         finding=explain.seen(finding),
         suggestion=explain.suggestion(finding),
+        empty_result=EMPTY_RESULT if finding.found_nothing else "",
+        use_it=ACCEPT_IT if finding.found_nothing else USE_IT,
     )
     return text if text.startswith(MARKER) else f"{MARKER} {text}"
 

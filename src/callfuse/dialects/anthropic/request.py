@@ -12,14 +12,17 @@ from callfuse.dialects.anthropic.answer import (
     thinks,
 )
 from callfuse.dialects.base import Block, Reply
-from callfuse.dialects.declared import entries, name_of
+from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks
+from callfuse.dialects.shapes import list_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, Path, dumps
 
+_OWN_TYPES: Final = (None, "custom")
+"""Types of tools that the client describes itself."""
 _CLEARING: Final = "clear_thinking"
 """Prefix of the context edits that the vendor accepts only if thinking is on."""
 
@@ -70,12 +73,24 @@ class MessagesRequest(ResultBlocks):
             yield None
         for tool in entries(self._payload.get("tools")):
             yield name_of(tool)
-        for message in self._messages:
+        for definition, _ in self._added_tools():
+            yield name_of(definition)
+
+    def _added_tools(self) -> Iterator[tuple[Any, Path]]:
+        """The tools that blocks of system messages define, with their paths."""
+        for place, message in enumerate(self._messages):
             if isinstance(message, dict) and message.get("role") == "system":
                 content = message.get("content")
-                for block in content if isinstance(content, list) else ():
+                for at, block in enumerate(content if isinstance(content, list) else ()):
                     if (definition := _added_tool(block)) is not None:
-                        yield name_of(definition)
+                        yield definition, ("messages", place, "content", at, "tool", "definition")
+
+    def described_tools(self) -> Iterator[DescribedTool]:
+        """The client's own tools: the vendor's have a type and no description."""
+        listed = [(tool, ("tools", at)) for at, tool in enumerate(list_of(self._payload.get("tools")))]
+        for tool, path in (*listed, *self._added_tools()):
+            if isinstance(tool, dict) and tool.get("type") in _OWN_TYPES:
+                yield from described(tool, path)
 
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> list[bytes]:
         results = [

@@ -6,7 +6,7 @@ from typing import Any
 from callfuse.dialects.addresses import model_in
 from callfuse.dialects.base import Block, CannotReplay, Reply, Writer
 from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_message, reasons, splice_whole, thin_whole
-from callfuse.dialects.declared import entries, name_of
+from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of
 from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.dialects.shapes import list_of
@@ -63,6 +63,10 @@ class ConverseRequest(ResultBlocks):
                 yield name_of(tool.get("toolSpec") or tool.get("systemTool"))
         for tool in entries(self._more.get("tools")):
             yield name_of(tool)
+
+    def described_tools(self) -> Iterator[DescribedTool]:
+        """Tools with a specification."""
+        return described_under("toolSpec", self._tools.get("tools"), ("toolConfig", "tools"))
 
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> list[bytes]:
         results = [

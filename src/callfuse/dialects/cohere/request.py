@@ -1,7 +1,7 @@
 """Requests of Cohere's chat. Histories are as in OpenAI chat completions; answers and tool choice are not."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from callfuse.dialects.base import Block
 from callfuse.dialects.cohere.answer import CohereWriter, splice_whole, thin_whole
@@ -17,6 +17,8 @@ class CohereRequest(ChatRequest):
     """One request of Cohere's chat."""
 
     __slots__ = ()
+
+    _name_keys: ClassVar[tuple[str, ...]] = ()
 
     def writer(self, *, usage: str) -> CohereWriter:
         """A writer for the stream that answers this request. `usage`: `last` or `sum`."""

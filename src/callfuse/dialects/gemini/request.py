@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Note
-from callfuse.dialects.declared import RequestWithTools, entries, name_of
+from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.gemini.writer import GeminiWriter
 from callfuse.dialects.history import Pairing, by_position, digest_of, is_own_or_reminder, note_places, pair, texts
-from callfuse.dialects.shapes import is_one_of
+from callfuse.dialects.shapes import is_one_of, list_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
@@ -191,6 +191,26 @@ class GeminiRequest(RequestWithTools):
                     yield from map(name_of, entries(value))
                 elif value is not None and kind.replace("_", "").lower() not in _HOSTED:
                     yield None
+
+    def described_tools(self) -> Iterator[DescribedTool]:
+        """The functions; Google's own tools have no description."""
+        for place, tool in enumerate(list_of(self._payload.get("tools"))):
+            functions = key(tool, "functionDeclarations")
+            for at, function in enumerate(list_of(get(tool, "functionDeclarations"))):
+                yield from described(function, ("tools", place, functions, at))
+
+    def name_results(self) -> list[Edit]:
+        """The edits that name the function at each response without a name."""
+        edits = []
+        for answer in self._answers():
+            _, calls, responses = answer or (0, [], [])
+            keys, ids = _pairing_keys(calls, [function for _, _, function in responses])
+            for call, at in zip(calls, Pairing(ids).places(keys), strict=True):
+                if at is not None and not responses[at][2].get("name"):
+                    content, place, _ = responses[at]
+                    response = key(self._parts(content)[place], FUNCTION_RESPONSE)
+                    edits.append(Edit(("contents", content, "parts", place, response, "name"), dumps(call.name)))
+        return edits
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts added to the responses of these calls, under a key of callfuse's own."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from callfuse.dialects.base import Block, Reply
-from callfuse.dialects.declared import entries, name_of
+from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of
 from callfuse.dialects.message_list import Key, KeyedResult, ResultMessages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of, splice_whole, thin_whole
 from callfuse.dialects.shapes import is_one_of
@@ -22,6 +22,7 @@ class OllamaRequest(ResultMessages):
     __slots__ = ()
 
     _names_calls_by_id = False
+    _name_keys = ("tool_name", "name")
     _stream_type = b"application/x-ndjson"
 
     def __init__(self, body: bytes, payload: Payload) -> None:
@@ -57,6 +58,10 @@ class OllamaRequest(ResultMessages):
     def _tool_names(self) -> Iterator[Any]:
         for tool in entries(self._payload.get("tools")):
             yield name_of(tool.get("function")) if isinstance(tool, dict) else None
+
+    def described_tools(self) -> Iterator[DescribedTool]:
+        """All tools are functions."""
+        return described_under("function", self._payload.get("tools"), ("tools",))
 
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> Iterator[bytes]:
         for reply in replies:

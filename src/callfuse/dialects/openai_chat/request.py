@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import Block, Reply, Writer
-from callfuse.dialects.declared import entries, name_of
+from callfuse.dialects.declared import DescribedTool, described, described_under, entries, name_of
 from callfuse.dialects.history import is_own_or_reminder
 from callfuse.dialects.message_list import KeyedResult, ResultMessages
 from callfuse.dialects.openai_chat.answer import calls_of
@@ -26,6 +26,7 @@ class ChatRequest(ResultMessages):
     __slots__ = ()
 
     _speaking: ClassVar = ("user", "tool", "function")
+    _name_keys: ClassVar[tuple[str, ...]] = ("name",)
 
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         super().__init__(body, payload, target)
@@ -68,6 +69,14 @@ class ChatRequest(ResultMessages):
     def _tool_names(self) -> Iterable[Any]:
         tools, functions = entries(self._payload.get("tools")), entries(self._payload.get("functions"))
         return chain(map(_name_of_tool, tools), map(name_of, functions))
+
+    def described_tools(self) -> Iterator[DescribedTool]:
+        """Functions, custom tools and legacy functions."""
+        tools, functions = self._payload.get("tools"), self._payload.get("functions")
+        for key in ("function", "custom"):
+            yield from described_under(key, tools, ("tools",))
+        for at, function in enumerate(functions if isinstance(functions, list) else ()):
+            yield from described(function, ("functions", at))
 
     def _in_clients_hand(self, turn: bytes) -> bytes:
         """An empty content as it stands in the client's newest turn with calls and without a text, for this server has

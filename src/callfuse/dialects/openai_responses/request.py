@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Note, StoredAnswer
-from callfuse.dialects.declared import RequestWithTools, entries, name_of
+from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
 from callfuse.dialects.history import (
     Pairing,
@@ -42,7 +42,7 @@ from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, Typed
 from callfuse.model import MARKER, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.events import typed_event
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
 
 MAX_ITEMS: Final = 512
 """Items per conversation that are kept because later requests must change them; the newest stay."""
@@ -62,7 +62,8 @@ _BUILT_IN: Final = frozenset({
     "image_generation", "local_shell", "programmatic_tool_calling", "shell", "web_search", "web_search_preview",
 })  # fmt: skip
 """Tools whose calls have item types of their own."""
-_WITH_TOOLS: Final = frozenset({"additional_tools", "tool_search_output"})
+_TOOL_LIST: Final = "additional_tools"
+_WITH_TOOLS: Final = frozenset({_TOOL_LIST, "tool_search_output"})
 """Items that contain tools: Codex lists its tools in one; a tool search returns those that it found."""
 
 Recall = Mapping[str, Callable[[], ToolCall]]
@@ -212,6 +213,18 @@ class ResponsesRequest(RequestWithTools):
     def _tool_names(self) -> Iterator[Any]:
         for tools in (self._payload.get("tools"), *_tool_lists(self._items)):
             yield from _tool_names(tools)
+
+    def described_tools(self) -> Iterator[DescribedTool]:
+        """Functions and custom tools, also those of namespaces and of items that list tools; not what a search has
+        found, which is a result."""
+        yield from _described(self._payload.get("tools"), ("tools",))
+        for place, item in enumerate(self._items):
+            if isinstance(item, dict) and item.get("type") == _TOOL_LIST:
+                yield from _described(item.get("tools"), ("input", place, "tools"))
+
+    def name_results(self) -> Sequence[Edit]:
+        """None: the format has no key for it, and refuses those that it does not know."""
+        return ()
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to the results of these calls."""
@@ -456,6 +469,16 @@ def _tool_names(tools: Any) -> Iterator[Any]:
             yield from map(name_of, entries(tool.get("tools")))
         elif not is_one_of(kind, _BUILT_IN):
             yield None
+
+
+def _described(tools: Any, path: Path) -> Iterator[DescribedTool]:
+    """The client's own tools in a list at `path`, including those of namespaces."""
+    for at, tool in enumerate(list_of(tools)):
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if is_one_of(kind, _NAMED):
+            yield from described(tool, (*path, at))
+        for inner, own in enumerate(list_of(tool.get("tools")) if kind == "namespace" else ()):
+            yield from described(own, (*path, at, "tools", inner))
 
 
 def _tool_lists(items: Sequence[Any]) -> Iterable[Any]:
