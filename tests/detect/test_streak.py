@@ -44,6 +44,19 @@ def test_but_not_its_own() -> None:
     assert similar.count("a111=x", "a112=x", pending="a113", state_changing=["a"]) == 3
 
 
+def test_a_call_that_is_progress_ends_its_own_streak_too() -> None:
+    """`changes_state: true` of a tool: whatever it returns, unless it fails."""
+    progress = {"per_tool": {"a": {"changes_state": True}}}
+    changing = Rule(RepeatChanging(), max_repeats_changing=3)
+    similar = Rule(Similar(), similarity_threshold=0.5)
+    for rule in (REPEAT, changing):
+        assert rule.count(*["a=x"] * 20, **progress) == 0
+        assert rule.count(*[f"a={at}" for at in range(20)], **progress) == 0
+        assert rule.count("a=x", *["a=!failed"] * 3, **progress) == 4
+        assert rule.count(*["a=x"] * 3, state_changing=["a"], per_tool={"a": {"changes_state": False}}) == 4
+    assert similar.count("a111=x", "a112=x", pending="a113", **progress) == 0
+
+
 def test_a_change_between_two_equal_reads_is_progress() -> None:
     """Beside the read or in a round of its own; declared, it is so even where it has come before."""
     for texts in (("w=x", "a=x", "a=x", "w=x"), ("w=x", "a=x", "a=x", "a=x w=x")):

@@ -173,3 +173,14 @@ def told(kit: DialectKit, errors: list[str]) -> list[bool]:
     request = ask(kit, History((User("Find the zebra crossing."), *made), tools=("bash",)), stream=True)
     met = meet(request, [reply(kit, saying("Done."), stream=True)])
     return [MARK in text for _, text in kit.results(met.app.heard[0].body)]
+
+
+@two_dialects
+@streamed_and_whole
+@pytest.mark.parametrize("results", [("done",) * 12, tuple(map(str, range(12)))], ids=["equal", "counting"])
+def test_a_tool_whose_calls_are_progress_may_go_on(kit: DialectKit, stream: bool, results: tuple[str, ...]) -> None:
+    """`changes_state: true`: as long as it succeeds, whatever it returns. One that fails is as any other."""
+    progress = {"per_tool": {"step": {"changes_state": True}}}
+    assert is_stopped(kit, brought(*results), NEXT, stream=stream)
+    assert not is_stopped(kit, brought(*results), NEXT, stream=stream, **progress)
+    assert is_stopped(kit, brought(*["Error: it is locked"] * 3), NEXT, stream=stream, **progress)

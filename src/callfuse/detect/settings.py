@@ -143,7 +143,11 @@ class ForTool(Protocol):
 
     @property
     def changes_state(self) -> bool:
-        """Whether a successful call of it is progress, whatever it returns."""
+        """Whether a successful call of it ends every streak but its own."""
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether a successful call of it ends its own streak, too."""
 
     @property
     def limits(self) -> dict[Any, Any]:

@@ -12,13 +12,14 @@ COUNTED = 250
 def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], bool] | None = None) -> Sequence[Round]:
     """The rounds of the timeline, newest first, up to a pause or a successful call that has changed something.
 
-    A change of state ends every streak but its own: `own` says whether a call belongs to the streak.
+    A change of state ends every streak but its own (`own`: whether a call belongs to the streak), and its own where
+    the settings of its tool say so.
     """
     rounds = timeline.memoized(_unbroken, settings)
     if not settings.has_state_changing:
         return rounds
     for index, changes in enumerate(timeline.memoized(_changes, settings)):
-        if not all(own is not None and own(call) for call in changes):
+        if not all(own is not None and own(call) and not _is_progress(call, settings) for call in changes):
             return rounds[:index]
     return rounds
 
@@ -46,6 +47,10 @@ def _unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
 
 def _changes(timeline: Timeline, settings: Settings) -> list[list[PastCall]]:
     return [changes_of(round_, settings) for round_ in timeline.memoized(_unbroken, settings)]
+
+
+def _is_progress(call: PastCall, settings: Settings) -> bool:
+    return settings.for_tool(call.full_name).is_progress
 
 
 def oldest_first(timeline: Timeline) -> Iterator[tuple[Round, float | None]]:

@@ -253,6 +253,6 @@ class ToolSettings(TierSettings):
     poller: bool | None = None
     """Whether it is called again and again by its nature: then every limit is `poll_factor` times as high."""
     changes_state: bool | None = None
-    """Whether a successful call of it is progress, whatever it returns."""
+    """Whether a successful call of it is progress, whatever it returns: it ends every streak, its own too."""
     ignore: tuple[str, ...] | None = None
     """Names of arguments that do not tell calls apart: time stamps, request ids."""

@@ -92,6 +92,7 @@ class ForTool(NamedTuple):
     settings: "LoopSettings"
     poller: bool
     changes_state: bool
+    is_progress: bool
     ignore: frozenset[str]
     limits: dict[Any, Any]
     """Cache of the engine: `Limits` by detector."""
@@ -316,7 +317,7 @@ class LoopSettings(Strict):
 
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
-            return ForTool(self._loosest(), poller=False, changes_state=False, ignore=frozenset(), limits={})
+            return ForTool(self._loosest(), False, False, False, frozenset(), {})
         values = merge_tiers(self, self.tiers("", self.derived.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
@@ -325,6 +326,7 @@ class LoopSettings(Strict):
             self.model_copy(update=values) if values else self,
             matches(name, self.pollers) if poller is None else poller,
             matches(name, self.state_changing) if changing is None else changing,
+            changing is True,
             ignore,
             {},
         )
