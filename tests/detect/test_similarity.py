@@ -55,10 +55,66 @@ def test_settings() -> None:
     """Words instead of characters; case and white space may count."""
     words = {"q": "the cat sat"}, {"q": "sat the cat down"}
     assert likeness(*words, algorithm="jaccard") == 0.75
-    assert likeness(*words) < 0.6
+    assert likeness(*words, ignore_word_order=False) < 0.6
     assert likeness({"q": "a b"}, {"q": "A b"}, ignore_case=False) == 0.667
     assert likeness({"q": "a b"}, {"q": "a  b"}, normalize_whitespace=False) == 0.75
     assert likeness({"q": ""}, {"q": "a"}, algorithm="jaccard") == 0
+
+
+SEED_EXAMPLES = (
+    ({"query": "population of France 2023"}, {"query": "France population 2023"}),
+    ({"location": "New York"}, {"location": "New York"}),
+    ({"location": "New York"}, {"location": "new  york"}),
+)
+
+
+@pytest.mark.parametrize(("one", "other"), SEED_EXAMPLES)
+def test_the_same_question_in_other_words(one: Any, other: Any) -> None:
+    """The threshold of 0.9 finds it; without the setting other words are another question."""
+    assert likeness(one, other) >= 0.9
+    assert likeness({"query": "a b c d e"}, {"query": "e d c b a"}) == 1
+    assert likeness({"query": "a b c d e"}, {"query": "e d c b a"}, ignore_word_order=False) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("cp a", "a cp"),
+        ("move every file from a to b", "delete each line of c"),
+        ("a b c", "a b d"),
+        ("7 x 12", "12 x 8"),
+    ],
+)
+def test_other_words_are_another_question(one: str, other: str) -> None:
+    """Nor does their order play no part in two words, as in a command and its file."""
+    assert likeness({"query": one}, {"query": other}) < 0.9
+
+
+def test_word_order_counts_in_results_and_in_what_is_no_text_of_its_own() -> None:
+    """A swapped pair of results is another result, and JSON is no sentence."""
+    one, other = (
+        outcome_of(text) for text in ("moved the big stone to the left bank", "left bank moved to the big stone the")
+    )
+    assert one is not None
+    assert other is not None
+    assert outcomes_alike(one, other, SETTINGS) < 0.9
+    assert likeness("not json of five words", "words five of json not") < 0.9
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (["a", "b", "c"], ["c", "a", "b"], 1),
+        ([{"x": 1, "y": 2}, 3], [3, {"y": 2, "x": 1}], 1),
+        (["a", "b", "b"], ["b", "a", "a"], 0.667),
+        ([1, 2, 3], [3, 2], 0.667),
+        (["ab", "cd", "same"], ["same", "ab", "ce"], 0.833),
+    ],
+)
+def test_arrays_in_any_order(one: Any, other: Any, expected: float) -> None:
+    """Where a setting says that it does not matter: what both have is compared with itself."""
+    assert likeness({"ids": one}, {"ids": other}, ignore_array_order=True) == expected
+    assert likeness({"ids": one}, {"ids": other}) < expected
 
 
 def test_ignored_fields() -> None:
@@ -80,9 +136,9 @@ def test_only_the_ends_of_long_texts() -> None:
 @given(one=arguments, other=arguments)
 def test_any_arguments(one: Any, other: Any) -> None:
     """Between 0 and 1, the same both ways (see `likeness`), 1 for equal ones, and nothing raises."""
-    for algorithm in ("levenshtein", "jaccard"):
-        assert 0 <= likeness(one, other, algorithm=algorithm) <= 1
-        assert likeness(one, one, algorithm=algorithm) == 1
+    for how in ({}, {"algorithm": "jaccard"}, {"ignore_array_order": True}, {"ignore_word_order": False}):
+        assert 0 <= likeness(one, other, **how) <= 1
+        assert likeness(one, one, **how) == 1
 
 
 def nested(depth: int) -> Any:

@@ -26,6 +26,14 @@ class Similarity(Protocol):
     def ignore_case(self) -> bool:
         """Capitals count as small letters."""
 
+    @property
+    def ignore_word_order(self) -> bool:
+        """Texts of several words are also compared with their words in order of the alphabet."""
+
+    @property
+    def ignore_array_order(self) -> bool:
+        """Lists are compared whatever the order of their elements."""
+
     def __hash__(self) -> int:
         """What is worked out by it is kept."""
 

@@ -1,21 +1,27 @@
 """How alike the arguments of two calls are, and what came of them, from 0 to 1.
 
 Objects are compared field by field (the mean over all keys of both), lists by position, all else as text: by
-Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. Long texts are
-compared by their ends, deep or wide values as text, so that the cost is bounded whatever a model sends.
+Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. Where order does
+not matter, lists are aligned by their equal elements, and of several words also what they have in common once sorted
+counts (1 - insertions and deletions / both lengths): a word more or less, in whatever place, makes no other question
+(`population of France 2023`, `France population 2023`: 94 %). Long texts are compared by their ends, deep or wide
+values as text, so that the cost is bounded whatever a model sends.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, Final
 
-from rapidfuzz.distance import Levenshtein
+from rapidfuzz.distance import Indel, Levenshtein
 
 from callfuse.detect.settings import Settings, Similarity
 from callfuse.model import ToolCall
 from callfuse.model.outcomes import SHORT_TEXT, Outcome
+from callfuse.model.signature import canonical_value
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 END: Final = 512
@@ -24,6 +30,8 @@ LONGEST: Final = 4096
 """Characters of arguments up to which their fields are looked at."""
 FIELDS: Final = 64
 DEPTH: Final = 8
+FEW: Final = 3
+"""Words of a text from which on their order may not matter: of two it does (`cp a`, `a cp`)."""
 
 COUNTING: Final = frozenset((
     "after", "before", "cursor", "from", "index", "line", "linestart", "nextpagetoken", "nexttoken", "offset", "page",
@@ -51,11 +59,11 @@ def alike(one: ToolCall, other: ToolCall, settings: Settings) -> float:
 
 def _alike(mine: str, theirs: str, ignore: Collection[str], their_ignore: Collection[str], how: Similarity) -> float:
     if max(len(mine), len(theirs)) > LONGEST:
-        return _texts(mine, theirs, how)
+        return _characters(mine, theirs, how)
     try:
         return _values(_value(mine, ignore), _value(theirs, their_ignore), how, DEPTH)
     except (NotJSON, RecursionError):
-        return _texts(mine, theirs, how)
+        return _characters(mine, theirs, how)
 
 
 _kept = lru_cache(maxsize=1024)(_alike)
@@ -96,7 +104,7 @@ def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
         return 0.0
     if not (0 < len(one.text) < SHORT_TEXT and 0 < len(other.text) < SHORT_TEXT):
         return 0.0
-    return _texts(one.text, other.text, settings.similarity)
+    return _characters(one.text, other.text, settings.similarity)
 
 
 def _value(text: str, ignore: Collection[str]) -> Any:
@@ -112,22 +120,59 @@ def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
         return 1.0
     if mine is _MISSING or theirs is _MISSING:
         return 0.0
-    pairs = _pairs(mine, theirs) if depth else []
+    pairs = _pairs(mine, theirs, how) if depth else []
     if not 0 < len(pairs) <= FIELDS:
-        return _texts(_text(mine), _text(theirs), how)
+        if isinstance(mine, str) and isinstance(theirs, str):
+            return _words(mine, theirs, how)
+        return _characters(_text(mine), _text(theirs), how)
     return sum([_values(a, b, how, depth - 1) for a, b in pairs]) / len(pairs)
 
 
-def _pairs(mine: Any, theirs: Any) -> list[tuple[Any, Any]]:
-    """The values of two objects by their keys, or those of two lists by their places; none of other values."""
+def _pairs(mine: Any, theirs: Any, how: Similarity) -> list[tuple[Any, Any]]:
+    """The values of two objects by their keys, or those of two lists by their places (where order does
+    not matter, equal ones first); none of other values."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in mine | theirs]
     if isinstance(mine, list) and isinstance(theirs, list):
+        if how.ignore_array_order and max(len(mine), len(theirs)) <= FIELDS:
+            mine, theirs = _aligned(mine, theirs)
         return list(zip_longest(mine, theirs, fillvalue=_MISSING))
     return []
 
 
-def _texts(mine: str, theirs: str, how: Similarity) -> float:
+def _aligned(mine: list[Any], theirs: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Two lists in another order: what both have in front, then the rest of each, sorted by its text."""
+    own, other = [sorted([(canonical_value(value), value) for value in one], key=_first) for one in (mine, theirs)]
+    both = Counter(text for text, _ in own) & Counter(text for text, _ in other)
+    return _in_front(own, both), _in_front(other, both)
+
+
+def _in_front(values: list[tuple[bytes, Any]], common: Counter[bytes]) -> list[Any]:
+    left = common.copy()
+    front: list[Any] = []
+    rest: list[Any] = []
+    for text, value in values:
+        (front if left[text] > 0 else rest).append(value)
+        left[text] -= 1
+    return front + rest
+
+
+_first: Final = itemgetter(0)
+
+
+def _words(mine: str, theirs: str, how: Similarity) -> float:
+    """How alike two texts are, in whatever order their words stand, if that does not matter."""
+    likeness = _characters(mine, theirs, how)
+    if likeness == 1 or not (how.ignore_word_order and how.normalize_whitespace and how.algorithm == "levenshtein"):
+        return likeness
+    words, others = sorted(_plain(mine, how).split()), sorted(_plain(theirs, how).split())
+    if min(len(words), len(others)) < FEW:
+        return likeness
+    return max(likeness, Indel.normalized_similarity(" ".join(words), " ".join(others)))
+
+
+def _characters(mine: str, theirs: str, how: Similarity) -> float:
+    """How alike two texts are as they stand."""
     mine, theirs = _plain(mine, how), _plain(theirs, how)
     if mine == theirs:
         return 1.0

@@ -70,6 +70,10 @@ class Similarity(Strict):
     """Runs of white space count as one blank."""
     ignore_case: bool = True
     """Capitals count as small letters."""
+    ignore_word_order: bool = True
+    """The order of words does not matter in texts of three words and more, where white space does not."""
+    ignore_array_order: bool = False
+    """The order of the elements of a list does not matter."""
 
     def __hash__(self) -> int:
         """A part of it, at a tenth of what the whole costs: likenesses are kept by it."""
