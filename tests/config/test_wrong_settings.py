@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from callfuse.asgi.overrides import KEYS as HEADERS
 from callfuse.commands.run import KEYS
 from callfuse.config import load_config
+from callfuse.config.layers import FOREIGN_KEYS
 from callfuse.config.model import dotted_name, keys, leaves
 from callfuse.config.wording import describe_allowed
 from callfuse.errors import ConfigError
@@ -21,8 +22,8 @@ from callfuse.stores.address import STORE_HINT
 
 RUNGS = "observe, warn, steer, force_text, escalate, block"
 MODES_RIGHT = (
-    "use one of observe, warn, block, break, chance_then_block, chance_then_break, chance, graduated, unattended, "
-    f"or a list of rungs ({RUNGS})"
+    "use one of observe, warn, block, break, terminate, chance_then_block, chance_then_break, chance, graduated, "
+    f"unattended, or a list of rungs ({RUNGS})"
 )
 PLACEHOLDERS_RIGHT = "use {tool_name}, {arguments}, {count}, {max_repeats}, {window}, {previous_result}, {model}"
 REPEATS_RIGHT = "use 0 (off) or a whole number from 2"
@@ -230,6 +231,17 @@ def test_a_wrong_value_is_named(key: str, value: Any, shown: str, right: str) ->
 def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:
     """The nearest key is named with its full path, and the value, which may be anything, is not printed."""
     assert complaint(source) == expected
+
+
+def test_keys_of_other_guards_are_told_their_own() -> None:
+    """Each hint names a key that there is."""
+    known = {dotted_name(path) for path, _ in keys()}
+    for key, hint in FOREIGN_KEYS.items():
+        assert complaint({key: 1}) == f"{key} (keyword): unknown key; {hint}"
+        assert complaint({"tool_call_loop": {key: 1}}).endswith(hint)
+        named = {name.rstrip(".") for name in re.findall(r"tool_call_loop[\w.]*", hint)}
+        assert named <= known | {"tool_call_loop"}
+        assert named or key in ("max_pattern_length", "min_pattern_length", "on_loop_detected", "token")
 
 
 def test_agents_have_no_names() -> None:

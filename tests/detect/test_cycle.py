@@ -24,7 +24,7 @@ def test_two_laps_and_four(length: int) -> None:
         count = (rounds + 1) // length
         assert (finding.count if finding else 0) == (count if count >= 2 else 0)
         assert finding is None or (finding.threshold, finding.hard) == (2, count >= 4)
-        assert finding is None or finding.lap == tuple(("abcde"[:length] * 2)[(rounds + 1) % length :][:length])
+        assert finding is None or finding.pattern == tuple(("abcde"[:length] * 2)[(rounds + 1) % length :][:length])
 
 
 @pytest.mark.parametrize("length", [2, 3, 5])
@@ -53,7 +53,7 @@ def test_the_shortest_sequence_counts() -> None:
     """Four rounds of a and b are two laps of two, not one of four."""
     finding = RULE.found(*laps(2, 7), pending="b")
     assert finding is not None
-    assert (finding.count, finding.lap) == (4, ("a", "b"))
+    assert (finding.repetitions, finding.pattern) == (finding.count, finding.pattern) == (4, ("a", "b"))
 
 
 def test_one_call_over_and_over_is_no_cycle() -> None:
@@ -150,12 +150,12 @@ def test_a_lap_of_many_tools_is_named_by_some() -> None:
     many = " ".join(f"{letter}=x" for letter in "ghijklm")
     finding = RULE.found(many, "a=x", many, pending="a")
     assert finding is not None
-    assert finding.lap == ("g + h + i + j + 3 more", "a")
+    assert finding.pattern == ("g + h + i + j + 3 more", "a")
 
 
 def test_a_finding_names_what_it_rests_on() -> None:
     """The calls of all laps, the pattern, and what the pending call brought in the lap before."""
     finding = RULE.found("a=x", "b=y c=z", "a=x", pending="b")
     assert finding is not None
-    assert (finding.kind, finding.calls, finding.lap) == ("cycle", ("id0", "id1", "id2", "id3"), ("a", "b + c"))
+    assert (finding.kind, finding.calls, finding.pattern) == ("cycle", ("id0", "id1", "id2", "id3"), ("a", "b + c"))
     assert (finding.previous, finding.whole_round) == ("came back y", frozenset(one.signature for one in calls("b c")))

@@ -113,7 +113,7 @@ def test_no_call_is_held_for_nothing(past: Timeline, chosen: LoopSettings) -> No
 def gist(finding: Finding) -> tuple[Any, ...]:
     """What of a finding does not depend on the order of calls."""
     kinds = finding.kinds or (finding.kind,)
-    return kinds, finding.signature, finding.count, finding.threshold, finding.hard, finding.confidence, finding.lap
+    return kinds, finding.signature, finding.count, finding.threshold, finding.hard, finding.confidence, finding.pattern
 
 
 def shuffled(draw: st.DataObject, text: str) -> str:

@@ -196,8 +196,8 @@ async def test_a_broken_callback_changes_nothing(kit: DialectKit, callback: Call
         (sits_in_a_thread, "no answer within 0.05 s"),
         (leaves, f"Gone: as with a broken helper, at {__file__}:"),
         (leaves_in_a_group, "BaseExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception), at "),
-        (talks_nonsense, "its answer is dict; use None, 'allow' or a rung: observe, warn, steer, force_text, escalate, "
-                         "block"),
+        (talks_nonsense, "its answer is dict; use None, True, False, 'allow' or a rung: observe, warn, steer, "
+                         "force_text, escalate, block"),
         (lambda event: event, "its answer is LoopEvent; "),
         (lambda _event: "blok", "its answer is str; "),
     ],
@@ -221,12 +221,14 @@ async def test_what_is_logged_of_a_broken_callback(callback: Callable[[Any], Any
         ("block", "warn", True),
         ("observe at first", "warn", True),
         ("warn", "allow", False),
+        ("warn", True, False),
+        ("block", True, False),
         ("warn", "observe", False),
         ("warn", None, True),
     ],
 )
 async def test_what_a_callback_says_of_a_warning(
-    kit: DialectKit, stream: bool, ladder: str, answer: str | None, warned: bool
+    kit: DialectKit, stream: bool, ladder: str, answer: str | bool | None, warned: bool
 ) -> None:
     """The result carries it, or none, in every later request."""
     answers = [again(text="", tag="first"), elsewhere()]
@@ -240,15 +242,15 @@ async def test_what_a_callback_says_of_a_warning(
         assert (MARK.encode() in app.heard[-1].body) is warned
 
 
-def sync(answer: str | None) -> Callable[[Any], Any]:
+def sync(answer: str | bool | None) -> Callable[[Any], Any]:
     """A callback that decides at once."""
     return lambda _event: answer
 
 
-def deferred(answer: str | None) -> Callable[[Any], Any]:
+def deferred(answer: str | bool | None) -> Callable[[Any], Any]:
     """A callback that decides a moment later."""
 
-    async def decide(_event: Any) -> str | None:
+    async def decide(_event: Any) -> str | bool | None:
         await asyncio.sleep(0)
         return answer
 
@@ -269,6 +271,9 @@ def deferred(answer: str | None) -> Callable[[Any], Any]:
         ("escalate", "escalate", "call_second", 2),
         ("there and back", "force_text", "call_second", 2),
         ("observe", "block", None, 1),
+        ("block", True, "call_first", 1),
+        ("observe", False, None, 1),
+        ("warn", "terminate", None, 1),
         ("warn", "block", None, 1),
         ("warn", "steer", "call_second", 2),
         ("chance_then_block", "block", None, 1),
@@ -277,13 +282,13 @@ def deferred(answer: str | None) -> Callable[[Any], Any]:
 )
 async def test_a_callback_decides(
     kit: DialectKit,
-    make: Callable[[str | None], Callable[[Any], Any]],
+    make: Callable[[str | bool | None], Callable[[Any], Any]],
     ladder: str,
-    answer: str | None,
+    answer: str | bool | None,
     delivered: str | None,
     calls: int,
 ) -> None:
-    """None keeps the action, a rung changes it, `allow` lets the call go."""
+    """None keeps the action, a rung changes it, `allow` or True lets the call go, False stops it."""
     app = app_for(kit)
     exchange = await asked(kit, app, make(answer), ladder)
     (view,) = kit.sdk(exchange.body, stream=True)

@@ -419,6 +419,9 @@ def test_off() -> None:
         (Rung.BLOCK, ["-", "-", "block", "block"]),
         ("explode", ["-", "-", "steer", "block"]),
         (7, ["-", "-", "steer", "block"]),
+        (True, ["-", "-", "allow", "allow"]),
+        (False, ["-", "-", "block", "block"]),
+        ("terminate", ["-", "-", "block", "block"]),
     ],
 )
 def test_a_callback_decides(answer: Any, expected: list[str], caplog: pytest.LogCaptureFixture) -> None:

@@ -83,8 +83,9 @@ class CallFuseMiddleware:
     the host's lifespan ends.
 
     `on_loop`: a function, sync or async, that sees each `LoopEvent` before it is carried out. It answers None (keep the
-    action), `"allow"`, or the name of a rung (`"observe"`, `"warn"`, `"steer"`, `"force_text"`, `"escalate"`,
-    `"block"`). One that raises, or takes longer than `callback_timeout_s`, is logged and changes nothing.
+    action), `"allow"` or True (go on), the name of a rung (`"observe"`, `"warn"`, `"steer"`, `"force_text"`,
+    `"escalate"`, `"block"`), or False (stop: `"block"`). One that raises, or takes longer than `callback_timeout_s`, is
+    logged and changes nothing.
 
     `via`: mark guarded requests with the header `x-callfuse-via`, so that another callfuse behind this one only
     observes them. For apps that send them on, as `callfuse serve` does.

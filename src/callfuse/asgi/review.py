@@ -47,7 +47,7 @@ class LoopEvent(Verdict):
 
 OnLoop = Callable[[LoopEvent], Any]
 """A function, sync or async, called with each verdict before it is carried out. It returns None to keep the verdict,
-`allow`, or the name of another rung."""
+`allow` (or True), or the name of another rung (False: `block`)."""
 
 
 MESSAGE_CHARS = 300

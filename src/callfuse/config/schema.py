@@ -15,7 +15,7 @@ from callfuse.config.model import Config, entry_of, item_of, section_of
 from callfuse.config.reference import descriptions
 from callfuse.policy import fields
 from callfuse.policy.presets import MODES
-from callfuse.policy.rungs import NO_CAP, Rung
+from callfuse.policy.rungs import NO_CAP, RUNG_NAMES
 from callfuse.policy.sections import CAPS
 from callfuse.proxy import settings as serve
 
@@ -35,11 +35,11 @@ def _spellings(names: Iterable[str]) -> list[str]:
 
 
 SWITCH: JSONSchema = {"anyOf": [{"type": "boolean"}, {"enum": [0, 1, *_spellings(WORDS)]}]}
-RUNG: JSONSchema = {"enum": _spellings(Rung)}
+RUNG: JSONSchema = {"enum": _spellings(RUNG_NAMES)}
 MODE: JSONSchema = {"anyOf": [{"enum": _spellings(MODES)}, {"type": "array", "items": RUNG, "minItems": 1}]}
 
 
-CAP: JSONSchema = {"enum": _spellings([*Rung, NO_CAP])}
+CAP: JSONSchema = {"enum": _spellings([*RUNG_NAMES, NO_CAP])}
 ON_OR_OFF: list[JSONSchema] = [{"type": "boolean"}, {"enum": _spellings(fields.SWITCHES)}]
 LIMIT: list[JSONSchema] = [*ON_OR_OFF, NUMBER, {"enum": [0]}, {"type": "integer", "minimum": 2}]
 

@@ -62,6 +62,16 @@ class LoopDetection:
         return self.verdict.suggestion
 
     @property
+    def pattern(self) -> tuple[str, ...]:
+        """The tools of a cycle's rounds, in order; empty for other kinds."""
+        return self.verdict.finding.pattern
+
+    @property
+    def repetitions(self) -> int:
+        """How often the pattern has come, this round included; 0 without a pattern."""
+        return self.verdict.finding.repetitions
+
+    @property
     def finding_id(self) -> str:
         """By what log lines and events name the finding."""
         return self.verdict.finding_id

@@ -40,8 +40,9 @@ T = TypeVar("T")
 NO_NAME: Final = "-"
 """The session of a detector that was given none."""
 
-OnLoop = Callable[[LoopDetection], str | None]
-"""Gets each detection before its action is taken. None keeps the action; a rung's name, or `allow`, changes it."""
+OnLoop = Callable[[LoopDetection], str | bool | None]
+"""Gets each detection before its action is taken. None keeps the action; a rung's name, or `allow`, changes it. True is
+`allow`, False is `block`."""
 
 
 class LoopDetector:

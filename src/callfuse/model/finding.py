@@ -9,12 +9,12 @@ from callfuse.model.signature import Signature
 class Stretch(NamedTuple):
     """What is known of the stretch of rounds that a finding is about.
 
-    `lap` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
+    `pattern` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
     `waits`: a call of it waits for something outside. `in_answer`: it is no more than the pending round.
     `found_nothing`: what came back last was a result without data.
     """
 
-    lap: tuple[str, ...] = ()
+    pattern: tuple[str, ...] = ()
     hard_from: int = 0
     waits: bool = False
     in_answer: bool = False
@@ -51,9 +51,14 @@ class Finding:
     kinds: tuple[str, ...] = ()
 
     @property
-    def lap(self) -> tuple[str, ...]:
-        """The tools of a cycle's rounds, in order."""
-        return self.stretch.lap
+    def pattern(self) -> tuple[str, ...]:
+        """The tools of a cycle's rounds, in order; empty for other kinds."""
+        return self.stretch.pattern
+
+    @property
+    def repetitions(self) -> int:
+        """How often the pattern has come, the pending round included; 0 without a pattern."""
+        return self.count if self.stretch.pattern else 0
 
     @property
     def hard_from(self) -> int:

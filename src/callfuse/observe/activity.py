@@ -549,7 +549,7 @@ class Activity:
             "hard": bool(told.fields.get(names.HARD)),
             "confidence": told.number(names.CONFIDENCE),
             "rests_on": told.texts(names.RESTS_ON),
-            "lap": told.texts(names.LAP),
+            "lap": told.texts(names.PATTERN),
             "previous": self._quote(told, names.RESULT),
             "seen": self._quote(told, names.DESCRIPTION) or "",
             "suggestion": told.text(names.SUGGESTION),

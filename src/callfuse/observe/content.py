@@ -19,9 +19,9 @@ from callfuse.observe.fields import (
     CALL_ID,
     CUT,
     DESCRIPTION,
-    LAP,
     LONGEST,
     MOST,
+    PATTERN,
     RESTS_ON,
     RESULT,
     SAVED_CALLS,
@@ -45,7 +45,7 @@ LONGEST_TOLD: Final = 1000
 """Characters of a text for the model, which quotes a few hundred of arguments and results, where these are shown."""
 QUOTING: Final = (ARGUMENTS, RESULT, TOLD)
 """The fields that quote arguments or results."""
-NAMING: Final = (TOOL, CALL_ID, LAP, RESTS_ON, DESCRIPTION)
+NAMING: Final = (TOOL, CALL_ID, PATTERN, RESTS_ON, DESCRIPTION)
 """The fields that the value `none` leaves out."""
 
 
@@ -131,8 +131,6 @@ def _of_finding(verdict: Verdict) -> dict[str, Value]:
     }
     if found.calls:
         fields[RESTS_ON] = tuple([text(id_) for id_ in found.calls[-MOST:]])
-    if found.lap:
-        fields[LAP] = tuple([text(tool) for tool in found.lap[:MOST]])
     return fields
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from callfuse.model import ToolCall
+from callfuse.model import Finding, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import Outcome
 from callfuse.model.secrets import MARGIN, star_secrets
@@ -62,8 +62,9 @@ THRESHOLD: Final = "callfuse.finding.threshold"
 WINDOW: Final = "callfuse.finding.window_seconds"
 HARD: Final = "callfuse.finding.hard"
 CONFIDENCE: Final = "callfuse.finding.confidence"
+PATTERN: Final = "callfuse.finding.pattern"
+REPETITIONS: Final = "callfuse.finding.repetitions"
 RESTS_ON: Final = "callfuse.finding.calls"
-LAP: Final = "callfuse.finding.lap"
 DESCRIPTION: Final = "callfuse.finding.description"
 SUGGESTION: Final = "callfuse.finding.suggestion"
 STEP: Final = "callfuse.finding.step"
@@ -229,7 +230,12 @@ def _of_verdict(verdict: Verdict) -> dict[str, Value]:
         CONFIDENCE: found.confidence,
         ACTION: action_of(verdict),
         FIRST: verdict.first,
+        **(_of_pattern(found) if found.pattern else {}),
     }
+
+
+def _of_pattern(found: Finding) -> dict[str, Value]:
+    return {PATTERN: tuple(map(text, found.pattern)), REPETITIONS: found.repetitions}
 
 
 def _shown(value: Any) -> Value:

@@ -17,7 +17,7 @@ NUMBERS: Final = frozenset(
     }
 )
 FLAGS: Final = frozenset({names.HARD, names.AGAIN, names.FIRST, names.IS_OFF})
-LISTS: Final = frozenset({names.KINDS, names.RESTS_ON, names.LAP, names.SESSIONS, names.CUT})
+LISTS: Final = frozenset({names.KINDS, names.RESTS_ON, names.PATTERN, names.SESSIONS, names.CUT})
 
 
 def read_fields(data: bytes) -> dict[str, Any]:

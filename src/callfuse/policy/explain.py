@@ -9,13 +9,13 @@ def seen(finding: Finding) -> str:
     kind = KINDS[finding.kind]
     sentence = (finding.in_answer and kind.seen_in_answer) or kind.seen
     return sentence.format(
-        count=finding.count, tool=finding.tool, lap=" -> ".join(finding.lap), confidence=finding.confidence
+        count=finding.count, tool=finding.tool, lap=" -> ".join(finding.pattern), confidence=finding.confidence
     )
 
 
 def names_call(finding: Finding) -> bool:
     """Whether what was found is said of one call, and not of all calls of a round alike."""
-    return "{tool}" in KINDS[finding.kind].seen or bool(finding.lap)
+    return "{tool}" in KINDS[finding.kind].seen or bool(finding.pattern)
 
 
 def suggestion(finding: Finding) -> str:

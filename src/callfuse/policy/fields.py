@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from callfuse.policy.presets import MODES, Preset
-from callfuse.policy.rungs import HARDEST, NO_CAP, Ladder, Rung
+from callfuse.policy.rungs import HARDEST, NO_CAP, RUNG_NAMES, Ladder, Rung
 
 PLACEHOLDERS = (
     "tool_name",
@@ -53,9 +53,9 @@ def ladder(value: Any) -> Any:
     if isinstance(value, str) and (name := _name(value)) in MODES:
         return MODES[name]
     if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
-        if bad := [rung for rung in value if _name(rung) not in list(Rung)]:
+        if bad := [rung for rung in value if _name(rung) not in RUNG_NAMES]:
             raise ValueError(f"{bad[0]!r} is no rung; use {rungs}")
-        return tuple(Rung(_name(rung)) for rung in value)
+        return tuple(RUNG_NAMES[_name(rung)] for rung in value)
     # YAML reads `mode: off` as false.
     switch = "; `enabled: false` turns callfuse off" if isinstance(value, bool) else ""
     raise ValueError(f"use one of {', '.join(MODES)}, or a list of rungs ({rungs}){switch}")
@@ -149,8 +149,8 @@ def cap(value: Any) -> Any:
         name = _name(value)
         if name == NO_CAP:
             return HARDEST
-        if name in list(Rung):
-            return Rung(name)
+        if name in RUNG_NAMES:
+            return RUNG_NAMES[name]
     raise ValueError(f"use {', '.join(Rung)}, or {NO_CAP}")
 
 

@@ -18,10 +18,10 @@ from callfuse.model.calls import lowered_step
 from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
 from callfuse.policy import explain
-from callfuse.policy.rungs import Ladder, Rung
+from callfuse.policy.rungs import RUNG_NAMES, Ladder, Rung
 
 ALLOW: Final = "allow"
-"""What a callback answers to let a call go."""
+"""What a callback answers to let a call go; True is the same."""
 _RUNGS: Final = tuple(map(str, Rung))
 
 
@@ -138,12 +138,16 @@ class Verdict:
 
 
 def rung_of_answer(answer: object) -> Rung | None:
-    """The rung that a callback's answer names; None for `allow`. Raises OnLoopError for any other."""
-    if answer == ALLOW:
+    """The rung that a callback's answer names; None for `allow`. True is to go on, `allow`, and False to stop, `block`.
+    Raises OnLoopError for any other."""
+    if answer is True or answer == ALLOW:
         return None
-    if isinstance(answer, str) and answer in _RUNGS:
-        return Rung(answer)
-    raise OnLoopError(f"its answer is {type(answer).__name__}; use None, {ALLOW!r} or a rung: {', '.join(_RUNGS)}")
+    if answer is False:
+        return Rung.BLOCK
+    if isinstance(answer, str) and (rung := RUNG_NAMES.get(answer)):
+        return rung
+    allowed = f"None, True, False, {ALLOW!r} or a rung: {', '.join(_RUNGS)}"
+    raise OnLoopError(f"its answer is {type(answer).__name__}; use {allowed}")
 
 
 def restrict_ladder(

@@ -39,6 +39,7 @@ MODES: Final[dict[str, Ladder]] = {
     "warn": (Rung.WARN,),
     "block": (Rung.BLOCK,),
     "break": (Rung.BLOCK,),
+    "terminate": (Rung.BLOCK,),
     "chance_then_block": (Rung.STEER, Rung.BLOCK),
     "chance_then_break": (Rung.STEER, Rung.BLOCK),
     "chance": (Rung.STEER, Rung.BLOCK),

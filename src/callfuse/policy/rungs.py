@@ -98,6 +98,13 @@ class Rung(StrEnum):
         return rung
 
 
+RUNG_NAMES: Final = {rung.value: rung for rung in Rung} | {
+    "break": Rung.BLOCK,
+    "continue": Rung.OBSERVE,
+    "terminate": Rung.BLOCK,
+}
+"""The rungs by their names, and by those that other loop detectors have for them."""
+
 Ladder = tuple[Rung, ...]
 
 HARDEST: Final = max(Rung, key=lambda rung: rung.hardness)
