@@ -12,6 +12,8 @@ from callfuse.inprocess import (
     with_loop_hint,
 )
 from callfuse.model import ToolCall
+from callfuse.policy.presets import ToolLoopMode
+from callfuse.policy.settings import LoopSettings as ToolCallLoopConfig
 
 __version__ = "0.1.0"
 
@@ -24,8 +26,10 @@ __all__ = [
     "LoopDetector",
     "LoopEvent",
     "ToolCall",
+    "ToolCallLoopConfig",
     "ToolCallTracker",
     "ToolLoopError",
+    "ToolLoopMode",
     "ToolResult",
     "__version__",
     "with_loop_hint",

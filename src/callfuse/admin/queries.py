@@ -8,7 +8,7 @@ from typing import Any
 
 from callfuse.admin.access import Access
 from callfuse.asgi import CallFuseMiddleware
-from callfuse.asgi.commands import settings_change
+from callfuse.asgi.commands import merge_overrides, settings_change
 from callfuse.commands import Command, run_commands
 from callfuse.commands.run import ALLOWED, KEYS, closed_settings
 from callfuse.config import model_problem
@@ -82,7 +82,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session that has set something by command.
+    """A session that has settings of its own, by command, page or code.
 
     `name` is its name in logs, `overrides` are its settings without locked ones, `used` is the time of its last use in
     Unix seconds.
@@ -131,8 +131,13 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
     return [
         Session(kept.key[1], access.tag(kept.key[0]), overrides, kept.used)
         for kept in listed
-        if (overrides := kept.state.overrides.without(closed))
+        if (overrides := _in_force(kept.state, closed))
     ]
+
+
+def _in_force(state: SessionState, closed: frozenset[str]) -> Overrides:
+    """What a session has of its own: set by code, or by commands as far as these are open."""
+    return merge_overrides(state.by_code, state.overrides.without(closed))
 
 
 async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) -> tuple[list[Row], bool]:
@@ -143,9 +148,9 @@ async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) 
         raise BadQuery(f"model {query.model!r}: {wrong}")
     found = await _find(middleware, access, query) if query.session else []
     closed = closed_settings(middleware.settings.commands)
-    set_ = [one for one in found if one.state.overrides.without(closed)]
+    set_ = [one for one in found if _in_force(one.state, closed)]
     _check_is_one_client(query, set_, access)
-    overrides = set_[0].state.overrides.without(closed) if set_ else NO_OVERRIDES
+    overrides = _in_force(set_[0].state, closed) if set_ else NO_OVERRIDES
     rows = list(effective_rows(resolved, query.model, query.tool or None, overrides))
     return rows, not query.session or bool(found)
 

@@ -98,7 +98,8 @@ class ChatCommands:
         after = before
         if not ran.failed:
             known = [one for one in before.ran if one != turn]
-            after = SessionState(ran.overrides, (*known[1 - TURNS_KEPT :], turn), reset=session.now)
+            turns = (*known[1 - TURNS_KEPT :], turn)
+            after = replace(before, overrides=ran.overrides, ran=turns, reset=session.now)
             await self._ledger.write_session(session.key, after, session.now)
             if (changed := settings_change(name, before.overrides, ran.overrides)) is not None:
                 self._bus.emit(changed)
@@ -129,16 +130,17 @@ def settings_change(session: str, before: Overrides, after: Overrides, by: str =
 
 class Status:
     """Lists the settings that commands can change, for `!/status`. `model`: backend and model as one text. `own`: what
-    the headers of the request set."""
+    the headers of the request set; `by_code`: what the host has set for the session."""
 
-    def __init__(self, server: LoopSettings, model: str, own: Overrides) -> None:
+    def __init__(self, server: LoopSettings, model: str, own: Overrides, by_code: Overrides) -> None:
         self._server = server
         self._model = model
         self._own = own
+        self._by_code = by_code
 
     def __call__(self, session: Overrides) -> list[tuple[str, str, str]]:
         """Rows of name, value and tier, with the session's own settings applied."""
-        both = merge_overrides(self._own, session)
+        both = merge_overrides(self._by_code, merge_overrides(self._own, session))
         settings = self._server.for_exchange(self._model, both)
         tiers = self._server.tiers(self._model, both)
         rows = []
@@ -150,11 +152,12 @@ class Status:
         return rows
 
 
-def merge_overrides(headers_: Overrides, session: Overrides) -> Overrides:
-    """The overrides of headers and session as one; the session's, which users have typed, win."""
-    if not headers_:
-        return session
-    return Overrides({**headers_.values, **session.values}, {**headers_.tools, **session.tools})
+def merge_overrides(lower: Overrides, higher: Overrides) -> Overrides:
+    """Overrides as one. The lowest is what the host's code has set for a session, then come the headers of a request;
+    what users have typed wins."""
+    if not lower:
+        return higher
+    return Overrides({**lower.values, **higher.values}, {**lower.tools, **higher.tools})
 
 
 def _show(value: object) -> str:

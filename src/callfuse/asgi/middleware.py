@@ -5,10 +5,10 @@ known dialect are read; everything else, and requests that cannot be parsed, pas
 """
 
 import time
-from collections.abc import Awaitable, Sized
+from collections.abc import Awaitable, Mapping, Sized
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
@@ -19,6 +19,7 @@ from callfuse.asgi.fuse import blown_reply
 from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import Callback, OnLoop
 from callfuse.asgi.scopes import hand_back
+from callfuse.asgi.session_settings import ClientHeaders, session_overrides, write_session
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
@@ -33,6 +34,7 @@ from callfuse.observe.findings import RecentFindings
 from callfuse.observe.log import LogSink
 from callfuse.observe.settings import EventsSettings
 from callfuse.observe.telemetry import open_metrics, open_traces
+from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.stores import open_ledger
 
 if TYPE_CHECKING:
@@ -73,7 +75,8 @@ class CallFuseMiddleware:
     `app`: any ASGI 3 app. A POST to a path that a dialect serves (`/v1/chat/completions`, `/v1/messages`, ...) is read,
     up to `max_request_bytes` bytes; everything else goes straight to the app.
 
-    `config`: a mapping in the shape of the configuration file, or the path of such a file (str or Path). None, the
+    `config`: a mapping in the shape of the configuration file, a `ToolCallLoopConfig`, or the path of such a file (str
+    or Path). None, the
     default: the environment (`CALLFUSE_...`) and the file that `CALLFUSE_CONFIG` names; the built-in defaults without
     these. Settings ending in `_s` or `_seconds` are in seconds, those ending in `_bytes` in bytes.
 
@@ -169,6 +172,27 @@ class CallFuseMiddleware:
             commands=ChatCommands(self.settings.commands, self.ledger, self.bus),
             backend_of=serve.backend_of if serve.routes else None,
         )
+
+    async def set_session(
+        self,
+        session: str,
+        config: LoopSettings | Mapping[str, Any] | None,
+        *,
+        headers: ClientHeaders = (),
+    ) -> None:
+        """Give a session settings of its own, from its next request on; None takes all that were given before.
+
+        `session`: the id that its client sends. `config`: the keys of `tool_call_loop` that a model may have too, and
+        `per_tool`; it replaces what was given before. `headers`: those of a request of its client, of which the
+        credential counts, for a session belongs to that; then the session need not be known yet. Without a credential
+        every session of the name that this process knows is meant, whoever's it is; LookupError if there is none. What
+        users set with commands wins, as far as they may. Raises ConfigError for a wrong setting.
+        """
+        settings = self.settings
+        overrides = NO_OVERRIDES if config is None else session_overrides(config, settings)
+        changed = await write_session(self.ledger, session, overrides, headers, settings, self._host.clock())
+        if changed is not None:
+            self.bus.emit(changed)
 
     @property
     def held_bytes(self) -> int:

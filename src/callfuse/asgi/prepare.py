@@ -232,7 +232,7 @@ class _Preparation:
         self, commands: FoundCommands, request: Request, session: Session, kept: SessionState
     ) -> tuple[Request, SessionState] | SyntheticReply | None:
         """Run commands. Returns the request without them and the session's new state, or callfuse's own answer."""
-        status = Status(self._host.settings, self._model(request), self._own)
+        status = Status(self._host.settings, self._model(request), self._own, kept.by_code)
         kept, answer = await self._host.commands.carry_out(commands, request, session, kept, status)
         if answer is not None:
             return SyntheticReply(answer)
@@ -250,10 +250,10 @@ class _Preparation:
         """The result for a request: with its settings, or unjudged if these or the request itself say so."""
         host, incoming = self._host, self._incoming
         settings, keeps_place = host.settings, goes_on(request, state)
-        chosen = kept.overrides if self._is_ordinary else merge_overrides(self._own, kept.overrides)
+        chosen = merge_overrides(kept.by_code, merge_overrides(self._own, kept.overrides))
         if chosen or self._backend or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
-            keeps_place |= bool(kept.overrides) and request.chain is not None
+            keeps_place |= bool(kept.overrides or kept.by_code) and request.chain is not None
         changed = request.body != incoming.content
         if request.probe or not (settings.enabled or keeps_place):
             self._tally.cause = NO_TOOLS if request.probe else DISABLED

@@ -23,6 +23,7 @@ from callfuse.config.wording import describe_fix, format_value, masked, without_
 from callfuse.errors import ConfigError
 from callfuse.policy.fields import preset_of
 from callfuse.policy.nearest import nearest
+from callfuse.policy.settings import LoopSettings
 
 __all__ = [
     "Config",
@@ -47,7 +48,7 @@ class Resolved:
     sources: Mapping[KeyPath, str]
 
 
-Source = Config | Resolved | Mapping[str, Any] | str | os.PathLike[str]
+Source = Config | Resolved | LoopSettings | Mapping[str, Any] | str | os.PathLike[str]
 
 
 def load_config(
@@ -58,9 +59,9 @@ def load_config(
 ) -> Config:
     """Load the configuration from every source. Raises ConfigError with one line for each problem.
 
-    `source` is a mapping in the shape of the file, the path of a file (then `CALLFUSE_CONFIG` is not read), or a
-    `Config` or `Resolved`, which is used as it is. `env` defaults to `os.environ`. `options` are those of the command
-    line, in the shape of the file; None means not given.
+    `source` is a mapping in the shape of the file, its block `tool_call_loop` as `LoopSettings`, the path of a file
+    (then `CALLFUSE_CONFIG` is not read), or a `Config` or `Resolved`, which is used as it is. `env` defaults to
+    `os.environ`. `options` are those of the command line, in the shape of the file; None means not given.
     """
     return source if isinstance(source, Config) else resolve(source, env, options=options).config
 
@@ -76,6 +77,8 @@ def resolve(
         return source
     if isinstance(source, Config):
         return Resolved(source, _sources(layer_of(source.model_dump(exclude_unset=True), _keyword).values))
+    if isinstance(source, LoopSettings):
+        source = {"tool_call_loop": source.model_dump(mode="json", exclude_unset=True)}
     layers = _layers(source, os.environ if env is None else env, options or {})
     values = {path: value for layer in layers for path, value in layer.values.items()}
     problems = [problem for layer in layers for problem in layer.problems]

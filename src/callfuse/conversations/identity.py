@@ -153,12 +153,7 @@ def lane_of(
 ) -> Lane:
     """Find the lane of a request. `payload` is the parsed body; `ordinary` the result of `are_ordinary_headers`.
     `further`: names of headers that are credentials too, in lower case."""
-    key = headers.get(b"authorization", b"")
-    if query or key.startswith(_AWS) or not _OTHER_CREDENTIALS.isdisjoint(headers):
-        key = _credentials(headers, query)
-    if not (key and further.isdisjoint(headers)):
-        key = _further_credentials(key, headers, further)
-    credential = blake2b(key, digest_size=DIGEST_SIZE).digest()
+    credential = credential_of(headers, query, further)
     fingerprint = _fingerprint(request.opening())
     names_session = not ordinary and _may_name_session(headers)
     if not names_session and session_ids.FIELDS.isdisjoint(payload):
@@ -167,6 +162,16 @@ def lane_of(
     if source in WEAK:
         session = _with_fingerprint(source, session, fingerprint)
     return Lane(credential, session, fingerprint, source, _agent(headers) if names_session else "")
+
+
+def credential_of(headers: Headers, query: bytes = b"", further: Set[bytes] = NO_HEADERS) -> bytes:
+    """The digest of the credentials of a request; `NO_CREDENTIAL` if it has none. `further`: as in `lane_of`."""
+    key = headers.get(b"authorization", b"")
+    if query or key.startswith(_AWS) or not _OTHER_CREDENTIALS.isdisjoint(headers):
+        key = _credentials(headers, query)
+    if not (key and further.isdisjoint(headers)):
+        key = _further_credentials(key, headers, further)
+    return blake2b(key, digest_size=DIGEST_SIZE).digest()
 
 
 def is_sub_agent(headers: Headers) -> bool:

@@ -150,6 +150,7 @@ class LaneState:
 class SessionState:
     """The settings of a session, and the turns whose commands have been run (digests, oldest first).
 
+    `overrides` were set by commands or on the admin page, `by_code` by the host (`CallFuseMiddleware.set_session`).
     `reset`: when a command was last run or an operator has reset the session, in Unix seconds. Blocks until then are
     forgotten in all of its lanes.
     """
@@ -157,6 +158,7 @@ class SessionState:
     overrides: Overrides = NO_OVERRIDES
     ran: tuple[bytes, ...] = ()
     reset: float = 0.0
+    by_code: Overrides = NO_OVERRIDES
 
 
 class StoreUnavailable(Exception):

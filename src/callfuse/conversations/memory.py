@@ -87,7 +87,7 @@ class MemoryLedger:
         return [
             KeptSession(key, state, used)
             for key, (used, state, _) in kept
-            if state.overrides and now - used <= self._ttl_s
+            if (state.overrides or state.by_code) and now - used <= self._ttl_s
         ]
 
     async def find_sessions(self, name: str, now: float) -> list[KeptSession]:

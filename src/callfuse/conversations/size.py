@@ -40,7 +40,9 @@ def size_of_lane(lane: Lane, state: LaneState) -> int:
 
 def size_of_session(state: SessionState) -> int:
     """The bytes that a session takes, about."""
-    settings = len(state.overrides.values) + sum([1 + len(own) for own in state.overrides.tools.values()])
+    settings = 0
+    for one in (state.overrides, state.by_code):
+        settings += len(one.values) + sum([1 + len(own) for own in one.tools.values()])
     return _LANE + _SETTING * settings + 2 * _DIGEST * len(state.ran)
 
 

@@ -49,10 +49,11 @@ class LoopDetector:
     """Watches one agent run: `check` each call before it runs, `record` its result after that.
 
     `config` is what the middleware takes: a mapping in the shape of the configuration file
-    (`{"tool_call_loop": {"mode": "graduated"}}`), the path of one, a `Config`, or None for environment and
-    `CALLFUSE_CONFIG`; ConfigError names what is wrong with it. `enabled=False` turns this detector off, whatever the
-    settings are: then it finds nothing and keeps nothing. `session` is the name of the run in log lines (default `-`).
-    `model` fills the placeholder of texts, and with `backend` (`openai`) selects the settings under `models`. `clock`
+    (`{"tool_call_loop": {"mode": "graduated"}}`), a `ToolCallLoopConfig`, the path of a file, a `Config`, or None for
+    environment and `CALLFUSE_CONFIG`; ConfigError names what is wrong with it. `enabled=False` turns this detector off,
+    whatever the settings are: then it finds nothing and keeps nothing. `session` is the name of the run in log lines
+    (default `-`). `model` fills the placeholder of texts, and with `backend` (`openai`) selects the settings under
+    `models`. `clock`
     returns seconds. With a `holdout` the detectors of a share of sessions only observe, by the name of the session; by
     chance for each detector without one. `bus` takes what happens (`callfuse.observe.bus`); None, the default: log
     lines only.

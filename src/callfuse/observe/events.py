@@ -293,7 +293,7 @@ class CommandsRun(Event):
 @dataclass(frozen=True, slots=True)
 class SettingsChanged(Event):
     """A session's settings have changed. `what`: the new values in words. `is_off`: no call of it is withheld or warned
-    of now. `by`: `command` or `page`."""
+    of now. `by`: `command`, `page` or `code`."""
 
     name: ClassVar[str] = "settings"
     session: str

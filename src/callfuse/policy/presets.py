@@ -49,6 +49,18 @@ MODES: Final[dict[str, Ladder]] = {
 """The names of ladders."""
 
 
+class ToolLoopMode:
+    """The ladders that have names, for `ToolCallLoopConfig(mode=ToolLoopMode.CHANCE_THEN_BLOCK)`. Any other is a tuple
+    of rungs."""
+
+    OBSERVE: Final = MODES["observe"]
+    WARN: Final = MODES["warn"]
+    BLOCK: Final = MODES["block"]
+    CHANCE_THEN_BLOCK: Final = MODES["chance_then_block"]
+    GRADUATED: Final = MODES["graduated"]
+    UNATTENDED: Final = MODES["unattended"]
+
+
 def mode_name(ladder: object) -> str | None:
     """The name of a ladder; None if it has none."""
     if isinstance(ladder, Preset):

@@ -139,7 +139,7 @@ class RedisLedger:
             if kept.overrides:
                 self._note(session, now, has_set=True)
             return state, kept
-        if found[1] is None and (known.overrides or known.ran):
+        if found[1] is None and (known.overrides or known.by_code or known.ran):
             self._keep_unsent(session, known)
             self._index.forget(session)
         return state, known

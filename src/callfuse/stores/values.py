@@ -17,6 +17,7 @@ from callfuse.dialects.base import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.sections import ModelSettings, ToolSettings
+from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides, explicit_values
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
@@ -70,12 +71,17 @@ LaneShape = tuple[
 ]
 """Version, length, turns, rounds, notes, continuation, blocks, what the model was told."""
 OldSessionShape = tuple[OlderVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
+SetShape = tuple[ModelSettings, dict[Text, ToolSettings]]
+"""Overrides, and overrides by tool."""
 SessionShape = tuple[Version | OldVersion, ModelSettings, dict[Text, ToolSettings], list[Base64], float]
 """Version, overrides, overrides by tool, turns whose commands have been run, time of the last reset."""
+LongSessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float, SetShape]
+"""The same with what the host's code has set."""
 
 AnyLaneShape = LaneShape | OldLaneShape | OlderLaneShape
 _LANE: Final[TypeAdapter[AnyLaneShape]] = TypeAdapter(AnyLaneShape)
-_SESSION: Final[TypeAdapter[SessionShape | OldSessionShape]] = TypeAdapter(SessionShape | OldSessionShape)
+AnySessionShape = LongSessionShape | SessionShape | OldSessionShape
+_SESSION: Final[TypeAdapter[AnySessionShape]] = TypeAdapter(AnySessionShape)
 
 
 class UnreadableError(ValueError):
@@ -123,12 +129,21 @@ def decode_lane(value: bytes) -> LaneState:
 
 def encode_session(state: SessionState) -> bytes:
     """Encode what a session has set."""
-    set_ = ModelSettings.model_validate(dict(state.overrides.values)).model_dump(mode="json", exclude_none=True)
+    turns = [_encode_bytes(turn) for turn in state.ran]
+    shape = (VERSION, *_encode_overrides(state.overrides), turns, state.reset)
+    return dumps((*shape, _encode_overrides(state.by_code)) if state.by_code else shape)
+
+
+def _encode_overrides(overrides: Overrides) -> tuple[Any, Any]:
     tools = {
         tool: ToolSettings.model_validate(dict(values)).model_dump(mode="json", exclude_none=True)
-        for tool, values in state.overrides.tools.items()
+        for tool, values in overrides.tools.items()
     }
-    return dumps((VERSION, set_, tools, [_encode_bytes(turn) for turn in state.ran], state.reset))
+    return ModelSettings.model_validate(dict(overrides.values)).model_dump(mode="json", exclude_none=True), tools
+
+
+def _decode_overrides(set_: ModelSettings, tools: Mapping[str, ToolSettings]) -> Overrides:
+    return Overrides(explicit_values(set_), {tool: explicit_values(own) for tool, own in tools.items()})
 
 
 def decode_session(value: bytes) -> SessionState:
@@ -136,9 +151,10 @@ def decode_session(value: bytes) -> SessionState:
     try:
         shape = _SESSION.validate_python(loads(value))
         set_, tools, ran = shape[1:4]
-        overrides = Overrides(explicit_values(set_), {tool: explicit_values(own) for tool, own in tools.items()})
-        reset = shape[4] if len(shape) == 5 else 0.0
-        return SessionState(overrides, tuple([_decode_bytes(turn) for turn in ran]), reset)
+        reset = shape[4] if len(shape) > 4 else 0.0
+        by_code = _decode_overrides(*shape[5]) if len(shape) == 6 else NO_OVERRIDES
+        turns = tuple([_decode_bytes(turn) for turn in ran])
+        return SessionState(_decode_overrides(set_, tools), turns, reset, by_code)
     except (NotJSON, ValidationError, ValueError) as error:
         raise UnreadableError(type(error).__name__) from None
 
