@@ -265,7 +265,7 @@ async def test_calls_warnings_blocks_and_mitigations_are_counted() -> None:
 
 
 async def test_log_levels() -> None:
-    """All calls at DEBUG, what is found first at WARNING, a warning that goes on at INFO; ERROR is for the guard's own."""
+    """All calls at DEBUG, what is found first at WARNING, a warning that goes on at INFO; no ERROR."""
     one = Fuse(mode="warn")
     with given_log(logging.DEBUG) as log:
         for rounds in (1, 2, 3):
