@@ -167,7 +167,7 @@ class Exchange:
         if prepared.signed or prepared.arm.name == HOLDOUT or not (settings.tool_hint or settings.tool_names):
             return False
         where, kept = prepared.where, prepared.request
-        with FailOpen(self._host.bus, where.session).stage("while adding hints"):
+        with FailOpen(self._host.bus, where.session).stage("while adding texts"):
             body = with_hints(kept.get(), settings.for_exchange(f"{where.backend}:{where.model}"))
             if body != kept.body:
                 kept.replace(body)
