@@ -1,6 +1,7 @@
 """What `tool_hint` and `tool_names` add to requests: nothing else changes, and a prefix always reads the same."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -135,6 +136,25 @@ def test_what_a_session_sets_does_not_change_them(kit: DialectKit) -> None:
     meetings = in_session(talk, "block", **HINTED).meetings
     counts = [met.app.heard[0].body.count(HINT) for met in meetings]
     assert counts == [len(ask_tools(kit))] * 2
+
+
+@every_dialect
+def test_another_guard_s_request_gets_none(kit: DialectKit) -> None:
+    """What another callfuse guards is only observed."""
+    request = without_names(kit, spin(2), headers=(*JSON_REQUEST, (b"x-callfuse-via", b"1")))
+    assert sent(kit, request, **HINTED) == request.body
+
+
+@every_dialect
+@streamed_and_whole
+def test_an_error_of_our_own_adds_none(kit: DialectKit, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request goes on as it came, guarded as ever."""
+    monkeypatch.setattr("callfuse.asgi.exchange.with_hints", lambda *_: 1 / 0)
+    request = ask(kit, spin(2), stream=stream)
+    met = meet(request, [reply(kit, again(), stream=stream)], "block", **HINTED)
+    assert met.app.heard[0].body == request.body
+    assert b"call_first" not in met.body
+    assert met.log_at(logging.ERROR)
 
 
 @every_dialect
