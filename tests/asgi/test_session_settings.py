@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware, ConfigError, ToolCallLoopConfig, ToolLoopMode
+from callfuse.admin.access import Access
+from callfuse.admin.queries import Query, rows_of, sessions_of
 from callfuse.asgi.session_settings import session_overrides
 from callfuse.conversations.ledger import SessionState
 from callfuse.policy.rungs import Rung
@@ -95,6 +97,18 @@ async def test_status_tells_them() -> None:
     exchange = await drive(one.guard, ask(CHAT, History((User("!/status"),)), stream=False, headers=own))
     assert b"tool-loop-max-repeats = 7 (session)" in exchange.body
     assert b"tool-loop-ttl = 90 (header)" in exchange.body
+
+
+async def test_the_admin_page_tells_them() -> None:
+    """Among the sessions with settings of their own, and in what holds for one."""
+    one = Guarded()
+    await one.guard.set_session(NAME, {"max_repeats": 7}, headers=[KEY])
+    access = Access("a-token-of-sixteen")
+    (listed,) = await sessions_of(one.guard, access) or []
+    assert (listed.name, listed.set) == (NAME, {"max_repeats": 7})
+    rows, is_known = await rows_of(one.guard, access, Query(session=NAME))
+    assert is_known
+    assert [row.value for row in rows if row.key == "tool_call_loop.max_repeats"] == [7]
 
 
 async def test_a_tool_of_a_session() -> None:

@@ -305,6 +305,18 @@ async def test_a_session_is_configured_by_either_spelling(key: str) -> None:
     assert not one.seen.of(FindingSeen)[0].verdict.withholds
 
 
+@three_vendors
+async def test_error_recovery_loops(kit: DialectKit) -> None:
+    """The same file under ever other names, and the same failure: the fourth result has a warning."""
+    paths = ("/tmp/data.csv", "data.csv", "./data.csv", "../data.csv")
+    calls = [("read_file", json.dumps({"path": path})) for path in paths]
+    for rounds, told in ((3, False), (4, True)):
+        one = Fuse(kit)
+        failing = turns(*calls[:rounds], results=["Error: the file does not exist"])
+        await one.send(failing, saying("Ok."))
+        assert (MARK.encode() in one.app.heard[0].body) is told
+
+
 # 002
 
 

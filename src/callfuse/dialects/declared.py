@@ -6,11 +6,11 @@ naming them (an MCP server, a toolset, an unknown kind).
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from callfuse.model.ids import LONGEST_ID
-from callfuse.wire.jsontext import Path
+from callfuse.wire.jsontext import Edit, Path
 
 _SEARCH: Final = re.compile(r"tool_?search|search_?tools", re.IGNORECASE)
 """Matches names of tools that load others: Anthropic's `tool_search_tool_bm25`, Claude Code's `ToolSearch`."""
@@ -39,6 +39,10 @@ class RequestWithTools(ABC):
 
     def described_tools(self) -> Iterable[DescribedTool]:
         """The tools that the client runs and that have room for a description."""
+        return ()
+
+    def name_results(self) -> Sequence[Edit]:
+        """The edits that name the tool at each result that lacks its name; none where the format has no key for it."""
         return ()
 
     def declares(self, name: str) -> bool:

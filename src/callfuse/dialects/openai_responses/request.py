@@ -222,10 +222,6 @@ class ResponsesRequest(RequestWithTools):
             if isinstance(item, dict) and item.get("type") == _TOOL_LIST:
                 yield from _described(item.get("tools"), ("input", place, "tools"))
 
-    def name_results(self) -> Sequence[Edit]:
-        """None: the format has no key for it, and refuses those that it does not know."""
-        return ()
-
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to the results of these calls."""
         wanted = by_position(notes)
