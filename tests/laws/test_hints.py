@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from callfuse.policy.texts import LOOP_HINT
 from callfuse.testing import violations
+from tests.dialects.reading import read
 from tests.laws.test_surgical import SIGNED
 from tests.support.asgi import JSON_REQUEST, Headers, Request
 from tests.support.kits import DialectKit
@@ -248,3 +249,34 @@ def test_no_results_are_told_from_paris(kit: DialectKit, result: str, is_empty: 
     first, second = meet(request, replies, "chance_then_block").app.heard
     assert (b"empty result" in second.body) == is_empty
     assert b"empty result" not in first.body
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_ollama_s_results_may_name_nothing(has_ids: bool) -> None:
+    """Then their order tells whose they are, and the names that they get do not change that."""
+    kit = next(kit for kit in every_kit() if kit.name == "ollama")
+    both = Round((known_call("call_a"), same_call("call_b")), ("one", "two"))
+    request = without_names(kit, History((User("Find it."), both)))
+    body = json.loads(request.body)
+    for message in body["messages"]:
+        if message["role"] == "tool" and not has_ids:
+            message.pop("tool_call_id", None)
+    request = Request(request.path, json.dumps(body).encode(), request.headers, query=request.query)
+    heard = sent(kit, request, tool_names=True)
+    assert named(heard) == ["lookup", "search"]
+    (before,), (after,) = ([one for one in read(kit, raw).rounds() if one] for raw in (request.body, heard))
+    assert [(past.name, past.result) for past in after.calls] == [(past.name, past.result) for past in before.calls]
+
+
+def test_gemini_s_responses_get_their_names() -> None:
+    """Which the vendor demands; a response is known by its id."""
+    kit = next(kit for kit in every_kit() if kit.name == "gemini")
+    both = Round((known_call("call_a"), same_call("call_b")), ("one", "two"))
+    request = ask(kit, History((User("Find it."), both)), stream=True)
+    body = json.loads(request.body)
+    responses = [part["functionResponse"] for part in body["contents"][-1]["parts"]]
+    expected = [response.pop("name") for response in responses]
+    bare_request = Request(request.path, json.dumps(body).encode(), request.headers, query=request.query)
+    heard = json.loads(sent(kit, bare_request, tool_names=True))
+    assert [part["functionResponse"]["name"] for part in heard["contents"][-1]["parts"]] == expected
+    assert sent(kit, request, tool_names=True) == request.body
