@@ -12,10 +12,9 @@ combined with the fingerprint, so that it never joins two conversations.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from callfuse.dialects import session_ids
-from callfuse.dialects.base import Request
 
 Headers = Mapping[bytes, bytes]
 """Headers by name, in lower case."""
@@ -103,6 +102,14 @@ LONGEST_SHOWN: Final = 200
 """Characters of an id that stands in logs as it is."""
 
 
+class Opened(Protocol):
+    """What a lane's fingerprint is made of."""
+
+    def opening(self) -> Iterable[bytes]:
+        """The texts that identify the conversation."""
+        ...
+
+
 class Lane(NamedTuple):
     """The key of a conversation in the ledger. `session` is its name in logs: the client's id, or the fingerprint.
 
@@ -144,7 +151,7 @@ def are_ordinary_headers(headers: Headers) -> bool:
 
 def lane_of(
     headers: Headers,
-    request: Request,
+    request: Opened,
     query: bytes = b"",
     payload: session_ids.Payload = session_ids.NOTHING,
     *,

@@ -38,8 +38,8 @@ class MemoryLedger:
     ) -> None:
         self._ttl_s = ttl_s
         self._on_drop = on_drop
-        self._lanes: _Shelf[Lane, LaneState] = _Shelf(max_lanes, max_bytes, ttl_s, on_drop)
-        self._sessions: _Shelf[SessionKey, SessionState] = _Shelf(
+        self._lanes: Shelf[Lane, LaneState] = Shelf(max_lanes, max_bytes, ttl_s, on_drop)
+        self._sessions: Shelf[SessionKey, SessionState] = Shelf(
             max_lanes, max_bytes // SHARE_OF_SESSIONS, ttl_s, on_drop
         )
 
@@ -103,7 +103,7 @@ class MemoryLedger:
         return [KeptSession(key, set_.get(key, (0.0, _NOTHING_SET, 0))[1], used_at[key]) for key in found]
 
 
-class _Shelf(Generic[K, V]):
+class Shelf(Generic[K, V]):
     """Entries by key with the time of their last use and their size in bytes, the one unused for longest first."""
 
     def __init__(self, max_entries: int, max_bytes: int, ttl_s: float, on_drop: Callable[[str], object]) -> None:
@@ -128,6 +128,11 @@ class _Shelf(Generic[K, V]):
         while self.size > self._max_bytes:
             self._drop_first()
             self._on_drop("max_ledger_bytes")
+
+    def drop(self, key: K) -> None:
+        """Drop an entry, if it is there."""
+        _, _, size = self.entries.pop(key, (0.0, None, 0))
+        self.size -= size
 
     def _drop_first(self) -> None:
         _, (_, _, size) = self.entries.popitem(last=False)

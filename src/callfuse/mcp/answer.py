@@ -1,0 +1,142 @@
+"""Passes an MCP server's answer to the client, and gives the JSON-RPC messages in it to whoever changes them.
+
+A whole answer (`application/json`) waits until it is complete, within limits. Of a stream (`text/event-stream`), each
+event leaves in the turn in which its last byte came. All other answers, and those that are too long or come packed,
+pass as they are.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from callfuse.asgi.answer import BODY, START
+from callfuse.asgi.budget import Share
+from callfuse.asgi.headers import read, without
+from callfuse.asgi.stream import ClientStream
+from callfuse.asgi.types import Message, Send
+from callfuse.wire import sse
+from callfuse.wire.sse import SSEFramer
+
+Rewrite = Callable[[bytes], Awaitable[bytes]]
+"""Gets the data of one event, or a whole body; returns what takes its place. Never raises."""
+STREAM: Final = b"text/event-stream"
+JSON: Final = b"application/json"
+_OF_BODY: Final = frozenset({b"content-type", b"content-length"})
+_OK: Final = 200
+
+
+class Answer:
+    """The app's answer to one request. `take` is the app's `send`.
+
+    `extra`: responses of callfuse's own that go with those of the app. `limit`: bytes of a whole answer, or of an
+    event, that are kept at most. `status`: 0 until it has begun. `unread`: why the answer passes as it is; empty if it
+    does not. `has_ids`: its events have ids, so that it may go on in another answer. `complete`: its end was sent.
+    """
+
+    def __init__(self, send: Send, rewrite: Rewrite, share: Share, limit: int, extra: Sequence[bytes] = ()) -> None:
+        self.status = 0
+        self.unread = ""
+        self.has_ids = self.complete = False
+        self._send = send
+        self._rewrite = rewrite
+        self._share = share
+        self._limit = limit
+        self._extra = extra
+        self._client = ClientStream(send)
+        self._framer: SSEFramer | None = None
+        self._whole: bytearray | None = None
+
+    async def take(self, message: Message) -> None:
+        """Take a message of the app's. Raises only what the server's `send` raises."""
+        kind = message["type"]
+        if kind == START:
+            await self._start(message)
+            return
+        if kind == BODY:
+            final = not message.get("more_body", False)
+            self.complete |= final
+            if self._framer is not None:
+                await self._take_events(self._framer, message.get("body") or b"", final=final)
+                return
+            if self._whole is not None:
+                await self._take_part(self._whole, message.get("body") or b"", final=final)
+                return
+        elif self._whole is not None and not self.complete:  # the server sends a file, say
+            self._whole, self.unread = None, str(kind)
+            await self._client.pass_on(message)
+            return
+        await self._send(message)
+
+    async def _start(self, message: Message) -> None:
+        found = read(message)
+        self.status = int(message["status"])
+        content_type = found.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if found.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
+            self.unread = "content-encoding"
+        elif content_type == STREAM:
+            self._framer = SSEFramer()
+            await self._client.start(message, at_once=True)
+            if self._extra:
+                events = [sse.event(one, "message") for one in self._extra]
+                await self._client.write(b"".join(events))
+            return
+        elif content_type.endswith((b"/json", b"+json")) or self._extra:
+            self._whole = bytearray()
+            await self._client.start(self._start_of_batch(message), at_once=False)
+            return
+        else:
+            self.unread = "content-type"
+        await self._send(message)
+
+    def _start_of_batch(self, message: Message) -> Message:
+        """The start of a whole answer; that of a success with responses, where there are some of callfuse's own."""
+        if not self._extra:
+            return message
+        headers = [*without(message.get("headers") or (), _OF_BODY), (b"content-type", JSON)]
+        return {**message, "status": _OK, "headers": headers}
+
+    async def _take_events(self, framer: SSEFramer, chunk: bytes, *, final: bool) -> None:
+        pieces = [await self._event(frame) for frame in framer.feed(chunk)]
+        if final or framer.waiting > self._limit or not self._share.hold(framer.waiting):
+            pieces.append(framer.flush())
+            if not final:
+                self._framer, self.unread = None, "max_response_bytes"
+        await self._client.write(b"".join(pieces), final=final)
+
+    async def _event(self, frame: bytes) -> bytes:
+        data = sse.data(frame)
+        self.has_ids |= b"id:" in frame[:64] or b"\nid:" in frame
+        if not data:
+            return frame
+        written = await self._rewrite(data)
+        return frame if written is data else sse.with_data(frame, written)
+
+    async def _take_part(self, whole: bytearray, part: bytes, *, final: bool) -> None:
+        whole += part
+        if len(whole) > self._limit or not self._share.hold(len(whole)):
+            self._whole, self.unread = None, "max_response_bytes"
+            await self._client.write(bytes(whole), final=final)
+            return
+        if not final:
+            return
+        body = bytes(whole)
+        whole.clear()
+        written = await self._rewrite(body)
+        await self._client.write(self._with_extra(written), final=True)
+
+    def _with_extra(self, body: bytes) -> bytes:
+        """A batch of responses with those of callfuse's own."""
+        if not self._extra:
+            return body
+        inner = body.strip()
+        if inner[:1] == b"[" and inner[-1:] == b"]":
+            inner = inner[1:-1].strip()
+        return b"[" + b",".join([one for one in (inner, *self._extra) if one]) + b"]"
+
+    async def abandon(self) -> None:
+        """The app has ended before its answer has: what was kept leaves as it is."""
+        if self.complete or not self.status:
+            return
+        if self._framer is not None:
+            await self._client.abandon(self._framer.flush())
+        elif self._whole is not None:
+            await self._client.abandon(bytes(self._whole))

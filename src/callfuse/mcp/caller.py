@@ -1,0 +1,232 @@
+"""What one caller has called and got: judges its calls, keeps their results to give them again. No IO.
+
+    pending = caller.begin(calls)  # before they run: `found` says what is to be done about each
+    data = caller.settle(data, find)  # what the server answers, with the notices that go with results
+    caller.give_up(pending[0])  # no result has come
+
+MCP shows no answers of a model, only calls: each POST is a round of its own. A call that comes while an equal one still
+runs is part of the same round for all that is known; it runs unjudged and does not count.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from callfuse.config import Config
+from callfuse.inprocess import LoopDetection, LoopDetector
+from callfuse.inprocess.history import RESULT_KEPT, RESULTS_KEPT
+from callfuse.mcp import messages
+from callfuse.mcp.messages import CallRequest, Kind, Response
+from callfuse.model import ToolCall
+from callfuse.model.signature import Signature
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import Where
+from callfuse.policy import texts
+from callfuse.wire.jsontext import NotJSON, apply
+
+WAITING_KEPT: Final = 32
+"""Calls of one caller whose result may come with another request, later."""
+LONGEST_WAITING: Final = 20_000
+"""Characters of the arguments of such a call."""
+LONGEST_RESULT: Final = 1024 * 1024
+"""Bytes of a result that is kept to be given again."""
+RESULTS_BYTES: Final = 4 * LONGEST_RESULT
+"""Bytes of all results of one caller that are kept."""
+NO_RESULT: Final = "The call timed out or was cancelled: no result came."
+"""What detectors read where no result was seen. In their eyes it is mended by waiting, and so hardly a sign of a
+loop."""
+
+_CALLER: Final = 8000
+"""Bytes of a caller, about, without its rounds."""
+_CALL: Final = 1500
+"""Bytes of a call with its outcome, about."""
+_LONGEST_ARGUMENTS: Final = 20_000
+_PARSED: Final = 4
+"""A result that is kept parsed takes about so many times its length."""
+
+
+class _Detector(LoopDetector):
+    """A detector whose events say `where` its calls come from."""
+
+    def __init__(self, config: Config, where: Where, bus: Bus) -> None:
+        super().__init__(config, session=where.session, bus=bus)
+        self._where = where
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A call between its request and its response. `counts`: it is judged and its result recorded. `is_open`: no
+    result was seen yet, and one may still come."""
+
+    request: CallRequest
+    call: ToolCall
+    counts: bool
+    found: LoopDetection | None = None
+    is_open: bool = True
+
+    @property
+    def withheld(self) -> bool:
+        """Whether it must not run."""
+        return self.found is not None and self.found.withholds
+
+
+Find = Callable[[bytes], Pending | None]
+"""The call for the key of a response; None if it is none of ours."""
+
+
+class Caller:
+    """The calls of one lane.
+
+    `size`: the bytes of memory that it takes, about. Memory is bounded as that of `LoopDetector` is; the newest
+    results are kept as they came, `RESULTS_BYTES` bytes of them.
+    """
+
+    def __init__(self, config: Config, where: Where, bus: Bus) -> None:
+        self.where = where
+        self.detector = _Detector(config, where, bus)
+        self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
+        self._results: OrderedDict[Signature, bytes] = OrderedDict()
+        self._running: Counter[Signature] = Counter()
+        self._in_flight: dict[bytes, Pending] = {}
+        self._awaited: OrderedDict[bytes, Pending] = OrderedDict()
+        self._suspended: OrderedDict[Signature, Pending] = OrderedDict()
+
+    @property
+    def size(self) -> int:
+        """See the class."""
+        kept = sum(len(result) + _PARSED * min(len(result), RESULT_KEPT) for result in self._results.values())
+        waiting = len(self._awaited) + len(self._suspended)
+        return _CALLER + sum(self._rounds) + kept + waiting * LONGEST_WAITING
+
+    def begin(self, requests: Iterable[CallRequest]) -> list[Pending]:
+        """Judge the calls of one POST. Raises what a detector raises under `fail_closed`."""
+        pending = [self._pending(request) for request in requests]
+        judged = [one for one in pending if one.counts and not one.request.continues]
+        found = self.detector.check_round([one.call for one in judged])
+        for one, detection in zip(judged, found, strict=True):
+            one.found = detection
+            one.is_open = not one.withheld
+        self._rounds.append(sum(_CALL + min(len(one.request.arguments), _LONGEST_ARGUMENTS) for one in pending))
+        for one in pending:
+            if one.is_open and one.counts:
+                self._running[one.call.signature] += 1
+                self._in_flight[one.request.key] = one
+        return pending
+
+    def _pending(self, request: CallRequest) -> Pending:
+        ignore = self.detector.settings.for_tool(request.name).ignore
+        call = ToolCall("", request.name, request.arguments, ignore=ignore)
+        before = self._suspended.pop(call.signature, None)
+        if request.continues:
+            return Pending(request, call, before is not None, None if before is None else before.found)
+        if before is not None:
+            self._record_nothing(before)
+        for key in [key for key, one in self._awaited.items() if one.call.signature == call.signature]:
+            self._record_nothing(self._awaited.pop(key))
+        return Pending(request, call, counts=not self._running[call.signature])
+
+    def settle(self, data: bytes, find: Find) -> bytes:
+        """Record the responses in the data of an answer; returns the data with the notices that go with them, the same
+        object if there are none."""
+        try:
+            responses = messages.read_responses(data)
+        except NotJSON:
+            return data
+        edits = []
+        for response in responses:
+            pending = find(response.key)
+            notice = "" if pending is None else self._take(pending, data, response)
+            if notice and (edit := messages.notice_edit(response, notice)) is not None:
+                edits.append(edit)
+        return apply(data, edits)
+
+    def _take(self, pending: Pending, data: bytes, response: Response) -> str:
+        """Record a call's response, which stands in these data; returns the notice that goes with it, or nothing."""
+        if not pending.is_open:
+            return ""
+        self._close(pending)
+        if not pending.counts:
+            return ""
+        if response.kind is Kind.INPUT:
+            self._keep_waiting(self._suspended, pending.call.signature, pending)
+            return ""
+        content, is_error = messages.content_of(response)
+        late = self.detector.record(content, pending.call, is_error=is_error)
+        if response.kind is Kind.FINAL:
+            self._keep(pending.call.signature, messages.result_to_keep(data, response))
+        return "\n\n".join(one.message for one in (pending.found, late) if one is not None and one.message)
+
+    def give_up(self, pending: Pending) -> None:
+        """Nothing more is expected of a call."""
+        if pending.is_open:
+            self._close(pending)
+            if pending.counts:
+                self._record_nothing(pending)
+
+    def cancel(self, key: bytes) -> None:
+        """The caller has cancelled the request of this key: what still comes of it does not count."""
+        pending = self._in_flight.get(key) or self._awaited.pop(key, None)
+        if pending is not None:
+            self.give_up(pending)
+
+    def await_later(self, pending: Pending) -> None:
+        """The answer broke off, and its rest may come with another request (`take_awaited`)."""
+        if pending.is_open:
+            self._close(pending)
+            if pending.counts:
+                pending.is_open = True
+                self._keep_waiting(self._awaited, pending.request.key, pending)
+
+    def take_awaited(self, key: bytes) -> Pending | None:
+        """The call whose result may come late, in response to the request of this key; it is awaited no longer."""
+        return self._awaited.pop(key, None)
+
+    def previous(self, pending: Pending) -> bytes | None:
+        """The result that the same call has brought before, if it is kept."""
+        return self._results.get(pending.call.signature)
+
+    def _close(self, pending: Pending) -> None:
+        pending.is_open = False
+        if pending.counts:
+            if self._in_flight.get(pending.request.key) is pending:
+                del self._in_flight[pending.request.key]
+            signature = pending.call.signature
+            self._running[signature] -= 1
+            if not self._running[signature]:
+                del self._running[signature]
+
+    def _record_nothing(self, pending: Pending) -> None:
+        self.detector.record(NO_RESULT, pending.call, is_error=True)
+
+    def _keep_waiting(self, among: OrderedDict[bytes, Pending], key: bytes, pending: Pending) -> None:
+        if len(pending.request.arguments) > LONGEST_WAITING:
+            self._record_nothing(pending)
+            return
+        among[key] = pending
+        while len(among) > WAITING_KEPT:
+            self._record_nothing(among.popitem(last=False)[1])
+
+    def _keep(self, signature: Signature, result: bytes | None) -> None:
+        """Keep a result to give it again, the newest ones of those that are not too long."""
+        self._results.pop(signature, None)
+        if result is None or len(result) > LONGEST_RESULT:
+            return
+        self._results[signature] = result
+        while len(self._results) > RESULTS_KEPT or sum(map(len, self._results.values())) > RESULTS_BYTES:
+            self._results.popitem(last=False)
+
+
+def reply(caller: Caller, pending: Pending, *, is_modern: bool) -> bytes:
+    """The response to a call that must not run: its previous result, if that is kept, and the notice."""
+    found = pending.found
+    notice = found.message if found is not None else ""
+    is_block = found is not None and found.action is not None and found.action.blocks
+    is_error = is_block and caller.detector.settings.for_tool(pending.call.name).settings.finish_reason == "error"
+    kept = caller.previous(pending)
+    return messages.reply(pending.request.id, kept, notice, is_error=is_error, is_modern=is_modern)
+
+
+def header_of(pending: Sequence[Pending]) -> str:
+    """The value of `x-callfuse-action` for these calls; empty if none was withheld."""
+    return texts.header([one.found.verdict for one in pending if one.found is not None])

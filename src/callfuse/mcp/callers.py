@@ -1,0 +1,76 @@
+"""The callers that one middleware knows: bounded in number, bytes and time, the one unused for longest goes first."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+
+from callfuse.config import Config
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.memory import Shelf
+from callfuse.mcp.caller import Caller
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import LedgerDropped, Where
+
+TIMES_KEPT: Final = 10
+"""Callers are kept for this many times `ttl_seconds`."""
+NAME: Final = "mcp"
+"""What stands for dialect and backend in events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A caller. Whoever works on its calls holds the lock, for the work may be done in a thread."""
+
+    lane: Lane
+    caller: Caller
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Callers:
+    """The callers by lane, within `max_sessions`, `max_ledger_bytes` and ten times `ttl_seconds`. `clock`: seconds."""
+
+    def __init__(self, config: Config, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
+        settings = config.tool_call_loop
+        self._config = config
+        self._bus = bus
+        self._clock = clock
+        self._ttl_s = TIMES_KEPT * settings.ttl_seconds
+        self._shelf: Shelf[Lane, Known] = Shelf(
+            settings.max_sessions,
+            settings.max_ledger_bytes,
+            self._ttl_s,
+            lambda limit: bus.emit(LedgerDropped(limit)),
+        )
+
+    def __len__(self) -> int:
+        return len(self._shelf.entries)
+
+    @property
+    def size(self) -> int:
+        """The bytes that they take, about."""
+        return self._shelf.size
+
+    def find(self, lane: Lane) -> Known | None:
+        """The caller of a lane; None if it is not known, or not any more."""
+        used, known, _ = self._shelf.entries.get(lane, (0.0, None, 0))
+        return known if known is not None and self._clock() - used <= self._ttl_s else None
+
+    def of(self, lane: Lane) -> Known:
+        """The caller of a lane, a new one if it is not known."""
+        known = self.find(lane)
+        if known is None:
+            where = Where(lane.session, lane.source, lane.tag, "", NAME, NAME)
+            known = Known(lane, Caller(self._config, where, self._bus))
+            self.keep(known)
+        return known
+
+    def keep(self, known: Known) -> None:
+        """Keep a caller with what it has called by now."""
+        self._shelf.keep(known.lane, known, known.caller.size, self._clock())
+
+    def forget(self, lane: Lane) -> None:
+        """Forget a caller."""
+        self._shelf.drop(lane)

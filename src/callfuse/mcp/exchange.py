@@ -1,0 +1,147 @@
+"""One POST with calls of tools: judges them, lets the app run what may run, and reads what comes back.
+
+One caller's calls are judged one after another, and the work on a long body is done in a thread.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+from callfuse.asgi import headers, off_loop
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.scopes import hand_back
+from callfuse.asgi.types import ASGIApp, Scope, Send
+from callfuse.mcp import messages
+from callfuse.mcp.answer import JSON, STREAM, Answer
+from callfuse.mcp.caller import Find, Pending, header_of, reply
+from callfuse.mcp.callers import Known
+from callfuse.mcp.identity import SESSION
+from callfuse.mcp.messages import CallRequest, Posted
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import ExchangeEnded, NotGuarded, action_of
+from callfuse.policy import texts
+from callfuse.wire.sse import event
+
+REFUSALS: Final = frozenset({401, 403, 404})
+"""Statuses by which a server refuses a client, or ends its session."""
+_OK: Final = 200
+
+
+class Exchange:
+    """One POST with calls. `known`: its caller. `is_modern`: of a revision whose results have a type."""
+
+    def __init__(self, posted: Posted, known: Known, bus: Bus, *, is_modern: bool) -> None:
+        self.known = known
+        self._posted = posted
+        self._bus = bus
+        self._is_modern = is_modern
+        self._fail_open = FailOpen(bus, known.caller.where.session)
+        self._pending: list[Pending] = []
+        self._withheld: dict[int, CallRequest] = {}
+        self._replies: list[bytes] = []
+        self._answer: Answer | None = None
+        self._began = perf_counter()
+        self._ending = self._cause = "error"
+
+    async def judge(self, weight: int) -> None:
+        """Judge the calls. If that fails they go unjudged, or do not run at all where `fail_closed` is set. `weight`:
+        the bytes of the body."""
+        stage = self._fail_open.stage("while judging")
+        with stage:
+            async with self.known.lock:
+                await off_loop.run(self._judge, weight)
+        if stage.failed and self.known.caller.detector.settings.fail_closed:
+            self._refuse_all()
+
+    def _judge(self) -> None:
+        caller = self.known.caller
+        self._pending = caller.begin(self._posted.calls)
+        held = [one for one in self._pending if one.withheld]
+        self._replies = [reply(caller, one, is_modern=self._is_modern) for one in held]
+        self._withheld = {one.request.at: one.request for one in held}
+        self._cause = ""
+
+    def _refuse_all(self) -> None:
+        """Let no call run, because they could not be judged."""
+        self._withheld = {one.at: one for one in self._posted.calls}
+        refuse = partial(messages.reply, kept=None, is_error=True, is_modern=self._is_modern)
+        self._replies = [refuse(one.id, notice=texts.unchecked_call(one.name)) for one in self._posted.calls]
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing is left for the app."""
+        return not self._posted.rest and len(self._withheld) == len(self._posted.calls)
+
+    async def answer(self, found: Mapping[bytes, bytes], send: Send) -> None:
+        """Answer in place of the app. `found`: the headers of the request."""
+        body = b"[" + b",".join(self._replies) + b"]" if self._posted.is_batch else self._replies[0]
+        accepted, content_type = found.get(b"accept", JSON), JSON
+        if STREAM in accepted and JSON not in accepted and b"*/*" not in accepted:
+            body, content_type = event(body, "message"), STREAM
+        fields = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+        if action := header_of(self._pending):
+            fields.append((b"x-callfuse-action", action.encode()))
+        await send({"type": "http.response.start", "status": _OK, "headers": fields})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+        self._ending = "complete"
+
+    async def run(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> None:
+        """Let the app run the calls that may run, and read its answer."""
+        content = None
+        if self._withheld and body.content is not None:
+            content = messages.without(body.content, self._withheld.values())
+        limit = self.known.caller.detector.settings.max_response_bytes
+        self._answer = answer = Answer(send, self._rewrite, body.share, limit, self._replies)
+        receive = body.replay(content)
+        body.release()
+        own = headers.for_body(scope, content, identity=True)
+        try:
+            await app(own, receive, answer.take)
+        finally:
+            hand_back(own, scope)
+        await answer.abandon()
+        self._ending = "complete" if answer.complete else "broke off"
+
+    async def _rewrite(self, data: bytes) -> bytes:
+        """Record the responses in data of the answer; returns the data with the notices that go with them."""
+        with self._fail_open.stage("while reading a result"):
+            waiting = {one.request.key: one for one in self._pending if one.is_open}
+            return await settle(self.known, data, waiting.get)
+        return data
+
+    def end(self, *, gone: bool) -> None:
+        """The exchange is over. `gone`: the client has left before its end."""
+        caller, answer = self.known.caller, self._answer
+        goes_on = answer is not None and answer.has_ids and caller.where.source == SESSION.decode()
+        with self._fail_open.stage("at the end of a call"):
+            for one in self._pending:
+                (caller.await_later if goes_on else caller.give_up)(one)
+        if answer is not None and answer.unread:
+            self._bus.emit(NotGuarded(answer.unread, caller.where))
+        mode = "passed" if self._cause else "guarded"
+        self._bus.emit(
+            ExchangeEnded(
+                caller.where,
+                "answered" if self.is_answered else mode,
+                "client gone" if gone else self._ending,
+                self._cause or (answer.unread if answer is not None else ""),
+                _OK if answer is None else answer.status,
+                len(self._posted.calls),
+                next((action_of(one.found.verdict) for one in self._pending[::-1] if one.found is not None), ""),
+                perf_counter() - self._began,
+                0.0,
+            )
+        )
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server has refused the client, or ended its session."""
+        return self._answer is not None and self._answer.status in REFUSALS
+
+
+async def settle(known: Known, data: bytes, find: Find) -> bytes:
+    """`Caller.settle`, within the caller's lock, in a thread if the data are long."""
+    async with known.lock:
+        return await off_loop.run(partial(known.caller.settle, data, find), off_loop.weight_of(data))

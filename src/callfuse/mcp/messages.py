@@ -1,0 +1,251 @@
+"""Reads the JSON-RPC messages of MCP that matter for calls of tools, and writes answers to them. No IO.
+
+In: bodies of POSTs, and the data of answers. Out: `Posted` and `Response`, and bytes in which everything but what was
+changed stays as it came. Everything that is not understood is left alone: `read_post` and `read_responses` raise
+`NotJSON` for what cannot be read at all.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from callfuse.wire.jsontext import END, Edit, Path, UnreadableJSON, apply, dumps, loads, span
+from callfuse.wire.values import has_too_many_values
+
+CALL: Final = "tools/call"
+CANCELLED: Final = "notifications/cancelled"
+OPENING: Final = frozenset({"initialize", "server/discover"})
+"""With one of these a client begins."""
+MODERN: Final = "2026-07-28"
+"""The first revision without sessions, whose results have a `resultType`. Revisions are dates, in order as texts."""
+_META: Final = "_meta"
+_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+_NOTHING: Final[Mapping[str, Any]] = {}
+_TIMELESS: Final = frozenset({_META, "annotations"})
+"""Members of a content block that say nothing of its content, such as when it was modified."""
+_OF_PROTOCOL: Final = frozenset({_META, "resultType", "isError", "ttlMs", "cacheScope"})
+
+
+class CallRequest(NamedTuple):
+    """One request `tools/call`.
+
+    `at`: its place in a batch, 0 without one. `id`: as JSON; `key`: what its response has in common with it.
+    `arguments`: as they stand in the body, `{}` if missing. `continues`: the client sends what a call of the same name
+    and arguments has asked for.
+    """
+
+    at: int
+    id: bytes
+    key: bytes
+    name: str
+    arguments: str
+    continues: bool
+
+
+class Posted(NamedTuple):
+    """The messages of one POST.
+
+    `rest`: how many there are beside the calls. `tasks`: how many of these are calls that ask for the handle of a task
+    in place of a result (2025-11-25), which nobody but the server can give. `cancelled`: the keys of requests that are
+    cancelled. `opens`: whether a client begins with it. `meta`: the `_meta` of the first message.
+    """
+
+    is_batch: bool
+    calls: list[CallRequest]
+    rest: int
+    tasks: int
+    cancelled: list[bytes]
+    opens: bool
+    meta: Mapping[str, Any]
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the first message says that it is of a revision without sessions."""
+        version = self.meta.get(_VERSION)
+        return isinstance(version, str) and version >= MODERN
+
+
+class Kind(Enum):
+    """What a response to a call is."""
+
+    FINAL = "final"
+    INPUT = "input"
+    """The server wants something of the client, which then sends the call again with it."""
+    TASK = "task"
+    """A handle of a task that still runs."""
+
+
+class Response(NamedTuple):
+    """One response in the data of an answer. `path`: where it stands there. `error`: that of JSON-RPC, if it is one."""
+
+    path: Path
+    key: bytes
+    result: dict[str, Any]
+    error: dict[str, Any] | None
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+        if self.error is not None:
+            return Kind.FINAL
+        told = self.result.get("resultType")
+        if told == "input_required":
+            return Kind.INPUT
+        is_task = told == "task" or ("content" not in self.result and isinstance(self.result.get("task"), dict))
+        return Kind.TASK if is_task else Kind.FINAL
+
+
+def read_post(content: bytes) -> Posted:
+    """Read the body of a POST. Raises NotJSON."""
+    if has_too_many_values(content):
+        raise UnreadableJSON("too many values")
+    payload = loads(content)
+    is_batch = isinstance(payload, list)
+    messages = payload if is_batch else [payload]
+    read = [_read_call(content, at, message, is_batch=is_batch) for at, message in enumerate(messages)]
+    calls = [call for call in read if call is not None]
+    params = [_params(message) for message in messages if _method(message) == CANCELLED]
+    return Posted(
+        is_batch,
+        calls,
+        len(messages) - len(calls),
+        sum(map(_asks_for_task, messages)),
+        [key_of(one["requestId"]) for one in params if "requestId" in one],
+        any(_method(message) in OPENING for message in messages),
+        _meta(messages[0]) if messages else _NOTHING,
+    )
+
+
+def key_of(id_: object) -> bytes:
+    """What two ids have in common if they are the same: `1` is not `"1"`."""
+    return dumps(id_)
+
+
+def _read_call(content: bytes, at: int, message: Any, *, is_batch: bool) -> CallRequest | None:
+    """The call that a message asks for; None if it is none, not in order, or one that is left alone."""
+    if _method(message) != CALL or not isinstance(message.get("id"), str | int | float) or _asks_for_task(message):
+        return None
+    params, arguments = _params(message), "{}"
+    if not isinstance(name := params.get("name"), str):
+        return None
+    path: Path = (at,) if is_batch else ()
+    if params.get("arguments") is not None and (place := span(content, (*path, "params", "arguments"))):
+        arguments = content[slice(*place)].decode("utf-8", "surrogatepass")
+    return CallRequest(
+        at,
+        content[slice(*(span(content, (*path, "id")) or (0, 0)))],
+        key_of(message["id"]),
+        name,
+        arguments,
+        "inputResponses" in params or "requestState" in params,
+    )
+
+
+def _asks_for_task(message: Any) -> bool:
+    return _method(message) == CALL and isinstance(_params(message).get("task"), dict)
+
+
+def _method(message: Any) -> str:
+    method = message.get("method") if isinstance(message, dict) else None
+    return method if isinstance(method, str) else ""
+
+
+def _params(message: Any) -> Mapping[str, Any]:
+    params = message.get("params") if isinstance(message, dict) else None
+    return params if isinstance(params, dict) else _NOTHING
+
+
+def _meta(message: Any) -> Mapping[str, Any]:
+    meta = _params(message).get(_META)
+    return meta if isinstance(meta, dict) else _NOTHING
+
+
+def without(content: bytes, calls: Iterable[CallRequest]) -> bytes:
+    """A batch without these calls."""
+    return apply(content, [Edit((call.at,), None) for call in calls])
+
+
+def read_responses(data: bytes) -> list[Response]:
+    """The responses in the data of an answer: of one message, or of a batch. Raises NotJSON."""
+    if not (b"result" in data or b"error" in data):  # a notification, of which there may be many
+        return []
+    if has_too_many_values(data):
+        raise UnreadableJSON("too many values")
+    payload = loads(data)
+    if isinstance(payload, list):
+        found = [_read_response((at,), message) for at, message in enumerate(payload)]
+    else:
+        found = [_read_response((), payload)]
+    return [one for one in found if one is not None]
+
+
+def _read_response(path: Path, message: Any) -> Response | None:
+    if not isinstance(message, dict) or "method" in message or "id" not in message:
+        return None
+    result, error = message.get("result"), message.get("error")
+    if isinstance(error, dict):
+        return Response(path, key_of(message["id"]), {}, error)
+    return Response(path, key_of(message["id"]), result, None) if isinstance(result, dict) else None
+
+
+def content_of(response: Response) -> tuple[Any, bool | None]:
+    """What a response says of how the call ended, as detectors read it, and whether it is an error (None: its words
+    tell, for servers report errors as plain results, too). What changes with each response is left out."""
+    if response.error is not None:
+        said = [{"type": "text", "text": str(response.error.get("message", ""))}]
+        return [*said, *_if_any(response.error.get("data"))], True
+    result = response.result
+    is_error = True if result.get("isError") is True else None
+    content = result.get("content")
+    if not isinstance(content, list):
+        return {name: value for name, value in result.items() if name not in _OF_PROTOCOL}, is_error
+    blocks = [_without(block, _TIMELESS) for block in content]
+    return [*blocks, *_if_any(result.get("structuredContent"))], is_error
+
+
+def _if_any(value: Any) -> list[Any]:
+    return [] if value is None else [value]
+
+
+def _without(value: Any, names: frozenset[str]) -> Any:
+    if not isinstance(value, dict) or names.isdisjoint(value):
+        return value
+    return {name: item for name, item in value.items() if name not in names}
+
+
+def result_to_keep(data: bytes, response: Response) -> bytes | None:
+    """The result of a call, as it can be given again; an error of JSON-RPC as a result, which models get to read. None
+    if it is no result of a tool."""
+    if response.error is not None:
+        block = {"type": "text", "text": str(response.error.get("message", ""))}
+        return dumps({"content": [block], "isError": True})
+    place = span(data, (*response.path, "result"))
+    if place is None or not isinstance(response.result.get("content"), list):
+        return None
+    return data[slice(*place)]
+
+
+def notice_edit(response: Response, notice: str) -> Edit | None:
+    """The edit that adds a notice to a response: as one more block of text, or at the end of an error's message."""
+    if response.error is not None:
+        text = f"{response.error.get('message', '')}\n\n{notice}"
+        return Edit((*response.path, "error", "message"), dumps(text))
+    if not isinstance(response.result.get("content"), list):
+        return None
+    return Edit((*response.path, "result", "content", END), _block(notice))
+
+
+def reply(id_: bytes, kept: bytes | None, notice: str, *, is_error: bool, is_modern: bool) -> bytes:
+    """The response to a call that has not run: a result that was kept, and the notice. Without a kept one it is an
+    error, because clients hold other results to the schema of the tool's output."""
+    edits = [Edit(("content", END), _block(notice))]
+    if is_error or kept is None:
+        edits.append(Edit(("isError",), b"true"))
+    if is_modern:
+        edits.append(Edit(("resultType",), b'"complete"'))
+    result = apply(b'{"content":[]}' if kept is None else kept, edits)
+    return b'{"jsonrpc":"2.0","id":' + id_ + b',"result":' + result + b"}"
+
+
+def _block(notice: str) -> bytes:
+    return dumps({"type": "text", "text": notice})

@@ -1,0 +1,212 @@
+"""`MCPMiddleware`: wraps a streamable-HTTP MCP server, and keeps tools from running in loops."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from callfuse.asgi import headers, off_loop
+from callfuse.asgi.answer import START, is_success
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.budget import ByteBudget
+from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from callfuse.config import Source, load_config
+from callfuse.conversations.identity import FINGERPRINT, Lane
+from callfuse.mcp.answer import JSON, STREAM, Answer
+from callfuse.mcp.callers import Callers, Known
+from callfuse.mcp.exchange import Exchange, settle
+from callfuse.mcp.identity import SESSION, caller_of
+from callfuse.mcp.messages import CALL, CANCELLED, MODERN, OPENING, Posted, read_post
+from callfuse.observe.access import AccessSink
+from callfuse.observe.bus import Bus
+from callfuse.observe.counts import Counts
+from callfuse.observe.events import NotGuarded
+from callfuse.observe.log import LogSink
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire.jsontext import NotJSON
+
+VERSION: Final = b"mcp-protocol-version"
+METHOD: Final = b"mcp-method"
+_OF_MCP: Final = frozenset({VERSION, METHOD, SESSION})
+_READ: Final = frozenset(name.encode() for name in (CALL, CANCELLED, *OPENING))
+"""Methods whose messages are read, where a header says which method it is."""
+_LAST_EVENT: Final = b"last-event-id"
+_MOST_DIGITS: Final = 19
+"""Digits of a content length that are read."""
+
+
+class MCPMiddleware:
+    """The fuse around an MCP server: a call of a tool that is found looping does not run again.
+
+        from callfuse.mcp import MCPMiddleware
+
+        app = MCPMiddleware(mcp.http_app())  # FastMCP; `mcp.streamable_http_app()` of the SDK
+
+    `app`: an ASGI app that serves MCP over streamable HTTP, at whatever path; other requests go straight to it. Each
+    `tools/call` is judged by what the same caller (`mcp/identity.py`) has called before, and what came of it. At the
+    rung `observe` that is only told; at `warn` the tool runs, and a notice is added to its result; at all others it
+    does not run, and its previous result is given again with a notice. Notices begin with `[callfuse]`.
+
+    `config`: as for `CallFuseMiddleware`: a mapping in the shape of the configuration file, the path of one, or None
+    (the default) for environment and `CALLFUSE_CONFIG`. Of it `tool_call_loop` counts. What is known of callers is kept
+    in the memory of this process, within `max_sessions`, `max_ledger_bytes` and ten times `ttl_seconds`. Raises
+    `ConfigError` for a wrong setting; never while it serves.
+
+    `bus` takes what happens (`callfuse.observe.events`), `counts` counts it, `settings` are those in force.
+    """
+
+    def __init__(self, app: ASGIApp, config: Source | None = None) -> None:
+        loaded = load_config(config)
+        self.app = app
+        self.settings: LoopSettings = loaded.tool_call_loop
+        self.counts = Counts()
+        self.bus = Bus(self.counts, LogSink(), AccessSink())
+        self._callers = Callers(loaded, self.bus)
+        self._budget = ByteBudget(self.settings.max_total_bytes)
+        self._fail_open = FailOpen(self.bus)
+
+    @property
+    def callers(self) -> int:
+        """The callers that are known at present: what `max_sessions` bounds."""
+        return len(self._callers)
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that requests under way keep at present: what `max_total_bytes` bounds."""
+        return self._budget.used
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http" or not self.settings.enabled:
+            await self.app(scope, receive, send)
+            return
+        found: dict[bytes, bytes] = {}
+        with self._fail_open.stage("in a request"):
+            if not isinstance(scope.get("headers") or (), list | tuple):  # ASGI allows what can be read once only
+                scope["headers"] = list(scope["headers"])
+            found = headers.read(scope)
+        if scope["method"] == "POST" and _may_be_call(found):
+            await self._post(scope, receive, send, found)
+        elif SESSION in found and scope["method"] in ("GET", "DELETE"):
+            await self._watch(scope, receive, send, found)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _post(self, scope: Scope, receive: Receive, send: Send, found: dict[bytes, bytes]) -> None:
+        """Serve a POST that may call a tool."""
+        body = RequestBody(receive, self._budget.open())
+        exchange: Exchange | None = None
+        try:
+            posted = await self._read(found, body)
+            with self._fail_open.stage("in a request"):
+                exchange = None if posted is None else self._begin(scope, found, posted)
+            if exchange is not None:
+                await exchange.judge(off_loop.weight_of(body.content or b""))
+            if exchange is None:
+                await self.app(scope, body.pass_on(), send)
+            elif exchange.is_answered:
+                await exchange.answer(found, send)
+            else:
+                await exchange.run(self.app, scope, body, send)
+        finally:
+            if exchange is not None:
+                self._end(exchange, gone=body.gone)
+            body.close()
+
+    async def _read(self, found: dict[bytes, bytes], body: RequestBody) -> Posted | None:
+        """Read a body. None if it passes as it came."""
+        settings, length = self.settings, found.get(b"content-length", b"0")
+        if length.isdigit() and len(length) <= _MOST_DIGITS and int(length) <= settings.max_request_bytes:
+            await body.read(settings.max_request_bytes, settings.read_timeout_s)
+        cause = body.unread or "max_request_bytes"
+        with self._fail_open.stage("in a request"):
+            if (content := body.content) is not None:
+                cause = "request not JSON"
+                weight = off_loop.weight_of(content)
+                with suppress(NotJSON):
+                    return await off_loop.run(partial(read_post, content), weight)
+            self.bus.emit(NotGuarded(cause))
+        return None
+
+    def _begin(self, scope: Scope, found: dict[bytes, bytes], posted: Posted) -> Exchange | None:
+        """The exchange of a POST; None if it has no calls that are judged."""
+        if posted.tasks:
+            self.bus.emit(NotGuarded("task"))
+        lane = self._lane(scope, found, posted.meta)
+        if posted.cancelled or posted.opens:
+            self._heed(lane, posted)
+        if not posted.calls:
+            return None
+        is_modern = found.get(VERSION, b"").decode("latin-1") >= MODERN or posted.is_modern
+        return Exchange(posted, self._callers.of(lane), self.bus, is_modern=is_modern)
+
+    def _heed(self, lane: Lane, posted: Posted) -> None:
+        """Take note of what a caller cancels, and of one that begins: only a session tells it from those before."""
+        known = self._callers.find(lane)
+        if known is None:
+            return
+        for key in posted.cancelled:
+            known.caller.cancel(key)
+        if posted.opens and lane.source == FINGERPRINT:
+            known.caller.detector.new_turn()
+
+    def _end(self, exchange: Exchange, *, gone: bool) -> None:
+        exchange.end(gone=gone)
+        with self._fail_open.stage("at the end of a call"):
+            if exchange.is_refused:
+                self._callers.forget(exchange.known.lane)
+            else:
+                self._callers.keep(exchange.known)
+
+    async def _watch(self, scope: Scope, receive: Receive, send: Send, found: dict[bytes, bytes]) -> None:
+        """Serve a GET, whose stream may bring what an earlier answer did not come to, or a DELETE, which ends a
+        session."""
+        known: Known | None = None
+        with self._fail_open.stage("in a request"):
+            known = self._callers.find(self._lane(scope, found, {}))
+        if known is None or (scope["method"] == "GET" and _LAST_EVENT not in found):
+            await self.app(scope, receive, send)
+        elif scope["method"] == "DELETE":
+            await self.app(scope, receive, self._forgetting(known, send))
+        else:
+            await self._resume(known, scope, receive, send)
+
+    async def _resume(self, known: Known, scope: Scope, receive: Receive, send: Send) -> None:
+        async def rewrite(data: bytes) -> bytes:
+            with self._fail_open.stage("while reading a result"):
+                return await settle(known, data, known.caller.take_awaited)
+            return data
+
+        share = self._budget.open()
+        try:
+            answer = Answer(send, rewrite, share, self.settings.max_response_bytes)
+            await self.app(scope, receive, answer.take)
+            await answer.abandon()
+        finally:
+            share.close()
+
+    def _forgetting(self, known: Known, send: Send) -> Send:
+        """A `send` that forgets the caller once the server has ended its session."""
+
+        async def forgetting(message: Message) -> None:
+            if message["type"] == START and is_success(message):
+                self._callers.forget(known.lane)
+            await send(message)
+
+        return forgetting
+
+    def _lane(self, scope: Scope, found: dict[bytes, bytes], meta: Mapping[str, Any]) -> Lane:
+        query, further = scope.get("query_string", b""), self.settings.further_credentials
+        return caller_of(found, scope["path"], query, meta, further)
+
+
+def _may_be_call(found: dict[bytes, bytes]) -> bool:
+    """Whether a POST with these headers may be one of MCP whose messages are to be read."""
+    if found.get(b"content-encoding", b"identity") != b"identity":  # no server of MCP unpacks it
+        return False
+    if not found.get(b"content-type", b"").strip().lower().startswith(JSON):
+        return False
+    if METHOD in found:
+        return found[METHOD].strip() in _READ
+    return not _OF_MCP.isdisjoint(found) or STREAM in found.get(b"accept", b"")
