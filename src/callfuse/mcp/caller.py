@@ -8,6 +8,7 @@ MCP shows no answers of a model, only calls: each POST is a round of its own. A 
 runs is part of the same round for all that is known; it runs unjudged and does not count.
 """
 
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ RESULTS_BYTES: Final = 4 * LONGEST_RESULT
 NO_RESULT: Final = "The call timed out or was cancelled: no result came."
 """What detectors read where no result was seen. In their eyes it is mended by waiting, and so hardly a sign of a
 loop."""
+STILL_RUNNING: Final = {"status": "running"}
+"""What they read where the result is a task."""
 
 _CALLER: Final = 8000
 """Bytes of a caller, about, without its rounds."""
@@ -49,21 +52,22 @@ _PARSED: Final = 4
 class _Detector(LoopDetector):
     """A detector whose events say `where` its calls come from."""
 
-    def __init__(self, config: Config, where: Where, bus: Bus) -> None:
-        super().__init__(config, session=where.session, bus=bus)
+    def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float]) -> None:
+        super().__init__(config, session=where.session, bus=bus, clock=clock)
         self._where = where
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
     """A call between its request and its response. `counts`: it is judged and its result recorded. `is_open`: no
-    result was seen yet, and one may still come."""
+    result was seen yet, and one may still come. `runs`: equal calls that come now count as one with it."""
 
     request: CallRequest
     call: ToolCall
     counts: bool
     found: LoopDetection | None = None
     is_open: bool = True
+    runs: bool = False
 
     @property
     def withheld(self) -> bool:
@@ -78,13 +82,13 @@ Find = Callable[[bytes], Pending | None]
 class Caller:
     """The calls of one lane.
 
-    `size`: the bytes of memory that it takes, about. Memory is bounded as that of `LoopDetector` is; the newest
-    results are kept as they came, `RESULTS_BYTES` bytes of them.
+    `clock`: seconds. `size`: the bytes of memory that it takes, about. Memory is bounded as that of `LoopDetector` is;
+    the newest results are kept as they came, `RESULTS_BYTES` bytes of them.
     """
 
-    def __init__(self, config: Config, where: Where, bus: Bus) -> None:
+    def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = where
-        self.detector = _Detector(config, where, bus)
+        self.detector = _Detector(config, where, bus, clock)
         self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
         self._results: OrderedDict[Signature, bytes] = OrderedDict()
         self._running: Counter[Signature] = Counter()
@@ -110,6 +114,7 @@ class Caller:
         self._rounds.append(sum(_CALL + min(len(one.request.arguments), _LONGEST_ARGUMENTS) for one in pending))
         for one in pending:
             if one.is_open and one.counts:
+                one.runs = True
                 self._running[one.call.signature] += 1
                 self._in_flight[one.request.key] = one
         return pending
@@ -151,7 +156,7 @@ class Caller:
         if response.kind is Kind.INPUT:
             self._keep_waiting(self._suspended, pending.call.signature, pending)
             return ""
-        content, is_error = messages.content_of(response)
+        content, is_error = messages.content_of(response) if response.kind is Kind.FINAL else (STILL_RUNNING, None)
         late = self.detector.record(content, pending.call, is_error=is_error)
         if response.kind is Kind.FINAL:
             self._keep(pending.call.signature, messages.result_to_keep(data, response))
@@ -188,13 +193,15 @@ class Caller:
 
     def _close(self, pending: Pending) -> None:
         pending.is_open = False
-        if pending.counts:
-            if self._in_flight.get(pending.request.key) is pending:
-                del self._in_flight[pending.request.key]
-            signature = pending.call.signature
-            self._running[signature] -= 1
-            if not self._running[signature]:
-                del self._running[signature]
+        if not pending.runs:
+            return
+        pending.runs = False
+        if self._in_flight.get(pending.request.key) is pending:
+            del self._in_flight[pending.request.key]
+        signature = pending.call.signature
+        self._running[signature] -= 1
+        if not self._running[signature]:
+            del self._running[signature]
 
     def _record_nothing(self, pending: Pending) -> None:
         self.detector.record(NO_RESULT, pending.call, is_error=True)

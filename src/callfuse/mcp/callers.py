@@ -63,7 +63,7 @@ class Callers:
         known = self.find(lane)
         if known is None:
             where = Where(lane.session, lane.source, lane.tag, "", NAME, NAME)
-            known = Known(lane, Caller(self._config, where, self._bus))
+            known = Known(lane, Caller(self._config, where, self._bus, self._clock))
             self.keep(known)
         return known
 

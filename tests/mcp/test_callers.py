@@ -1,0 +1,295 @@
+"""Whose calls count together, and what is kept of them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from callfuse.config import load_config
+from callfuse.conversations.identity import Lane
+from callfuse.mcp.caller import RESULTS_BYTES, Caller
+from callfuse.mcp.callers import Callers
+from callfuse.mcp.messages import CallRequest, read_post, read_responses
+from callfuse.observe.bus import Bus
+from callfuse.observe.events import NOWHERE, LedgerDropped
+from tests.mcp.server import META, NEW, OLD, ToolServer, call, call_message, dumps, guarded, notices, post, text
+from tests.mcp.server import with_header as having
+from tests.support.asgi import Headers, Request, drive, run, run_all
+from tests.support.observing import Observed
+
+BEARER: Headers = (*NEW, (b"authorization", b"Bearer one"))
+OWN: Headers = (*OLD, (b"x-callfuse-session-id", b"run-1"), (b"authorization", b"Bearer one"))
+
+
+def client(name: str) -> dict[str, Any]:
+    """The `_meta` of another client."""
+    return {**META, "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
+
+
+APART: list[tuple[str, Request, Request]] = [
+    ("session", call(), call(headers=having(OLD, b"mcp-session-id", b"other"))),
+    ("path", call(), call(path="/other/mcp")),
+    ("credential", call(headers=BEARER), call(headers=having(BEARER, b"authorization", b"Bearer two"))),
+    ("credential of a session", call(headers=OLD), call(headers=(*OLD, (b"x-api-key", b"k")))),
+    ("client", call(headers=NEW, meta=META), call(headers=NEW, meta=client("other"))),
+    ("host", call(headers=NEW, meta=META), call(headers=having(NEW, b"host", b"evil.test"), meta=META)),
+    ("origin", call(headers=NEW, meta=META), call(headers=having(NEW, b"origin", b"https://evil.test"), meta=META)),
+    ("agent", call(headers=NEW, meta=META), call(headers=having(NEW, b"user-agent", b"agent/2"), meta=META)),
+    ("cookie", call(headers=(*NEW, (b"cookie", b"session=1"))), call(headers=(*NEW, (b"cookie", b"session=2")))),
+    ("thread", call(meta={"threadId": "1"}), call(meta={"threadId": "2"})),
+    ("name", call(headers=OWN), call(headers=having(OWN, b"x-callfuse-session-id", b"run-2"))),
+    (
+        "a name that anybody may use",
+        call(headers=(*NEW, (b"x-callfuse-session-id", b"run-1"))),
+        call(headers=(*having(NEW, b"origin", b"https://evil.test"), (b"x-callfuse-session-id", b"run-1"))),
+    ),
+    (
+        "baggage",
+        call(headers=NEW, meta={"baggage": "session.id=1"}),
+        call(headers=NEW, meta={"baggage": "session.id=2"}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), [pair[1:] for pair in APART], ids=[pair[0] for pair in APART])
+def test_callers_are_told_apart(one: Request, other: Request) -> None:
+    """Two calls of each are no loop of either, and nobody gets the result of another."""
+    server = ToolServer()
+    app = guarded(server)
+    done = run_all(app, [one, one, other, other])
+    assert not any(map(notices, done))
+    assert (len(server.runs), app.callers) == (4, 2)
+    assert notices(run(app, one))
+
+
+TOGETHER: list[tuple[str, Request, Request]] = [
+    ("id", call(id_=1), call(id_="two")),
+    ("credential", call(headers=BEARER, meta=META), call(headers=BEARER, meta={**META, "progressToken": 7})),
+    (
+        "sessions of one conversation",
+        call(meta={"threadId": "t"}, headers=OLD),
+        call(meta={"threadId": "t"}, headers=having(OLD, b"mcp-session-id", b"other")),
+    ),
+    ("ChatGPT", call(meta={"openai/session": "s"}), call(meta={"openai/session": "s", "openai/locale": "de"})),
+    ("sessions of one run", call(headers=OWN), call(headers=having(OWN, b"mcp-session-id", b"other"))),
+    (
+        "sub-agents of a session",
+        call(headers=(*OLD, (b"traceparent", b"00-1"))),
+        call(headers=(*OLD, (b"traceparent", b"00-2"))),
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), [pair[1:] for pair in TOGETHER], ids=[pair[0] for pair in TOGETHER])
+def test_calls_of_one_caller_count_together(one: Request, other: Request) -> None:
+    """Whatever else differs."""
+    app = guarded(ToolServer())
+    done = run_all(app, [one, other, one])
+    assert [len(notices(each)) for each in done] == [0, 0, 1]
+    assert app.callers == 1
+
+
+def test_headers_that_a_setting_names_tell_callers_apart() -> None:
+    """Such as one that a proxy adds, where there are many clients without a credential."""
+    server = ToolServer()
+    app = guarded(server, credential_headers=["x-forwarded-for"])
+    run_all(app, [call(headers=(*NEW, (b"x-forwarded-for", b"10.0.0.%d" % at))) for at in range(6)])
+    assert len(server.runs) == 6
+
+
+OPENINGS = [("server/discover", {"_meta": META}), ("initialize", {"_meta": META, "protocolVersion": "2025-11-25"})]
+
+
+@pytest.mark.parametrize(("method", "params"), OPENINGS)
+def test_a_client_that_begins_anew_is_a_new_run(method: str, params: dict[str, Any]) -> None:
+    """Without a session nothing else tells it from the run before, whose calls it makes again."""
+    server = ToolServer()
+    app = guarded(server)
+    opening = post(
+        {"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
+        having(NEW, b"mcp-method", method.encode()),
+    )
+    mine = call(headers=NEW, meta=META)
+    done = run_all(app, [opening, mine, mine, opening, mine, mine, mine])
+    assert [len(notices(one)) for one in done] == [0, 0, 0, 0, 0, 0, 1]
+
+
+def test_a_client_with_a_session_does_not_begin_anew() -> None:
+    """What a session has called stays."""
+    app = guarded(ToolServer())
+    opening = post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}, OWN)
+    done = run_all(app, [call(headers=OWN), call(headers=OWN), opening, call(headers=OWN)])
+    assert notices(done[3])
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refused_caller_is_forgotten(status: int) -> None:
+    """Its session is over, or its credential: no result is given any more."""
+    server = ToolServer()
+    app = guarded(server)
+    run_all(app, [call(), call()])
+    server.status = status
+    run(app, call({"q": "other"}))
+    assert app.callers == 0
+    assert run(app, call()).status == status
+
+
+def test_a_session_that_is_closed_is_forgotten() -> None:
+    """Once the server has agreed."""
+
+    server = ToolServer()
+
+    async def app_(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "DELETE":
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await server(scope, receive, send)
+
+    app, status = guarded(app_), 405
+    delete = Request("/mcp", b"", OLD, method="DELETE")
+    run_all(app, [call(), delete])
+    assert app.callers == 1
+    status = 200
+    run(app, delete)
+    assert app.callers == 0
+
+
+class Slow:
+    """A server whose tool runs until it is let go."""
+
+    def __init__(self) -> None:
+        self.server = ToolServer()
+        self.go = asyncio.Event()
+        self.all_wait = asyncio.Event()
+        self.waiting = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        message = await receive()
+
+        async def again() -> Any:
+            return message
+
+        if b"tools/call" in message.get("body", b""):
+            self.waiting += 1
+            if self.waiting == 5:
+                self.all_wait.set()
+            await self.go.wait()
+        await self.server(scope, again, send)
+
+
+async def test_equal_calls_at_the_same_time_are_one_piece_of_evidence() -> None:
+    """They come from one answer of a model, for all that is known: all run."""
+    slow = Slow()
+    app = guarded(slow)
+    calls = [asyncio.create_task(drive(app, call(id_=at))) for at in range(5)]
+    await slow.all_wait.wait()
+    slow.go.set()
+    first = await asyncio.gather(*calls)
+    assert not any(map(notices, first))
+    second, third = await drive(app, call()), await drive(app, call())
+    assert (len(notices(second)), len(notices(third))) == (0, 1)
+    assert len(slow.server.runs) == 6
+
+
+def requests(*arguments: dict[str, Any]) -> list[CallRequest]:
+    """Calls as they are read from POSTs."""
+    return [read_post(dumps(call_message(one, id_=at))).calls[0] for at, one in enumerate(arguments)]
+
+
+def answer_of(request: CallRequest, said: str) -> bytes:
+    """The response to a call."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request.id, dumps(text(said)))
+
+
+def caller(clock: Any = lambda: 0.0, **settings: Any) -> Caller:
+    """A caller under these settings."""
+    return Caller(load_config({"tool_call_loop": settings}), NOWHERE, Bus(), clock)
+
+
+def make(one: Caller, request: CallRequest, said: str = "nothing") -> bool:
+    """A call, which runs if it may; whether it was withheld."""
+    (pending,) = one.begin([request])
+    if not pending.withheld:
+        one.settle(answer_of(request, said), {request.key: pending}.get)
+    return pending.withheld
+
+
+def test_a_pause_ends_a_streak() -> None:
+    """After `ttl_seconds` a call is a first one again."""
+    now = [0.0]
+    (request,) = requests({})
+    one = caller(lambda: now[0], ttl_seconds=10)
+    found = []
+    for pause in (11, 11, 11, 9, 9):
+        now[0] += pause
+        found.append(make(one, request))
+    assert found == [False, False, False, False, True]
+
+
+def test_the_memory_of_a_caller_is_bounded() -> None:
+    """Whatever it calls and gets; its estimate goes with it."""
+    one = caller()
+    sizes = []
+    for at in range(200):
+        (request,) = requests({"at": at, "text": "x" * 30_000})
+        make(one, request, f"{at} " + "y" * 50_000)
+        sizes.append(one.size)
+    assert max(sizes[140:]) == max(sizes)
+    assert sizes[-1] == sizes[150]
+    assert sizes[-1] < 5 * RESULTS_BYTES
+    (request,) = requests({"at": 199, "text": "x" * 30_000})
+    (pending,) = one.begin([request])
+    assert one.previous(pending) is not None
+
+
+def test_calls_without_a_result_are_bounded() -> None:
+    """Those that wait for one that may come later, too."""
+    one = caller()
+    empty = one.size
+    for at in range(300):
+        (request,) = requests({"at": at})
+        (pending,) = one.begin([request])
+        one.await_later(pending)
+    assert one.size < empty + 2_000_000
+
+
+def test_the_callers_are_bounded() -> None:
+    """In number, bytes and time."""
+    seen, now = Observed(), [0.0]
+    bus = Bus(seen)
+    config = load_config({"tool_call_loop": {"max_sessions": 3, "ttl_seconds": 1}})
+    callers = Callers(config, bus, lambda: now[0])
+    lanes = [Lane(b"", f"s{at}", b"", "mcp-session-id") for at in range(5)]
+    for lane in lanes:
+        callers.of(lane)
+    assert len(callers) == 3
+    assert [event.limit for event in seen.of(LedgerDropped)] == ["max_sessions"] * 2
+    assert callers.find(lanes[0]) is None
+    assert callers.find(lanes[4]) is not None
+    now[0] = 11.0
+    assert callers.find(lanes[4]) is None
+    callers.keep(callers.of(lanes[0]))
+    assert len(callers) == 1
+    callers.forget(lanes[0])
+    assert (len(callers), callers.size) == (0, 0)
+
+
+def test_callers_are_bounded_in_bytes() -> None:
+    """By `max_ledger_bytes`."""
+    callers = Callers(load_config({"tool_call_loop": {"max_ledger_bytes": 100_000}}), Bus())
+    for at in range(50):
+        known = callers.of(Lane(b"", f"s{at}", b"", "mcp-session-id"))
+        make(known.caller, requests({"at": at})[0], "x" * 1000)
+        callers.keep(known)
+        assert callers.size <= 100_000
+    assert 1 < len(callers) < 50
+
+
+def test_responses_are_told_from_all_else() -> None:
+    """Requests of the server, notifications and responses without an id of ours are none."""
+    assert read_responses(b'{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"result":{}}}') == []
+    assert read_responses(b'{"jsonrpc":"2.0","method":"notifications/error"}') == []
+    assert read_responses(b'{"id":1,"result":3}') == []
+    assert [one.key for one in read_responses(b'[{"id":"1","result":{}},{"id":1,"error":{}}]')] == [b'"1"', b"1"]
