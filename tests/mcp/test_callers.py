@@ -97,6 +97,29 @@ def test_headers_that_a_setting_names_tell_callers_apart() -> None:
     assert len(server.runs) == 6
 
 
+class User:
+    """Who a middleware in front says that it is, as Starlette's do."""
+
+    def __init__(self, *, known: bool) -> None:
+        self.is_authenticated = known
+
+
+def test_who_is_authenticated_no_more_gets_nothing_that_was_kept() -> None:
+    """The server is asked, which refuses."""
+    server, known = ToolServer(), True
+    app = guarded(server)
+
+    async def authenticating(scope: Any, receive: Any, send: Any) -> None:
+        scope["user"] = User(known=known)
+        await app(scope, receive, send)
+
+    done = run_all(authenticating, [call(headers=BEARER)] * 3)
+    assert notices(done[2])
+    known = False
+    assert not notices(run(authenticating, call(headers=BEARER)))
+    assert len(server.runs) == 3
+
+
 OPENINGS = [("server/discover", {"_meta": META}), ("initialize", {"_meta": META, "protocolVersion": "2025-11-25"})]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 from hashlib import blake2b
 from typing import Any, Final
 
+from callfuse.boundary import Boundary
 from callfuse.conversations.identity import DIGEST_SIZE, NO_CREDENTIAL, Headers, Lane, lane_of, session_name
 from callfuse.wire.jsontext import dumps
 
@@ -23,23 +24,25 @@ _OF_CLIENT: Final = (b"host", b"origin", b"user-agent")
 
 
 class _Place:
-    """What tells callers apart whatever their session is: the server's path."""
+    """What tells callers apart whatever their session is: the server's path, and whether they are authenticated."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, authentication: bytes) -> None:
+        self._parts = path.encode("utf-8", "surrogatepass"), authentication
 
     def opening(self) -> Iterable[bytes]:
-        return (self._path.encode("utf-8", "surrogatepass"),)
+        return self._parts
 
 
-def caller_of(headers: Headers, path: str, query: bytes, meta: Mapping[str, Any], further: Set[bytes]) -> Lane:
-    """The lane of a request. `further`: names of headers that are credentials, too, in lower case."""
+def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any], further: Set[bytes]) -> Lane:
+    """The lane of a request. `scope`: that of ASGI, `headers`: its headers by name in lower case, `further`: names of
+    those that are credentials, too."""
     named = next((value for key in CONVERSATIONS if isinstance(value := meta.get(key), str) and value.strip()), None)
     baggage = meta.get(_BAGGAGE)
     if isinstance(baggage, str) and b"baggage" not in headers:
         headers = {**headers, b"baggage": baggage.encode("utf-8", "replace")}
     payload = {} if named is None else {"session_id": named}
-    lane = lane_of(headers, _Place(path), query, payload, further=further)
+    place = _Place(scope["path"], _authentication(scope.get("user")))
+    lane = lane_of(headers, place, scope.get("query_string", b""), payload, further=further)
     session = headers.get(SESSION, b"").decode("latin-1")
     if not lane.named and session:
         return lane._replace(session=session_name(session), source=SESSION.decode())
@@ -49,6 +52,14 @@ def caller_of(headers: Headers, path: str, query: bytes, meta: Mapping[str, Any]
     if lane.named:  # anybody may use the name: what an equal client does not send counts apart
         return lane._replace(fingerprint=fingerprint)
     return lane._replace(session=fingerprint.hex(), fingerprint=fingerprint)
+
+
+def _authentication(user: object) -> bytes:
+    """What a middleware in front has found out. Nobody whose token has expired gets what was given to it before."""
+    with Boundary():  # Starlette's base class raises NotImplementedError
+        if user is not None:
+            return b"known" if getattr(user, "is_authenticated", None) else b"unknown"
+    return b""
 
 
 def _fingerprint(lane: Lane, headers: Headers, meta: Mapping[str, Any]) -> bytes:

@@ -197,8 +197,7 @@ class MCPMiddleware:
         return forgetting
 
     def _lane(self, scope: Scope, found: dict[bytes, bytes], meta: Mapping[str, Any]) -> Lane:
-        query, further = scope.get("query_string", b""), self.settings.further_credentials
-        return caller_of(found, scope["path"], query, meta, further)
+        return caller_of(scope, found, meta, self.settings.further_credentials)
 
 
 def _may_be_call(found: dict[bytes, bytes]) -> bool:
