@@ -1,0 +1,90 @@
+"""`MCPMiddleware` between real servers and clients of MCP: FastMCP and the SDK, of both generations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hosts.environments import asked_for, environment, run_json
+
+pytestmark = [asked_for, pytest.mark.slow, pytest.mark.timeout(900)]
+
+PROGRAM = Path(__file__).parent / "mcp_scenarios.py"
+NEW = ("mcp==2.3.0", "fastmcp==4.1.2")
+"""They speak 2026-07-28 with each other, and 2025-11-25 if asked to (`legacy`)."""
+OLD = ("mcp==1.30.0", "fastmcp==3.2.4")
+"""These know sessions only."""
+
+
+def run(packages: tuple[str, ...], *scenario: str) -> tuple[int, list[dict[str, Any]]]:
+    """How often the tool has run, and what each of eight equal calls has brought."""
+    done = run_json(environment(*packages), PROGRAM, *scenario)
+    return done["runs"], done["results"]
+
+
+@pytest.mark.parametrize("packages", [NEW, OLD], ids=["new", "old"])
+def test_without_the_middleware_the_tool_runs_each_time(packages: tuple[str, ...]) -> None:
+    """So that the tests below show something."""
+    assert run(packages, "bare")[0] == 8
+
+
+BOTH = ["fastmcp", "fastmcp wrapped", "fastmcp mounted", "sdk", "sdk as json", "sdk stateless"]
+NEW_ONLY = ["sdk legacy", "sdk legacy as json", "sdk legacy stateless", "progress", "resumed"]
+
+
+@pytest.mark.parametrize(
+    ("packages", "scenario"),
+    [*((NEW, one) for one in (*BOTH, *NEW_ONLY)), *((OLD, one) for one in BOTH)],
+    ids=[*(f"{one}, new" for one in (*BOTH, *NEW_ONLY)), *(f"{one}, old" for one in BOTH)],
+)
+def test_a_tool_does_not_run_in_a_loop(packages: tuple[str, ...], scenario: str) -> None:
+    """Two of eight equal calls run, whatever the transport; all bring a result that the client accepts."""
+    runs, results = run(packages, scenario)
+    assert runs == 2
+    assert [one["texts"][0] for one in results] == ["3"] * 8
+    assert [one["structured"] for one in results] == [{"result": 3}] * 8
+    assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert all(one["texts"][1].startswith("[callfuse]") for one in results[2:])
+    assert not any(one["is_error"] for one in results)
+
+
+def test_progress_reaches_the_client() -> None:
+    """That of the calls that run."""
+    assert [one["progress"] for one in run(NEW, "progress")[1]] == [3, 3, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("packages", [NEW, OLD], ids=["new", "old"])
+def test_a_warning_is_added_to_the_result(packages: tuple[str, ...]) -> None:
+    """The tool runs each time."""
+    runs, results = run(packages, "warn")
+    assert runs == 8
+    assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("packages", [NEW, OLD], ids=["new", "old"])
+def test_a_tool_that_fails_is_not_called_in_a_loop(packages: tuple[str, ...]) -> None:
+    """Its error is given again, as an error."""
+    runs, results = run(packages, "fastmcp failing")
+    assert runs == 2
+    assert all(one["is_error"] and "the disk is full" in one["texts"][0] for one in results)
+
+
+def test_a_tool_that_does_not_exist() -> None:
+    """The same."""
+    runs, results = run(NEW, "unknown")
+    assert runs == 0
+    assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_tool_that_asks_the_user() -> None:
+    """Each call is two requests, which are one call."""
+    runs, results = run(NEW, "asking")
+    assert runs == 4
+    assert [one["texts"][0] for one in results] == ["ordered"] * 8
+    assert len(results[2]["texts"]) == 2
+
+
+@pytest.mark.parametrize("revision", ["auto", "legacy"])
+def test_calls_that_time_out_may_be_tried_again(revision: str) -> None:
+    """The client has cancelled them."""
+    assert run(NEW, "timeouts", revision)[0] == 5
