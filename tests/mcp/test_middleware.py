@@ -465,6 +465,31 @@ def test_a_batch_whose_rest_gets_no_response() -> None:
     assert [one["id"] for one in responses(done)] == [8]
 
 
+def test_the_transport_before_is_left_alone() -> None:
+    """Its POSTs are accepted, and the responses come with a GET: nobody would get ours."""
+    server = ToolServer()
+    headers = ((b"content-type", b"application/json"), (b"accept", b"*/*"), (b"mcp-protocol-version", b"2024-11-05"))
+    app = guarded(server)
+    run_all(app, [call(headers=headers)] * 20)
+    assert (len(server.runs), app.callers) == (20, 0)
+
+
+def test_a_batch_of_too_many_calls_passes() -> None:
+    """And is counted."""
+    app = guarded(Echo())
+    body = post([call_message({"at": at}, id_=at) for at in range(129)])
+    assert run(app, body).body == body.body
+    assert app.callers == 0
+
+
+@pytest.mark.parametrize("odd", [call(name="x" * 2000), call(id_="x" * 2000)])
+def test_names_and_ids_are_bounded(odd: Request) -> None:
+    """A call with a longer one is left alone: nothing of it is kept."""
+    app = guarded(ToolServer())
+    run_all(app, [odd] * 4)
+    assert app.callers == 0
+
+
 def test_a_packed_request_is_left_alone() -> None:
     """No server of MCP unpacks one."""
     app = guarded(Echo())

@@ -141,13 +141,13 @@ class Caller:
         edits = []
         for response in responses:
             pending = find(response.key)
-            notice = "" if pending is None else self._take(pending, data, response)
+            notice = "" if pending is None else self._take(pending, response)
             if notice and (edit := messages.notice_edit(response, notice)) is not None:
                 edits.append(edit)
         return apply(data, edits)
 
-    def _take(self, pending: Pending, data: bytes, response: Response) -> str:
-        """Record a call's response, which stands in these data; returns the notice that goes with it, or nothing."""
+    def _take(self, pending: Pending, response: Response) -> str:
+        """Record a call's response; returns the notice that goes with it, or nothing."""
         if not pending.is_open:
             return ""
         self._close(pending)
@@ -159,7 +159,7 @@ class Caller:
         content, is_error = messages.content_of(response) if response.kind is Kind.FINAL else (STILL_RUNNING, None)
         late = self.detector.record(content, pending.call, is_error=is_error)
         if response.kind is Kind.FINAL:
-            self._keep(pending.call.signature, messages.result_to_keep(data, response))
+            self._keep(pending.call.signature, messages.result_to_keep(response))
         return "\n\n".join(one.message for one in (pending.found, late) if one is not None and one.message)
 
     def give_up(self, pending: Pending) -> None:

@@ -5,11 +5,11 @@ changed stays as it came. Everything that is not understood is left alone: `read
 `NotJSON` for what cannot be read at all.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from callfuse.wire.jsontext import END, Edit, Path, UnreadableJSON, apply, dumps, loads, span
+from callfuse.wire.jsontext import END, Edit, Path, UnreadableJSON, apply, dumps, loads, span, spans
 from callfuse.wire.values import has_too_many_values
 
 CALL: Final = "tools/call"
@@ -18,6 +18,11 @@ OPENING: Final = frozenset({"initialize", "server/discover"})
 """With one of these a client begins."""
 MODERN: Final = "2026-07-28"
 """The first revision without sessions, whose results have a `resultType`. Revisions are dates, in order as texts."""
+LONGEST_NAME: Final = 1024
+"""Characters of a tool's name, and bytes of an id; calls with longer ones are left alone. The protocol has 128 for
+names."""
+MOST_CALLS: Final = 128
+"""Calls of one batch; one with more passes unread."""
 _META: Final = "_meta"
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -76,9 +81,11 @@ class Kind(Enum):
 
 
 class Response(NamedTuple):
-    """One response in the data of an answer. `path`: where it stands there. `error`: that of JSON-RPC, if it is one."""
+    """One response in the data of an answer. `path`: where it stands there. `text`: as it stands there. `error`: that
+    of JSON-RPC, if it is one."""
 
     path: Path
+    text: bytes
     key: bytes
     result: dict[str, Any]
     error: dict[str, Any] | None
@@ -102,8 +109,11 @@ def read_post(content: bytes) -> Posted:
     payload = loads(content)
     is_batch = isinstance(payload, list)
     messages = payload if is_batch else [payload]
-    read = [_read_call(content, at, message, is_batch=is_batch) for at, message in enumerate(messages)]
+    texts = _elements(content) if is_batch else [content]
+    read = [_read_call(text, at, one) for at, (text, one) in enumerate(zip(texts, messages, strict=True))]
     calls = [call for call in read if call is not None]
+    if len(calls) > MOST_CALLS:
+        raise UnreadableJSON("too many calls")
     params = [_params(message) for message in messages if _method(message) == CANCELLED]
     return Posted(
         is_batch,
@@ -121,24 +131,22 @@ def key_of(id_: object) -> bytes:
     return dumps(id_)
 
 
-def _read_call(content: bytes, at: int, message: Any, *, is_batch: bool) -> CallRequest | None:
+def _elements(batch: bytes) -> Iterator[bytes]:
+    """The texts of the messages of a batch."""
+    return (batch[member.value : member.end] for member in spans(batch))
+
+
+def _read_call(text: bytes, at: int, message: Any) -> CallRequest | None:
     """The call that a message asks for; None if it is none, not in order, or one that is left alone."""
     if _method(message) != CALL or not isinstance(message.get("id"), str | int | float) or _asks_for_task(message):
         return None
-    params, arguments = _params(message), "{}"
-    if not isinstance(name := params.get("name"), str):
+    params, key, arguments = _params(message), key_of(message["id"]), "{}"
+    if not isinstance(name := params.get("name"), str) or len(name) > LONGEST_NAME or len(key) > LONGEST_NAME:
         return None
-    path: Path = (at,) if is_batch else ()
-    if params.get("arguments") is not None and (place := span(content, (*path, "params", "arguments"))):
-        arguments = content[slice(*place)].decode("utf-8", "surrogatepass")
-    return CallRequest(
-        at,
-        content[slice(*(span(content, (*path, "id")) or (0, 0)))],
-        key_of(message["id"]),
-        name,
-        arguments,
-        "inputResponses" in params or "requestState" in params,
-    )
+    if params.get("arguments") is not None and (place := span(text, ("params", "arguments"))):
+        arguments = text[slice(*place)].decode("utf-8", "surrogatepass")
+    goes_on = "inputResponses" in params or "requestState" in params
+    return CallRequest(at, text[slice(*(span(text, ("id",)) or (0, 0)))], key, name, arguments, goes_on)
 
 
 def _asks_for_task(message: Any) -> bool:
@@ -172,20 +180,21 @@ def read_responses(data: bytes) -> list[Response]:
     if has_too_many_values(data):
         raise UnreadableJSON("too many values")
     payload = loads(data)
-    if isinstance(payload, list):
-        found = [_read_response((at,), message) for at, message in enumerate(payload)]
+    if not isinstance(payload, list):
+        found = [_read_response((), data, payload)]
     else:
-        found = [_read_response((), payload)]
+        pairs = zip(_elements(data), payload, strict=True)
+        found = [_read_response((at,), text, message) for at, (text, message) in enumerate(pairs)]
     return [one for one in found if one is not None]
 
 
-def _read_response(path: Path, message: Any) -> Response | None:
+def _read_response(path: Path, text: bytes, message: Any) -> Response | None:
     if not isinstance(message, dict) or "method" in message or "id" not in message:
         return None
     result, error = message.get("result"), message.get("error")
     if isinstance(error, dict):
-        return Response(path, key_of(message["id"]), {}, error)
-    return Response(path, key_of(message["id"]), result, None) if isinstance(result, dict) else None
+        return Response(path, text, key_of(message["id"]), {}, error)
+    return Response(path, text, key_of(message["id"]), result, None) if isinstance(result, dict) else None
 
 
 def content_of(response: Response) -> tuple[Any, bool | None]:
@@ -213,16 +222,16 @@ def _without(value: Any, names: frozenset[str]) -> Any:
     return {name: item for name, item in value.items() if name not in names}
 
 
-def result_to_keep(data: bytes, response: Response) -> bytes | None:
+def result_to_keep(response: Response) -> bytes | None:
     """The result of a call, as it can be given again; an error of JSON-RPC as a result, which models get to read. None
     if it is no result of a tool."""
     if response.error is not None:
         block = {"type": "text", "text": str(response.error.get("message", ""))}
         return dumps({"content": [block], "isError": True})
-    place = span(data, (*response.path, "result"))
+    place = span(response.text, ("result",))
     if place is None or not isinstance(response.result.get("content"), list):
         return None
-    return data[slice(*place)]
+    return response.text[slice(*place)]
 
 
 def notice_edit(response: Response, notice: str) -> Edit | None:

@@ -28,7 +28,6 @@ from callfuse.wire.jsontext import NotJSON
 
 VERSION: Final = b"mcp-protocol-version"
 METHOD: Final = b"mcp-method"
-_OF_MCP: Final = frozenset({VERSION, METHOD, SESSION})
 _READ: Final = frozenset(name.encode() for name in (CALL, CANCELLED, *OPENING))
 """Methods whose messages are read, where a header says which method it is."""
 _LAST_EVENT: Final = b"last-event-id"
@@ -201,11 +200,12 @@ class MCPMiddleware:
 
 
 def _may_be_call(found: dict[bytes, bytes]) -> bool:
-    """Whether a POST with these headers may be one of MCP whose messages are to be read."""
+    """Whether a POST with these headers may be one of MCP over streamable HTTP whose messages are to be read. In the
+    transport before it (2024-11-05) responses come elsewhere, so that none can be given in place of the server's."""
     if found.get(b"content-encoding", b"identity") != b"identity":  # no server of MCP unpacks it
         return False
     if not found.get(b"content-type", b"").strip().lower().startswith(JSON):
         return False
     if METHOD in found:
         return found[METHOD].strip() in _READ
-    return not _OF_MCP.isdisjoint(found) or STREAM in found.get(b"accept", b"")
+    return SESSION in found or STREAM in found.get(b"accept", b"")
