@@ -80,8 +80,9 @@ class UnknownToolResults(Hindsight):
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The calls up to each round whose results tell of an unknown tool, if they are enough."""
-        if timeline.lists_tools:
-            return iter([None] * len(timeline.rounds))
+        rounds = timeline.rounds
+        if timeline.lists_tools or not any(_tells(one) for round_ in rounds for one in round_.calls):
+            return iter([None] * len(rounds))
         telling = _Telling(settings)
         return reversed([telling.take(round_) for round_ in reversed(timeline.rounds)])
 
