@@ -132,6 +132,32 @@ def fastmcp_mounted() -> list[Any]:
     return asyncio.run(with_fastmcp(serve(app).replace("/mcp", "/tools/mcp")))
 
 
+def authenticated() -> list[Any]:
+    """Two clients with tokens of their own; the first one's is taken back behind its third call."""
+    verifier = import_module("fastmcp.server.auth.providers.jwt").StaticTokenVerifier(
+        tokens={name: {"client_id": name, "scopes": []} for name in ("one", "two")}
+    )
+    server = import_module("fastmcp").FastMCP("host", auth=verifier)
+    server.tool(add)
+    url = serve(server.http_app(middleware=[Middleware(MCPMiddleware)]))
+
+    async def calls() -> list[Any]:
+        client_of = import_module("fastmcp").Client
+        found: list[Any] = []
+        async with client_of(url, auth="one") as one, client_of(url, auth="two") as two:
+            clients = (one, two, one, two, one)
+            found += [shown(await client.call_tool("add", {"a": 1, "b": 2})) for client in clients]
+            del verifier.tokens["one"]
+            for client in (one, two):
+                try:
+                    found.append(shown(await client.call_tool("add", {"a": 1, "b": 2})))
+                except Exception as error:  # noqa: BLE001 - what the caller gets is the observation
+                    found.append({"error": str(error)})
+        return found
+
+    return asyncio.run(calls())
+
+
 def bare() -> list[Any]:
     """Without the middleware."""
     return asyncio.run(with_fastmcp(serve(fastmcp_server(add).http_app())))
@@ -275,6 +301,7 @@ SCENARIOS: dict[str, Callable[[], list[Any]]] = {
     "sdk legacy": sdk_legacy,
     "sdk legacy as json": lambda: sdk_legacy(json_response=True),
     "sdk legacy stateless": lambda: sdk_legacy(stateless_http=True),
+    "authenticated": authenticated,
     "warn": warn,
     "unknown": unknown,
     "progress": progress,

@@ -84,6 +84,14 @@ def test_a_tool_that_asks_the_user() -> None:
     assert len(results[2]["texts"]) == 2
 
 
+def test_tokens_tell_callers_apart() -> None:
+    """And nobody gets what was kept once its token is taken back: the server refuses it."""
+    runs, results = run(NEW, "authenticated")
+    assert runs == 4
+    assert [len(one.get("texts", ())) for one in results] == [1, 1, 1, 1, 2, 0, 2]
+    assert "error" in results[5]
+
+
 @pytest.mark.parametrize("revision", ["auto", "legacy"])
 def test_calls_that_time_out_may_be_tried_again(revision: str) -> None:
     """The client has cancelled them."""

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import trio
 
 from callfuse.mcp import MCPMiddleware
 from callfuse.mcp.caller import Caller
@@ -326,6 +327,33 @@ def test_lifespan_and_websockets_pass() -> None:
 
     asyncio.run(each())
     assert got == ["lifespan", "websocket"]
+
+
+def test_it_runs_under_trio() -> None:
+    """As the rest of the shell does."""
+    server = ToolServer()
+    app = guarded(server)
+
+    async def each() -> list[Exchange]:
+        return [await by_hand(app, call()) for _ in range(4)]
+
+    done = trio.run(each)
+    assert len(server.runs) == 2
+    assert [len(notices(one)) for one in done] == [0, 0, 1, 1]
+
+
+async def by_hand(app: MCPMiddleware, request: Request) -> Exchange:
+    """One exchange, on any event loop."""
+    exchange, incoming = Exchange(), request.messages()
+
+    async def receive() -> Any:
+        return incoming.pop(0)
+
+    async def send(message: Any) -> None:
+        exchange.sent.append((0, message))
+
+    await app(request.scope(), receive, send)
+    return exchange
 
 
 def test_two_answers_in_one_stream_of_a_batch() -> None:
