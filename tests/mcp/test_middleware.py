@@ -495,6 +495,7 @@ def test_a_packed_request_is_left_alone() -> None:
     app = guarded(Echo())
     request = Request("/mcp", b"\x1f\x8b", with_header(OLD, b"content-encoding", b"gzip"))
     assert run(app, request).body == b"\x1f\x8b"
+    assert app.counts.of("not_guarded", "request encoding") == 1
 
 
 @pytest.mark.parametrize(

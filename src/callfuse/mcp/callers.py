@@ -13,11 +13,10 @@ from callfuse.conversations.memory import Shelf
 from callfuse.mcp.caller import Caller
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import LedgerDropped, Where
+from callfuse.observe.labels import MCP
 
 TIMES_KEPT: Final = 10
 """Callers are kept for this many times `ttl_seconds`."""
-NAME: Final = "mcp"
-"""What stands for dialect and backend in events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Callers:
         """The caller of a lane, a new one if it is not known."""
         known = self.find(lane)
         if known is None:
-            where = Where(lane.session, lane.source, lane.tag, "", NAME, NAME)
+            where = Where(lane.session, lane.source, lane.tag, "", MCP, MCP)
             known = Known(lane, Caller(self._config, where, self._bus, self._clock))
             self.keep(known)
         return known

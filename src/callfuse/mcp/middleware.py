@@ -115,6 +115,9 @@ class MCPMiddleware:
 
     async def _read(self, found: dict[bytes, bytes], body: RequestBody) -> Posted | None:
         """Read a body. None if it passes as it came."""
+        if found.get(b"content-encoding", b"identity") != b"identity":  # no server of MCP unpacks it
+            self.bus.emit(NotGuarded("request encoding"))
+            return None
         settings, length = self.settings, found.get(b"content-length", b"0")
         if length.isdigit() and len(length) <= _MOST_DIGITS and int(length) <= settings.max_request_bytes:
             await body.read(settings.max_request_bytes, settings.read_timeout_s)
@@ -202,10 +205,8 @@ class MCPMiddleware:
 def _may_be_call(found: dict[bytes, bytes]) -> bool:
     """Whether a POST with these headers may be one of MCP over streamable HTTP whose messages are to be read. In the
     transport before it (2024-11-05) responses come elsewhere, so that none can be given in place of the server's."""
-    if found.get(b"content-encoding", b"identity") != b"identity":  # no server of MCP unpacks it
-        return False
     if not found.get(b"content-type", b"").strip().lower().startswith(JSON):
         return False
     if METHOD in found:
         return found[METHOD].strip() in _READ
-    return SESSION in found or STREAM in found.get(b"accept", b"")
+    return SESSION in found or STREAM in found.get(b"accept", b"").lower()

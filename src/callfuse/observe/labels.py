@@ -15,7 +15,9 @@ from callfuse.policy.ladder import ALLOW
 from callfuse.policy.rungs import Rung
 
 OTHER: Final = "other"
-DIALECTS: Final = frozenset(one.name for one in ALL_DIALECTS)
+MCP: Final = "mcp"
+"""What stands in place of a dialect for calls of an MCP server's tools."""
+DIALECTS: Final = frozenset(one.name for one in ALL_DIALECTS) | {MCP}
 KINDS: Final = frozenset(KINDS_OF_LOOPS)
 ACTIONS: Final = frozenset({*map(str, Rung), ALLOW, "none"})
 """What was done about a call: a rung, `allow` of a callback, `none` without a finding."""
