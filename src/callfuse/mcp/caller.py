@@ -16,6 +16,7 @@ from typing import Final
 
 from callfuse.config import Config
 from callfuse.inprocess import LoopDetection, LoopDetector
+from callfuse.inprocess.detector import OnLoop
 from callfuse.inprocess.history import RESULT_KEPT, RESULTS_KEPT
 from callfuse.mcp import messages
 from callfuse.mcp.messages import CallRequest, Kind, Response
@@ -24,12 +25,15 @@ from callfuse.model.signature import Signature
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import Where
 from callfuse.policy import texts
+from callfuse.policy.rungs import Rung
 from callfuse.wire.jsontext import NotJSON, apply
 
 WAITING_KEPT: Final = 32
 """Calls of one caller whose result may come with another request, later."""
 LONGEST_WAITING: Final = 20_000
 """Characters of the arguments of such a call."""
+TIMES_KEPT: Final = 256
+"""Calls of which is known when they last ran."""
 LONGEST_RESULT: Final = 1024 * 1024
 """Bytes of a result that is kept to be given again."""
 RESULTS_BYTES: Final = 4 * LONGEST_RESULT
@@ -44,6 +48,7 @@ _CALLER: Final = 8000
 """Bytes of a caller, about, without its rounds."""
 _CALL: Final = 1500
 """Bytes of a call with its outcome, about."""
+_TIME: Final = 200
 _LONGEST_ARGUMENTS: Final = 20_000
 _PARSED: Final = 4
 """A result that is kept parsed takes about so many times its length."""
@@ -52,8 +57,10 @@ _PARSED: Final = 4
 class _Detector(LoopDetector):
     """A detector whose events say `where` its calls come from."""
 
-    def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float]) -> None:
-        super().__init__(config, session=where.session, bus=bus, clock=clock)
+    def __init__(
+        self, config: Config, where: Where, bus: Bus, clock: Callable[[], float], on_loop: OnLoop | None
+    ) -> None:
+        super().__init__(config, session=where.session, bus=bus, clock=clock, on_loop=on_loop)
         self._where = where
 
 
@@ -82,13 +89,19 @@ Find = Callable[[bytes], Pending | None]
 class Caller:
     """The calls of one lane.
 
+    Nobody says when a person has spoken, which frees what was blocked elsewhere. So once nothing has run for longer
+    than `ttl_seconds`, all begins anew, and a call that has not run for so long runs, with a warning at most.
+
     `clock`: seconds. `size`: the bytes of memory that it takes, about. Memory is bounded as that of `LoopDetector` is;
     the newest results are kept as they came, `RESULTS_BYTES` bytes of them.
     """
 
     def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = where
-        self.detector = _Detector(config, where, bus, clock)
+        self.detector = _Detector(config, where, bus, clock, self._spare_stale)
+        self._clock = clock
+        self._last_run = clock()
+        self._ran: OrderedDict[Signature, float] = OrderedDict()
         self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
         self._results: OrderedDict[Signature, bytes] = OrderedDict()
         self._running: Counter[Signature] = Counter()
@@ -101,10 +114,12 @@ class Caller:
         """See the class."""
         kept = sum(len(result) + _PARSED * min(len(result), RESULT_KEPT) for result in self._results.values())
         waiting = len(self._awaited) + len(self._suspended)
-        return _CALLER + sum(self._rounds) + kept + waiting * LONGEST_WAITING
+        return _CALLER + sum(self._rounds) + kept + waiting * LONGEST_WAITING + _TIME * len(self._ran)
 
     def begin(self, requests: Iterable[CallRequest]) -> list[Pending]:
         """Judge the calls of one POST. Raises what a detector raises under `fail_closed`."""
+        if self._clock() - self._last_run > self.detector.settings.ttl_seconds:
+            self.detector.clear()
         pending = [self._pending(request) for request in requests]
         judged = [one for one in pending if one.counts and not one.request.continues]
         found = self.detector.check_round([one.call for one in judged])
@@ -113,11 +128,27 @@ class Caller:
             one.is_open = not one.withheld
         self._rounds.append(sum(_CALL + min(len(one.request.arguments), _LONGEST_ARGUMENTS) for one in pending))
         for one in pending:
-            if one.is_open and one.counts:
-                one.runs = True
-                self._running[one.call.signature] += 1
-                self._in_flight[one.request.key] = one
+            if one.is_open:
+                self._note_run(one)
         return pending
+
+    def _note_run(self, pending: Pending) -> None:
+        """A call runs from now on."""
+        signature = pending.call.signature
+        self._last_run = self._ran[signature] = self._clock()
+        self._ran.move_to_end(signature)
+        if len(self._ran) > TIMES_KEPT:
+            self._ran.popitem(last=False)
+        if pending.counts:
+            pending.runs = True
+            self._running[signature] += 1
+            self._in_flight[pending.request.key] = pending
+
+    def _spare_stale(self, found: LoopDetection) -> str | None:
+        """The rung for a finding, if not its own: what a call brought so long ago is not given again."""
+        ran = self._ran.get(found.call.signature)
+        is_stale = ran is not None and self._clock() - ran > self.detector.settings.ttl_seconds
+        return Rung.WARN if found.withholds and is_stale else None
 
     def _pending(self, request: CallRequest) -> Pending:
         ignore = self.detector.settings.for_tool(request.name).ignore

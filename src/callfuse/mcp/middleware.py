@@ -151,14 +151,15 @@ class MCPMiddleware:
         for key in posted.cancelled:
             known.caller.cancel(key)
         if posted.opens and lane.source == FINGERPRINT:
-            known.caller.detector.new_turn()
+            self._callers.forget(lane)
 
     def _end(self, exchange: Exchange, *, gone: bool) -> None:
         exchange.end(gone=gone)
         with self._fail_open.stage("at the end of a call"):
+            lane = exchange.known.lane
             if exchange.is_refused:
-                self._callers.forget(exchange.known.lane)
-            else:
+                self._callers.forget(lane)
+            elif self._callers.find(lane) is exchange.known:  # else it was forgotten meanwhile
                 self._callers.keep(exchange.known)
 
     async def _watch(self, scope: Scope, receive: Receive, send: Send, found: dict[bytes, bytes]) -> None:
