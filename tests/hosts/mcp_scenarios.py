@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -54,16 +56,33 @@ def shown(result: Any) -> dict[str, Any]:
     }
 
 
-def serve(app: Any) -> str:
-    """Serve an app in a thread of its own; returns its address."""
+def free_address() -> str:
+    """The URL of a server that does not run yet."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=1))
-    threading.Thread(target=server.run, daemon=True).start()
-    while not server.started:
+        return f"http://127.0.0.1:{free.getsockname()[1]}/mcp"
+
+
+def port_of(url: str) -> int:
+    """The port of such a URL."""
+    return int(url.rpartition(":")[2].partition("/")[0])
+
+
+def wait_for(url: str) -> None:
+    """Wait until a server listens."""
+    for _ in range(2000):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port_of(url)), timeout=1):
+            return
         time.sleep(0.01)
-    return f"http://127.0.0.1:{port}/mcp"
+
+
+def serve(app: Any) -> str:
+    """Serve an app in a thread of its own; returns its address."""
+    url = free_address()
+    config = uvicorn.Config(app, port=port_of(url), log_level="error", timeout_graceful_shutdown=1)
+    threading.Thread(target=uvicorn.Server(config).run, daemon=True).start()
+    wait_for(url)
+    return url
 
 
 def new_client(url: str, **options: Any) -> Any:
@@ -130,6 +149,39 @@ def fastmcp_mounted() -> list[Any]:
     inner = fastmcp_server(add).http_app(path="/mcp")
     app = Starlette(routes=[Mount("/tools", MCPMiddleware(inner))], lifespan=inner.lifespan)
     return asyncio.run(with_fastmcp(serve(app).replace("/mcp", "/tools/mcp")))
+
+
+def fastmcp_run() -> list[Any]:
+    """As FastMCP's docs start a server."""
+    url = free_address()
+    options = {"transport": "http", "port": port_of(url), "show_banner": False, "log_level": "error"}
+    run = partial(fastmcp_server(add).run, middleware=[Middleware(MCPMiddleware)], **options)
+    threading.Thread(target=run, daemon=True).start()
+    wait_for(url)
+    return asyncio.run(with_fastmcp(url))
+
+
+def proxied() -> list[Any]:
+    """In front of a server that may be of any language, by FastMCP's proxy."""
+    behind = serve(fastmcp_server(add).http_app())
+    proxy = import_module("fastmcp.server").create_proxy(behind)
+    return asyncio.run(with_fastmcp(serve(MCPMiddleware(proxy.http_app()))))
+
+
+def client_for_each_call() -> list[Any]:
+    """Each call by a client, and in a session, of its own; a header says that they belong together."""
+    transport = import_module("fastmcp.client.transports").StreamableHttpTransport
+    url = serve(MCPMiddleware(fastmcp_server(add).http_app()))
+
+    async def calls() -> list[Any]:
+        found = []
+        for _ in range(CALLS):
+            way = transport(url, headers={"x-callfuse-session-id": "run-1"})
+            async with import_module("fastmcp").Client(way) as client:
+                found.append(shown(await client.call_tool("add", {"a": 1, "b": 2})))
+        return found
+
+    return asyncio.run(calls())
 
 
 def authenticated() -> list[Any]:
@@ -295,6 +347,9 @@ SCENARIOS: dict[str, Callable[[], list[Any]]] = {
     "fastmcp failing": lambda: fastmcp("fail"),
     "fastmcp wrapped": fastmcp_wrapped,
     "fastmcp mounted": fastmcp_mounted,
+    "fastmcp run": fastmcp_run,
+    "client for each call": client_for_each_call,
+    "proxied": proxied,
     "sdk": sdk,
     "sdk as json": lambda: sdk(json_response=True),
     "sdk stateless": lambda: sdk(stateless_http=True),

@@ -28,7 +28,8 @@ def test_without_the_middleware_the_tool_runs_each_time(packages: tuple[str, ...
     assert run(packages, "bare")[0] == 8
 
 
-BOTH = ["fastmcp", "fastmcp wrapped", "fastmcp mounted", "sdk", "sdk as json", "sdk stateless"]
+OF_FASTMCP = ["fastmcp", "fastmcp run", "fastmcp wrapped", "fastmcp mounted", "proxied", "client for each call"]
+BOTH = [*OF_FASTMCP, "sdk", "sdk as json", "sdk stateless"]
 NEW_ONLY = ["sdk legacy", "sdk legacy as json", "sdk legacy stateless", "progress", "resumed"]
 
 

@@ -180,6 +180,27 @@ def test_a_session_that_is_closed_is_forgotten() -> None:
     assert app.callers == 0
 
 
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_run_outlasts_its_sessions(status: int) -> None:
+    """A client that opens and closes one for each call, under one name, is still the same."""
+    server = ToolServer()
+
+    async def app_(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "DELETE":
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await server(scope, receive, send)
+
+    app, sessions = guarded(app_), [having(OWN, b"mcp-session-id", b"s%d" % at) for at in range(4)]
+    done = run_all(app, [call(headers=sessions[0]), Request("/mcp", b"", sessions[0], method="DELETE")])
+    server.status = status
+    done = run_all(app, [call({"q": "lost"}, headers=sessions[1])])
+    server.status = 200
+    done = run_all(app, [call(headers=one) for one in sessions[1:]])
+    assert [len(notices(one)) for one in done] == [0, 0, 1]
+
+
 async def test_what_was_under_way_does_not_bring_a_caller_back() -> None:
     """Its session is over, whatever still comes of its calls."""
     slow = Slow(waits_for=1)

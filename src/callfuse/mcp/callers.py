@@ -11,6 +11,7 @@ from callfuse.config import Config
 from callfuse.conversations.identity import Lane
 from callfuse.conversations.memory import Shelf
 from callfuse.mcp.caller import Caller
+from callfuse.mcp.identity import SESSION
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import LedgerDropped, Where
 from callfuse.observe.labels import MCP
@@ -26,6 +27,11 @@ class Known:
     lane: Lane
     caller: Caller
     lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it is known by its session of the transport, and by nothing that outlasts it."""
+        return self.lane.source == SESSION.decode()
 
 
 class Callers:

@@ -17,15 +17,15 @@ from callfuse.mcp import messages
 from callfuse.mcp.answer import JSON, STREAM, Answer
 from callfuse.mcp.caller import Find, Pending, header_of, reply
 from callfuse.mcp.callers import Known
-from callfuse.mcp.identity import SESSION
 from callfuse.mcp.messages import CallRequest, Posted
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import ExchangeEnded, NotGuarded, action_of
 from callfuse.policy import texts
 from callfuse.wire.sse import event
 
-REFUSALS: Final = frozenset({401, 403, 404})
-"""Statuses by which a server refuses a client, or ends its session."""
+_REFUSALS: Final = frozenset({401, 403})
+"""Statuses by which a server refuses a client."""
+_NO_SESSION: Final = 404
 _OK: Final = 200
 
 
@@ -114,7 +114,7 @@ class Exchange:
     def end(self, *, gone: bool) -> None:
         """The exchange is over. `gone`: the client has left before its end."""
         caller, answer = self.known.caller, self._answer
-        goes_on = answer is not None and answer.has_ids and caller.where.source == SESSION.decode()
+        goes_on = answer is not None and answer.has_ids and self.known.is_session
         with self._fail_open.stage("at the end of a call"):
             for one in self._pending:
                 (caller.await_later if goes_on else caller.give_up)(one)
@@ -137,8 +137,10 @@ class Exchange:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server has refused the client, or ended its session."""
-        return self._answer is not None and self._answer.status in REFUSALS
+        """Whether the server has refused the client, or says that its session is over."""
+        status = 0 if self._answer is None else self._answer.status
+        is_over = status == _NO_SESSION and self.known.is_session
+        return is_over or status in _REFUSALS
 
 
 async def settle(known: Known, data: bytes, find: Find) -> bytes:

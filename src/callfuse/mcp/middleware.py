@@ -168,9 +168,10 @@ class MCPMiddleware:
         known: Known | None = None
         with self._fail_open.stage("in a request"):
             known = self._callers.find(self._lane(scope, found, {}))
-        if known is None or (scope["method"] == "GET" and _LAST_EVENT not in found):
+        is_close = scope["method"] == "DELETE"
+        if known is None or not known.is_session or not (is_close or _LAST_EVENT in found):
             await self.app(scope, receive, send)
-        elif scope["method"] == "DELETE":
+        elif is_close:
             await self.app(scope, receive, self._forgetting(known, send))
         else:
             await self._resume(known, scope, receive, send)
