@@ -1,12 +1,14 @@
 """What comes of calls: cancelled, cut off, taken up again, answered with a question or a task; and what goes wrong."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 import trio
 
 from callfuse.mcp import MCPMiddleware
+from callfuse.mcp import exchange as mcp_exchange
 from callfuse.mcp.caller import Caller
 from callfuse.observe.events import ExchangeEnded, NotGuarded
 from tests.mcp.server import (
@@ -327,6 +329,28 @@ def test_lifespan_and_websockets_pass() -> None:
 
     asyncio.run(each())
     assert got == ["lifespan", "websocket"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("form", ["json", "sse"])
+def test_nothing_of_an_exchange_stays(form: str, times: int, frozen_heap: None) -> None:
+    """No cycle keeps a body until the garbage collector comes, though an app keeps its `send`."""
+    kept: list[Any] = []
+    server = ToolServer(form=form)
+
+    async def app_(scope: Any, receive: Any, send: Any) -> None:
+        kept.append((receive, send))
+        await server(scope, receive, send)
+
+    app = guarded(app_)
+    gc.disable()
+    try:
+        run_all(app, [call({"q": "x" * 5000})] * times)
+        left = [one for one in gc.get_objects() if isinstance(one, mcp_exchange.Exchange)]
+    finally:
+        gc.enable()
+    assert left == []
+    assert app.held_bytes == 0
 
 
 def test_it_runs_under_trio() -> None:

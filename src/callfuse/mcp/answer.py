@@ -140,3 +140,13 @@ class Answer:
             await self._client.abandon(self._framer.flush())
         elif self._whole is not None:
             await self._client.abandon(bytes(self._whole))
+
+    def close(self) -> None:
+        """The exchange is over: drop what leads to it, because frames of the app may refer to `take` for longer."""
+        self._rewrite = _keep
+        self._whole = self._framer = None
+        self._extra = ()
+
+
+async def _keep(data: bytes) -> bytes:
+    return data

@@ -42,6 +42,7 @@ class Exchange:
         self._withheld: dict[int, CallRequest] = {}
         self._replies: list[bytes] = []
         self._answer: Answer | None = None
+        self._status = 0
         self._began = perf_counter()
         self._ending = self._cause = "error"
 
@@ -85,7 +86,7 @@ class Exchange:
             fields.append((b"x-callfuse-action", action.encode()))
         await send({"type": "http.response.start", "status": _OK, "headers": fields})
         await send({"type": "http.response.body", "body": body, "more_body": False})
-        self._ending = "complete"
+        self._ending, self._status = "complete", _OK
 
     async def run(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> None:
         """Let the app run the calls that may run, and read its answer."""
@@ -113,21 +114,25 @@ class Exchange:
 
     def end(self, *, gone: bool) -> None:
         """The exchange is over. `gone`: the client has left before its end."""
-        caller, answer = self.known.caller, self._answer
+        caller, answer, self._answer = self.known.caller, self._answer, None
         goes_on = answer is not None and answer.has_ids and self.known.is_session
         with self._fail_open.stage("at the end of a call"):
             for one in self._pending:
                 (caller.await_later if goes_on else caller.give_up)(one)
-        if answer is not None and answer.unread:
-            self._bus.emit(NotGuarded(answer.unread, caller.where))
+        unread = ""
+        if answer is not None:
+            self._status, unread = answer.status, answer.unread
+            answer.close()
+        if unread:
+            self._bus.emit(NotGuarded(unread, caller.where))
         mode = "passed" if self._cause else "guarded"
         self._bus.emit(
             ExchangeEnded(
                 caller.where,
                 "answered" if self.is_answered else mode,
                 "client gone" if gone else self._ending,
-                self._cause or (answer.unread if answer is not None else ""),
-                _OK if answer is None else answer.status,
+                self._cause or unread,
+                self._status,
                 len(self._posted.calls),
                 next((action_of(one.found.verdict) for one in self._pending[::-1] if one.found is not None), ""),
                 perf_counter() - self._began,
@@ -137,10 +142,8 @@ class Exchange:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server has refused the client, or says that its session is over."""
-        status = 0 if self._answer is None else self._answer.status
-        is_over = status == _NO_SESSION and self.known.is_session
-        return is_over or status in _REFUSALS
+        """Whether the server has refused the client, or says that its session is over. Known at the end."""
+        return self._status in _REFUSALS or (self._status == _NO_SESSION and self.known.is_session)
 
 
 async def settle(known: Known, data: bytes, find: Find) -> bytes:

@@ -183,11 +183,12 @@ class MCPMiddleware:
             return data
 
         share = self._budget.open()
+        answer = Answer(send, rewrite, share, self.settings.max_response_bytes)
         try:
-            answer = Answer(send, rewrite, share, self.settings.max_response_bytes)
             await self.app(scope, receive, answer.take)
             await answer.abandon()
         finally:
+            answer.close()
             share.close()
 
     def _forgetting(self, known: Known, send: Send) -> Send:
