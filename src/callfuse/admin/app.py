@@ -10,6 +10,7 @@
 | `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
 | `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
 | `feedback` | POST: what a finding was, as JSON: `{"finding": ID, "kind": "false_positive"}` |
+| `guardrail` | POST: LiteLLM's question whether a request may go on (`admin/guardrail.py`), with a key of its own |
 | `login-code` | POST: a code for one login within a minute, by a link: `./?code=...` |
 | `change` | POST: sets or unsets settings of a session; `?session=...` |
 | `activity`, `activity/session`, `rates` | JSON: what the live page shows (`admin/live.py`) |
@@ -34,6 +35,8 @@ from callfuse.admin import page
 from callfuse.admin.access import Access, is_same_origin
 from callfuse.admin.events import feed_of, stream
 from callfuse.admin.feedback import check_file, take_feedback
+from callfuse.admin.guardrail import PATHS as GUARDRAIL_PATHS
+from callfuse.admin.guardrail import GuardrailEndpoint
 from callfuse.admin.live import LivePage, live_page
 from callfuse.admin.queries import UNLISTED, BadQuery, Query, change, read_change, reset, rows_of, sessions_of
 from callfuse.admin.readiness import PARTS, Readiness
@@ -101,6 +104,7 @@ class AdminApp:
         self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(middleware.bus)
         live = LivePage(middleware, self._access, View(self._feed, middleware.resolved.config.admin.content))
+        guardrail = GuardrailEndpoint(middleware, self._access, os.environ)
         self._app = Starlette(
             routes=[
                 Route("/health", self._health),
@@ -114,6 +118,7 @@ class AdminApp:
                 Route("/login-code", self._protect(self._login_code), methods=["POST"]),
                 Route("/change", self._protect(self._change), methods=["POST"]),
                 Route("/plain", self._protect(self._page)),
+                *[Route(path, guardrail.answer, methods=["POST"]) for path in GUARDRAIL_PATHS],
                 *[Route(path, self._protect(endpoint)) for path, endpoint in live.endpoints.items()],
                 Route("/", self._index, methods=["GET", "POST"]),
             ],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.budget import ByteBudget
+from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.commands import ChatCommands, SyntheticReply
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.fuse import blown_reply
@@ -198,6 +198,10 @@ class CallFuseMiddleware:
     def held_bytes(self) -> int:
         """The bytes that its exchanges keep at present: what `max_total_bytes` bounds."""
         return self._host.budget.used
+
+    def open_share(self) -> Share:
+        """A share of `max_total_bytes`, for bytes that are kept for this middleware; close it."""
+        return self._host.budget.open()
 
     @property
     def lanes(self) -> int:

@@ -20,6 +20,7 @@ from callfuse.policy.nearest import nearest
 
 CONFIG_FILE = "CALLFUSE_CONFIG"
 ADMIN_TOKEN = "CALLFUSE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+GUARDRAIL_KEY = "CALLFUSE_GUARDRAIL_KEY"
 TOKEN_HINT = "use 16 or more characters of ASCII without blanks"  # noqa: S105 - a sentence
 
 _PREFIX = "CALLFUSE_"
@@ -30,8 +31,8 @@ _SHORT_NAMES: dict[KeyPath, str] = {
     ("tool_call_loop", "ttl_seconds"): "TOOL_LOOP_TTL_SECONDS",
     ("tool_call_loop", "mode"): "TOOL_LOOP_MODE",
 }
-_NOT_SETTINGS = frozenset({CONFIG_FILE, ADMIN_TOKEN, "CALLFUSE_CAPTURES"})
-"""The path of the file, the token (never in a file), and the folder of recorded bodies for the tests."""
+_NOT_SETTINGS = frozenset({CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, "CALLFUSE_CAPTURES"})
+"""The path of the file, token and key (never in a file), and the folder of recorded bodies for the tests."""
 
 # Kubernetes sets variables for every service of a namespace in every pod: services called callfuse and callfuse-serve
 # appear as CALLFUSE_SERVICE_HOST=10.0.0.1 and CALLFUSE_SERVE_PORT=tcp://10.0.0.1:80.
@@ -74,10 +75,18 @@ def admin_token(env: Mapping[str, str]) -> str | None:
     return usable_token(token, f"environment variable {ADMIN_TOKEN}") if token else None
 
 
-def usable_token(token: str, source: str) -> str:
-    """Check a token and return it. Raises ConfigError, which names `source`, if it is too short or odd."""
+def guardrail_key(env: Mapping[str, str]) -> str | None:
+    """Read the key with which LiteLLM asks the guardrail; None if none is set. Raises ConfigError for one that cannot
+    be used."""
+    key = env.get(GUARDRAIL_KEY, "").strip()
+    return usable_token(key, f"environment variable {GUARDRAIL_KEY}", "guardrail key") if key else None
+
+
+def usable_token(token: str, source: str, what: str = "admin token") -> str:
+    """Check a token and return it. Raises ConfigError, which names `what` it is and its `source`, if it is too short or
+    odd."""
     if not re.fullmatch(r"[!-~]{16,}", token):
-        raise ConfigError(f"the admin token ({source}) is too short, or holds what no header can; {TOKEN_HINT}")
+        raise ConfigError(f"the {what} ({source}) is too short, or holds what no header can; {TOKEN_HINT}")
     return token
 
 
@@ -113,7 +122,7 @@ def _find_typo(name: str) -> str | None:
 def _suggest_variable(name: str) -> str | None:
     """Suggest the nearest variable, for the regular spelling of a short name that short name; None if none is near."""
     spellings = {_regular_name(path): variable for variable, path in variables().items()}
-    spellings |= {variable: variable for variable in (CONFIG_FILE, ADMIN_TOKEN, *variables())}
+    spellings |= {variable: variable for variable in (CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *variables())}
     # Compared without the prefix, which would make all of them similar.
     bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
     for path, field in keys():

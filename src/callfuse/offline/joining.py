@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from typing import Final
 
 from callfuse.dialects.base import Request
@@ -71,11 +72,11 @@ class Joining:
         return one.run
 
 
-def run_of(conversation: RecordedConversation) -> Run:
-    """Convert a conversation to a run."""
+def run_of(conversation: RecordedConversation, *, most: int | None = None) -> Run:
+    """Convert a conversation to a run: of its `most` newest rounds, counting messages of persons; None: of all."""
     label, request, answer = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
-    for round_ in request.rounds():  # newest first
+    for round_ in islice(request.rounds(), most):  # newest first
         if round_ is None:
             turns.append([])
         else:

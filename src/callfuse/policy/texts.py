@@ -24,11 +24,22 @@ BLOWN: Final = (
     "{suggestion}"
 )
 
+STOPPED: Final = (
+    f"Stopped a tool call loop: this was {{finding}} (limit {{max_repeats}}). {RETURNED}The model was not asked. "
+    "{suggestion}"
+)
+
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
     """The text that the client gets in place of a blocked call."""
     rung = verdict.rung if verdict.rung is not None and verdict.rung.blocks else Rung.BLOCK
     return _fill(_custom_messages(verdict.call, settings).block or rung.text, verdict.call, verdict.finding, model)
+
+
+def stopped(verdict: Verdict, settings: LoopSettings, model: str) -> str:
+    """The text that the client gets in place of an answer, where a call that has run would have been blocked."""
+    custom = _custom_messages(verdict.call, settings).block
+    return _fill(custom or STOPPED, verdict.call, verdict.finding, model)
 
 
 def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:

@@ -1,0 +1,62 @@
+"""The endpoint of the guardrail that LiteLLM asks: who may ask, how much is read, and what is answered.
+
+LiteLLM appends a path of its own to the base URL that it is given, and sends its key as `x-api-key`. What it asks has
+the body of its client's request in it, so that is read within the same limits.
+"""
+
+import hmac
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from callfuse.admin.access import Access
+from callfuse.asgi import CallFuseMiddleware
+from callfuse.asgi.body import RequestBody
+from callfuse.config.environment import GUARDRAIL_KEY, guardrail_key
+from callfuse.integrations.guardrail import Guardrail
+from callfuse.wire.jsontext import NotJSON
+
+PATHS: Final = ("/guardrail", "/guardrail/beta/litellm_basic_guardrail_api")
+"""Where it is asked; the second is what LiteLLM makes of the first."""
+
+
+class GuardrailEndpoint:
+    """Answers POSTs with the key of the environment `env`, or with the token of the page in either header.
+
+    Raises ConfigError for a key that cannot be used.
+    """
+
+    def __init__(self, middleware: CallFuseMiddleware, access: Access, env: Mapping[str, str]) -> None:
+        self._middleware = middleware
+        self._access = access
+        self._key = guardrail_key(env)
+        self._guardrail = Guardrail(middleware)
+
+    async def answer(self, request: Request) -> Response:
+        """The answer to one question. What cannot be read within the limits is let through, as a request is that comes
+        to the guard itself."""
+        if not self._allows(request):
+            return JSONResponse({"error": f"use x-api-key with {GUARDRAIL_KEY}, or the token of the admin page"}, 401)
+        settings = self._middleware.settings
+        body = RequestBody(request.receive, self._middleware.open_share())
+        try:
+            await body.read(settings.max_request_bytes, settings.read_timeout_s)
+            if body.content is None:
+                return JSONResponse(self._guardrail.unread(body.unread))
+            return JSONResponse(await self._guardrail.answer(body.content))
+        except NotJSON:
+            return JSONResponse({"error": "send JSON, as LiteLLM's generic guardrail API does"}, 400)
+        finally:
+            body.close()
+
+    def _allows(self, request: Request) -> bool:
+        """Whether the request has the key or the token. A cookie does not do: no browser asks this."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = [request.headers.get("x-api-key", ""), token.strip() if scheme.lower() == "bearer" else ""]
+        return any(one != "" and (self._is_key(one) or self._access.is_token(one)) for one in given)
+
+    def _is_key(self, given: str) -> bool:
+        """Whether a text is the key; compared in constant time."""
+        return self._key is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self._key.encode())

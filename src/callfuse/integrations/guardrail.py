@@ -1,0 +1,240 @@
+"""The guardrail that LiteLLM asks before it asks a model (`pre_call` of its generic guardrail API).
+
+In: what LiteLLM shows of a request: the history as messages of OpenAI chat completions (`structured_messages`), its
+texts (`texts`), the tools. Out: `NONE`, `BLOCKED` with a reason, or `GUARDRAIL_INTERVENED` with warnings behind the
+results of calls.
+
+Nothing is kept between requests. The newest rounds of the history (`max_rounds`, and at most `MOST_CALLS` calls) are
+judged as `callfuse replay` judges recorded ones: each call by those before it, without times. So the same history gets
+the same warnings at the same places each time, which leaves a prompt cache whole. A call is judged when its result
+comes back, for only then is the guardrail asked: a rung that would have withheld it to ask the model again warns, and
+`block` ends the request.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from callfuse.asgi import CallFuseMiddleware, off_loop
+from callfuse.asgi.fail_open import FailOpen
+from callfuse.conversations.identity import Lane, lane_of
+from callfuse.dialects.base import Note, Request
+from callfuse.dialects.openai_chat import OpenAIChat
+from callfuse.model.ids import bounded_id
+from callfuse.observe.events import ActionTaken, CallSeen, FindingSeen, NotGuarded, Where, action_of, new_finding_id
+from callfuse.offline.joining import run_of
+from callfuse.offline.judging import Judged, judge_run
+from callfuse.offline.runs import Label, RecordedConversation, Run
+from callfuse.policy import texts
+from callfuse.policy.holdout import Arm, arm_of
+from callfuse.policy.rungs import Rung
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire.jsontext import dumps, loads
+from callfuse.wire.values import has_too_many_values
+
+Answer = dict[str, Any]
+"""What LiteLLM is answered: `action`, and what belongs to it."""
+
+NAME: Final = "litellm-guardrail"
+"""What logs and events name as the dialect of what came this way."""
+HIDDEN: Final = "[present]"
+"""LiteLLM's word for the value of a header that it does not show."""
+MOST_CALLS: Final = 400
+"""Calls of a history that are judged, if not of one round alone. To judge each by those before it takes 0.1 s then."""
+_CHAT: Final = OpenAIChat()
+_ENCODING: Final = ("utf-8", "replace")
+
+
+class Shown(NamedTuple):
+    """A request as LiteLLM shows it: the history as a chat request, its parsed body, and the texts in it."""
+
+    request: Request
+    body: Mapping[str, Any]
+    texts: Sequence[Any]
+    lane: Lane
+
+
+class Opinion(NamedTuple):
+    """What is to be said of a request: the calls of the newest round with what was found, and the answer."""
+
+    newest: Sequence[Judged]
+    where: Where
+    arm: Arm
+    answer: Answer
+
+
+class Guardrail:
+    """Answers LiteLLM's questions by the settings of a middleware, and tells its bus what was found."""
+
+    def __init__(self, middleware: CallFuseMiddleware) -> None:
+        self._middleware = middleware
+
+    async def answer(self, body: bytes) -> Answer:
+        """The answer to the body of a question. Raises NotJSON. An error in callfuse lets the request pass, unless
+        `fail_closed` is set."""
+        if has_too_many_values(body):
+            return self.unread("request values")
+        given = await off_loop.run(partial(loads, body), off_loop.weight_of(body))
+        stage = FailOpen(self._middleware.bus).stage("in a request")
+        with stage:
+            work = partial(judge, given, self._middleware.settings)
+            # In a thread, however short: judging a whole history takes longer than reading it.
+            opinion = await off_loop.run(work, max(len(body), off_loop.LONG_BYTES + 1))
+            if opinion is None:
+                return _go_on()
+            self._tell(opinion)
+            return opinion.answer
+        return _block(texts.unchecked_call("")) if self._middleware.settings.fail_closed else _go_on()
+
+    def unread(self, cause: str) -> Answer:
+        """The answer to a question that was not read; `cause` is counted."""
+        self._middleware.bus.emit(NotGuarded(cause))
+        return _go_on()
+
+    def _tell(self, opinion: Opinion) -> None:
+        """Tell of the newest round: its calls, and what was found."""
+        bus = self._middleware.bus
+        for one in opinion.newest:
+            verdict = one.verdict
+            bus.emit(CallSeen(opinion.where, one.call.call, action_of(verdict) if verdict else "none"))
+            if verdict is None:
+                continue
+            bus.emit(FindingSeen(opinion.where, verdict, int(verdict.blocks), arm=opinion.arm.name))
+            if verdict.warns or verdict.blocks:
+                rung = action_of(verdict)
+                bus.emit(ActionTaken(opinion.where, verdict.finding_id, rung, verdict.first, opinion.arm.name))
+
+
+def judge(given: Any, settings: LoopSettings) -> Opinion | None:
+    """Judge what LiteLLM has sent, parsed; None if there is nothing to judge."""
+    shown = _read(given)
+    if shown is None:
+        return None
+    settings = settings.for_exchange(f"{_CHAT.backend}:{shown.request.model}")
+    if not settings.enabled:
+        return None
+    lane = shown.lane
+    arm = arm_of(settings, lane.credential, lane.session)
+    run = run_of(RecordedConversation(Label(), shown.request), most=_most(shown.request, settings.max_rounds))
+    judged = [_as_warning(one) for one in judge_run(run, arm.settings)]
+    newest = _newest(judged, run, shown.request)
+    where = Where(lane.session, lane.source, lane.tag, bounded_id(shown.request.model), _CHAT.backend, NAME)
+    return Opinion(newest, where, arm, _answer(shown, run, judged, newest, arm.settings))
+
+
+def _read(given: Any) -> Shown | None:
+    """What LiteLLM shows of a request that has tools; None for answers of models, and for anything else."""
+    if not isinstance(given, dict) or given.get("input_type") == "response":
+        return None
+    keys = {"model": "model", "structured_messages": "messages", "tools": "tools"}
+    body = {name: given[key] for key, name in keys.items() if given.get(key)}
+    request = _CHAT.read_request(dumps(body), body)
+    if request is None or request.probe:
+        return None
+    shown = given.get("texts")
+    return Shown(request, body, shown if isinstance(shown, list) else (), _lane_of(given, request))
+
+
+def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:
+    """The lane of a request, by the headers of which LiteLLM shows the values and the hash of its client's key."""
+    shown, about = given.get("request_headers"), given.get("request_data")
+    headers = {
+        name.lower().encode(*_ENCODING): value.encode(*_ENCODING)
+        for name, value in (shown.items() if isinstance(shown, dict) else ())
+        if isinstance(value, str) and value != HIDDEN
+    }
+    key = about.get("user_api_key_hash") if isinstance(about, dict) else None
+    return lane_of(headers | {b"authorization": str(key or "").encode(*_ENCODING)}, request)
+
+
+def _most(request: Request, max_rounds: int) -> int:
+    """How many of the newest rounds are judged, messages of persons included: at least one, if there is one."""
+    calls = 0
+    for at, round_ in enumerate(islice(request.rounds(), max_rounds)):
+        calls += 0 if round_ is None else len(round_.calls)
+        if calls > MOST_CALLS and at:
+            return at
+    return max_rounds
+
+
+def _as_warning(one: Judged) -> Judged:
+    """A judged call as it can be acted on once it has run: it is too late to withhold it."""
+    verdict = one.verdict
+    if verdict is None:
+        return one
+    rung = Rung.WARN if verdict.rung is not None and verdict.rung.asks else verdict.rung
+    return one._replace(verdict=replace(verdict, rung=rung, finding_id=new_finding_id()))
+
+
+def _newest(judged: Sequence[Judged], run: Run, request: Request) -> Sequence[Judged]:
+    """The calls of the newest round, if its results are what the model is to answer now."""
+    if next(iter(request.rounds()), None) is None:
+        return ()
+    place = len(run.turns) - 1, len(run.turns[-1]) - 1
+    return [one for one in judged if (one.turn, one.round) == place]
+
+
+def _answer(
+    shown: Shown, run: Run, judged: Iterable[Judged], newest: Iterable[Judged], settings: LoopSettings
+) -> Answer:
+    """The answer for these verdicts: a block of the newest round, else warnings behind results."""
+    model = shown.request.model
+    blocks = [one.verdict for one in newest if one.verdict is not None and one.verdict.blocks]
+    if blocks:
+        return _block(texts.stopped(blocks[-1], settings, model))
+    notes: list[Note] = []
+    for one in judged:
+        if one.verdict is not None and (one.verdict.warns or one.verdict.blocks):
+            warning = texts.warning(one.verdict.call, one.verdict.finding, settings, model)
+            notes.append(Note(run.turns[one.turn][one.round].position, one.verdict.call, warning))
+    if not notes:
+        return _go_on()
+    noted = loads(shown.request.with_notes(notes))["messages"]
+    written = rewritten(shown.texts, shown.body["messages"], noted)
+    changed: Answer = {"structured_messages": noted} if written is None else {"texts": written}
+    return {"action": "GUARDRAIL_INTERVENED", **changed}
+
+
+def rewritten(shown: Sequence[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any] | None:
+    """The texts of a history with what has changed between two forms of it; None if one that has is not among them.
+
+    LiteLLM writes texts back where they came from, in the format of the client. Which texts it shows depends on that
+    format: they are found from the end on, in the order of the history.
+    """
+    places: dict[str, list[int]] = {}
+    for at, text in enumerate(shown):
+        if isinstance(text, str):
+            places.setdefault(text, []).append(at)
+    written, end = list(shown), len(shown)
+    for old, new in zip(reversed(before), reversed(after), strict=True):
+        old_texts, new_texts = _texts_of(old), _texts_of(new)
+        if old != new and len(old_texts) != len(new_texts):
+            return None
+        for text, changed in zip(reversed(old_texts), reversed(new_texts), strict=True):
+            known = places.get(text, [])
+            at = bisect_left(known, end) - 1
+            if at >= 0:
+                end = known[at]
+                written[end] = changed
+            elif text != changed:
+                return None
+    return written
+
+
+def _texts_of(message: Any) -> list[str]:
+    """The texts in the content of a message."""
+    content = message.get("content") if isinstance(message, dict) else None
+    parts = content if isinstance(content, list) else [{"text": content}]
+    found = [part.get("text") for part in parts if isinstance(part, dict)]
+    return [text for text in found if isinstance(text, str)]
+
+
+def _go_on() -> Answer:
+    return {"action": "NONE"}
+
+
+def _block(reason: str) -> Answer:
+    return {"action": "BLOCKED", "blocked_reason": reason}

@@ -1,0 +1,32 @@
+"""LiteLLM's proxy with the guard around it: `app`, to be served in place of LiteLLM's own.
+
+    CONFIG_FILE_PATH=config.yaml uvicorn callfuse.integrations.litellm:app
+
+LiteLLM reads its configuration from the file that `CONFIG_FILE_PATH` names, callfuse its own from the environment and
+the file that `CALLFUSE_CONFIG` names. The guard is outside of all middleware of LiteLLM: it sees requests as clients
+send them, and a model that is asked again is asked through LiteLLM's keys, limits and budgets.
+
+Importing this imports LiteLLM: ImportError where `litellm[proxy]` is not installed.
+"""
+
+from importlib import import_module
+from typing import Final, cast
+
+from callfuse.asgi import CallFuseMiddleware
+from callfuse.asgi.types import ASGIApp
+
+PROXY: Final = "litellm.proxy.proxy_server"
+
+
+def _proxy() -> ASGIApp:
+    """LiteLLM's own app. Raises ImportError, which says what to install."""
+    try:
+        module = import_module(PROXY)
+    except ModuleNotFoundError as error:
+        what = f"{error.name} is missing" if error.name else str(error)
+        raise ImportError(f"this needs LiteLLM's proxy ({what}): pip install 'litellm[proxy]'") from error
+    return cast(ASGIApp, module.app)
+
+
+app: Final = CallFuseMiddleware(_proxy())
+"""LiteLLM's proxy behind a `CallFuseMiddleware` with the settings of environment and file."""
