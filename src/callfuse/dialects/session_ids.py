@@ -17,7 +17,18 @@ Source = tuple[str, object]
 CHAIN: Final = "previous_response_id"
 CACHE_KEY: Final = "prompt_cache_key"
 
-FIELDS: Final = frozenset({"metadata", "litellm_session_id", "session_id", "conversation", CHAIN, CACHE_KEY})
+FIELDS: Final = frozenset(
+    {
+        "metadata",
+        "litellm_metadata",
+        "litellm_session_id",
+        "litellm_trace_id",
+        "session_id",
+        "conversation",
+        CHAIN,
+        CACHE_KEY,
+    }
+)
 """The top-level keys that may contain a session id. A body without them has none."""
 
 MAX_USER_ID: Final = 4096
@@ -40,7 +51,9 @@ def known_ids(payload: Payload) -> Iterator[Source]:
     """The ids by which clients, gateways and vendors know the session, most reliable first."""
     metadata = _metadata(payload)
     yield "metadata.session_id", metadata.get("session_id")
+    yield "litellm_metadata.session_id", _metadata(payload, "litellm_metadata").get("session_id")
     yield "litellm_session_id", payload.get("litellm_session_id")
+    yield "litellm_trace_id", payload.get("litellm_trace_id")
     yield "session_id", payload.get("session_id")
     yield "metadata.user_id", _claude_code_session(metadata.get("user_id"))
     conversation = payload.get("conversation")
@@ -59,8 +72,8 @@ def without_billing(opening: bytes) -> bytes:
     return _BILLING_LINE.sub(rb"\1", opening, count=1)
 
 
-def _metadata(payload: Payload) -> Payload:
-    metadata = payload.get("metadata")
+def _metadata(payload: Payload, key: str = "metadata") -> Payload:
+    metadata = payload.get(key)
     return metadata if isinstance(metadata, dict) else {}
 
 
