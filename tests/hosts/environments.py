@@ -3,6 +3,7 @@
 python = environment("mcp==2.3.0")
 """
 
+import fcntl
 import json
 import os
 import subprocess
@@ -33,11 +34,14 @@ def environment(*requirements: str) -> Path:
     digest = blake2b("\n".join([sys.version, *wanted]).encode(), digest_size=8).hexdigest()
     folder = Path(CACHE) / digest
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if not (folder / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, timeout=120)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
-        subprocess.run(install, check=True, timeout=600)
-        (folder / "complete").touch()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one test run may want it at once
+        if not (folder / "complete").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, timeout=120)
+            install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+            subprocess.run(install, check=True, timeout=600)
+            (folder / "complete").touch()
     return python
 
 

@@ -159,6 +159,7 @@ def test_the_text_of_the_right_message_is_changed() -> None:
     "changes",
     [
         {"input_type": "response"},
+        {"request_headers": {"X-Callfuse-Via": "[present]"}},
         {"tools": None},
         {"tools": []},
         {"structured_messages": None},
@@ -171,7 +172,7 @@ def test_the_text_of_the_right_message_is_changed() -> None:
     ids=str,
 )
 async def test_there_may_be_nothing_to_judge(changes: dict[str, Any]) -> None:
-    """Answers of models, requests without tools, and all that is no history pass."""
+    """Answers of models, requests without tools or that another callfuse guards, and all that is no history pass."""
     guarded, seen = of()
     assert await asked(guarded, question(history(4)) | changes) == NONE
     assert not seen.of(FailedOpen)

@@ -12,7 +12,7 @@ from callfuse import __version__
 from callfuse.cli.config import app as config_app
 from callfuse.cli.help import NAMES, Command, Group
 from callfuse.config import Resolved, resolve
-from callfuse.config.environment import CONFIG_FILE, admin_token
+from callfuse.config.environment import CONFIG_FILE, admin_token, guardrail_key
 from callfuse.detect.registry import KINDS
 from callfuse.errors import ConfigError
 from callfuse.observe.events import FEEDBACK
@@ -132,6 +132,7 @@ def serve(
     try:
         resolved = _resolve_for_serve(config, options)
         token = admin_token(os.environ)
+        guardrail_key(os.environ)  # the admin page reads it, too late to be told so
     except ConfigError as error:
         typer.echo("callfuse: cannot start with these settings:", err=True)
         typer.echo("\n".join(f"  {line}" for line in str(error).splitlines()), err=True)

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from callfuse.asgi import CallFuseMiddleware, off_loop
 from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.headers import VIA
 from callfuse.conversations.identity import Lane, lane_of
 from callfuse.dialects.base import Note, Request
 from callfuse.dialects.openai_chat import OpenAIChat
@@ -126,8 +127,9 @@ def judge(given: Any, settings: LoopSettings) -> Opinion | None:
 
 
 def _read(given: Any) -> Shown | None:
-    """What LiteLLM shows of a request that has tools; None for answers of models, and for anything else."""
-    if not isinstance(given, dict) or given.get("input_type") == "response":
+    """What LiteLLM shows of a request with tools; None for answers of models, requests that another callfuse guards, and
+    anything else."""
+    if not isinstance(given, dict) or given.get("input_type") == "response" or _is_guarded(given):
         return None
     keys = {"model": "model", "structured_messages": "messages", "tools": "tools"}
     body = {name: given[key] for key, name in keys.items() if given.get(key)}
@@ -136,6 +138,12 @@ def _read(given: Any) -> Shown | None:
         return None
     shown = given.get("texts")
     return Shown(request, body, shown if isinstance(shown, list) else (), _lane_of(given, request))
+
+
+def _is_guarded(given: Mapping[str, Any]) -> bool:
+    """Whether the request came through a callfuse that marks those that it guards."""
+    shown = given.get("request_headers")
+    return isinstance(shown, dict) and any(name.lower().encode(*_ENCODING) == VIA for name in shown)
 
 
 def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:

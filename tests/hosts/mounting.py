@@ -1,0 +1,97 @@
+"""Starts a host as its page in `docs/mount` says, with an app of the scripted models behind it."""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.hosts.environments import PROJECT
+from tests.hosts.pages import page
+
+APPS = Path(__file__).parent / "apps"
+PORT = "8000"
+"""The port in the commands of all pages; a free one takes its place."""
+POLL_S = 0.1
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def mounted(name: str, command: str, python: Path, folder: Path, *, start_s: float = 60) -> Iterator[str]:
+    """Run a command of a page; yields its base URL once it listens. RuntimeError with its output if it does not.
+
+    In the folder are the files of the page and those of `apps/NAME` and `apps/common`; commands are found in the
+    environment of `python`.
+    """
+    for source in (APPS / "common", APPS / name):
+        if source.exists():
+            shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, text in page(name).files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    port = free_port()
+    env = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(folder / "bin"), str(python.parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(folder)]),
+        "PYTHONUNBUFFERED": "1",
+    }
+    variables, words = _split(command.replace(PORT, str(port)))
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            words, cwd=folder, env=env | variables, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        _wait_for(process, port, start_s, log)
+        yield f"http://127.0.0.1:{port}"
+    except BaseException as error:
+        error.add_note(log.read_text(errors="replace")[-6000:])
+        raise
+    finally:
+        _stop(process)
+
+
+def _split(command: str) -> tuple[dict[str, str], list[str]]:
+    """Variables set in front of a command, and its words."""
+    words = shlex.split(command)
+    variables: dict[str, str] = {}
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    return variables, words
+
+
+def _wait_for(process: "subprocess.Popen[bytes]", port: int, start_s: float, log: Path) -> None:
+    end = time.monotonic() + start_s
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise RuntimeError(f"the host has ended with {process.returncode}:\n{log.read_text()[-6000:]}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(POLL_S)
+        else:
+            return
+    raise RuntimeError(f"the host does not listen after {start_s} s")
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """End it as a supervisor does, with what it has started."""
+    for number, timeout_s in ((signal.SIGTERM, 15), (signal.SIGKILL, 15)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout_s)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+    # Workers of the group that outlive their parent are ended by the second signal.
