@@ -128,17 +128,14 @@ async def test_warnings_stay_where_they_are() -> None:
     assert (await asked(guarded, question(again)))["texts"][:-1] == later["texts"]
 
 
-async def test_a_result_that_is_no_text_of_litellm_s_is_changed_in_the_messages() -> None:
-    """For the Responses API LiteLLM shows no results among the texts; then the whole history is answered, of which only
-    the one result differs."""
-    guarded, _ = of()
-    messages = history(3)
-    answer = await asked(guarded, question(messages, texts=["find it"]))
-    assert "texts" not in answer
-    *others, last = answer["structured_messages"]
-    assert others == messages[:-1]
-    assert last == {**messages[-1], "content": last["content"]}
-    assert last["content"].startswith(f"{RESULT}\n\n{MARKER}")
+async def test_a_result_that_is_no_text_of_litellm_s_stays() -> None:
+    """For the Responses API LiteLLM shows no results among the texts: the model cannot be told, so the finding is only
+    observed; a block needs no text."""
+    guarded, seen = of()
+    assert await asked(guarded, question(history(3), texts=["find it"])) == NONE
+    assert [event.action for event in seen.of(FindingSeen)] == ["observe"]
+    assert not seen.of(ActionTaken)
+    assert (await asked(guarded, question(history(4), texts=["find it"])))["action"] == "BLOCKED"
 
 
 def test_the_text_of_the_right_message_is_changed() -> None:

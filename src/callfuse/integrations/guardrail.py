@@ -8,7 +8,7 @@ Nothing is kept between requests. The newest rounds of the history (`max_rounds`
 judged as `callfuse replay` judges recorded ones: each call by those before it, without times. So the same history gets
 the same warnings at the same places each time, which leaves a prompt cache whole. A call is judged when its result
 comes back, for only then is the guardrail asked: a rung that would have withheld it to ask the model again warns, and
-`block` ends the request.
+`block` ends the request. Where a result is not among the texts that LiteLLM shows, a warning is only observed.
 """
 
 from bisect import bisect_left
@@ -39,6 +39,8 @@ from callfuse.wire.values import has_too_many_values
 Answer = dict[str, Any]
 """What LiteLLM is answered: `action`, and what belongs to it."""
 
+NOTHING: Final = "NONE"
+"""The action that lets a request go on as it is."""
 NAME: Final = "litellm-guardrail"
 """What logs and events name as the dialect of what came this way."""
 HIDDEN: Final = "[present]"
@@ -122,12 +124,15 @@ def judge(given: Any, settings: LoopSettings) -> Opinion | None:
     run = run_of(RecordedConversation(Label(), shown.request), most=_most(shown.request, settings.max_rounds))
     judged = [_as_warning(one) for one in judge_run(run, arm.settings)]
     newest = _newest(judged, run, shown.request)
+    answer = _answer(shown, run, judged, newest, arm.settings)
+    if answer["action"] == NOTHING:
+        newest = [_as_observed(one) for one in newest]
     where = Where(lane.session, lane.source, lane.tag, bounded_id(shown.request.model), _CHAT.backend, NAME)
-    return Opinion(newest, where, arm, _answer(shown, run, judged, newest, arm.settings))
+    return Opinion(newest, where, arm, answer)
 
 
 def _read(given: Any) -> Shown | None:
-    """What LiteLLM shows of a request with tools; None for answers of models, requests that another callfuse guards, and
+    """What LiteLLM shows of a request with tools; None for answers of models, for what another callfuse guards, and for
     anything else."""
     if not isinstance(given, dict) or given.get("input_type") == "response" or _is_guarded(given):
         return None
@@ -177,6 +182,14 @@ def _as_warning(one: Judged) -> Judged:
     return one._replace(verdict=replace(verdict, rung=rung, finding_id=new_finding_id()))
 
 
+def _as_observed(one: Judged) -> Judged:
+    """A judged call of which the model is not told, because its result cannot be changed."""
+    verdict = one.verdict
+    if verdict is None or not verdict.warns:
+        return one
+    return one._replace(verdict=replace(verdict, rung=Rung.OBSERVE))
+
+
 def _newest(judged: Sequence[Judged], run: Run, request: Request) -> Sequence[Judged]:
     """The calls of the newest round, if its results are what the model is to answer now."""
     if next(iter(request.rounds()), None) is None:
@@ -202,8 +215,8 @@ def _answer(
         return _go_on()
     noted = loads(shown.request.with_notes(notes))["messages"]
     written = rewritten(shown.texts, shown.body["messages"], noted)
-    changed: Answer = {"structured_messages": noted} if written is None else {"texts": written}
-    return {"action": "GUARDRAIL_INTERVENED", **changed}
+    # LiteLLM takes messages back, too, but then may write the whole history anew, without reasoning items.
+    return _go_on() if written is None else {"action": "GUARDRAIL_INTERVENED", "texts": written}
 
 
 def rewritten(shown: Sequence[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any] | None:
@@ -241,7 +254,7 @@ def _texts_of(message: Any) -> list[str]:
 
 
 def _go_on() -> Answer:
-    return {"action": "NONE"}
+    return {"action": NOTHING}
 
 
 def _block(reason: str) -> Answer:
