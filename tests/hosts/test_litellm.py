@@ -193,11 +193,12 @@ def test_the_guardrail_leaves_others_alone(asking: Running, agent: Agent, stream
 
 
 @asked_for
-def test_the_guardrail_names_sessions_as_litellm_does(asking: Running) -> None:
-    """By its header, of which it shows the value."""
+@pytest.mark.parametrize("header", ["x-litellm-session-id", "x-claude-code-session-id"])
+def test_the_guardrail_names_sessions_as_litellm_does(asking: Running, header: str) -> None:
+    """By its header, of which it shows the value, or by one that the page adds."""
     with pytest.raises(anthropic.BadRequestError):
-        messages(asking.url, KEY, "find it", streamed=True, **{"x-litellm-session-id": "session-of-the-guardrail"})
-    assert "in session session-of-the-guardrail:" in asking.log.read_text()
+        messages(asking.url, KEY, "find it", streamed=True, **{header: f"session-by-{header}"})
+    assert f"in session session-by-{header}:" in asking.log.read_text()
 
 
 def test_the_page_names_the_version_that_is_tested() -> None:
