@@ -10,14 +10,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
+
+from tests.hosts.client import PATH
 from tests.hosts.environments import PROJECT
 from tests.hosts.pages import page
 
 APPS = Path(__file__).parent / "apps"
 PORT = "8000"
-"""The port in the commands of all pages; a free one takes its place."""
+"""The port in the commands and files of all pages; a free one takes its place."""
 POLL_S = 0.1
+QUIET = {"BENTOML_DO_NOT_TRACK": "true", "RAY_USAGE_STATS_ENABLED": "0"}
+"""No host tells its makers of these runs."""
+READY: dict[str, Any] = {"model": "ready", "messages": [{"role": "user", "content": "Are you there?"}]}
+NOT_YET = (404, 503)
+"""What a host answers that listens before its app is there."""
 
 
 def free_port() -> int:
@@ -36,12 +45,14 @@ def mounted(name: str, command: str, python: Path, folder: Path, *, start_s: flo
     for source in (APPS / "common", APPS / name):
         if source.exists():
             shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    port = free_port()
     for path, text in page(name).files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    port = free_port()
+        (folder / path).write_text(text.replace(PORT, str(port)), encoding="utf-8")
     env = {
         **os.environ,
+        **QUIET,
+        "HOME": str(folder),
         "PATH": os.pathsep.join([str(folder / "bin"), str(python.parent), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(folder)]),
         "PYTHONUNBUFFERED": "1",
@@ -78,12 +89,14 @@ def _wait_for(process: "subprocess.Popen[bytes]", port: int, start_s: float, log
         if process.poll() is not None:
             raise RuntimeError(f"the host has ended with {process.returncode}:\n{log.read_text()[-6000:]}")
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
+            answer = httpx.post(f"http://127.0.0.1:{port}{PATH}", json=READY, timeout=start_s, trust_env=False)
+        except httpx.TransportError:
             time.sleep(POLL_S)
         else:
-            return
-    raise RuntimeError(f"the host does not listen after {start_s} s")
+            if answer.status_code not in NOT_YET:
+                return
+            time.sleep(POLL_S)
+    raise RuntimeError(f"the host does not answer after {start_s} s:\n{log.read_text()[-6000:]}")
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
