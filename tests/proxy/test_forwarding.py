@@ -170,7 +170,8 @@ async def test_a_chunked_answer_arrives_chunked() -> None:
     async with through(Recorder(CHUNKED + chunk(b"data: 1\n\n") + chunk(b"data: 2\n\n") + END)) as client:
         await client.send(get("/"))
         head, body = await client.response()
-    assert head.headers == ((b"content-type", b"text/event-stream"), (b"transfer-encoding", b"chunked"))
+    own = (b"x-accel-buffering", b"no")
+    assert head.headers == ((b"content-type", b"text/event-stream"), own, (b"transfer-encoding", b"chunked"))
     assert body == b"data: 1\n\ndata: 2\n\n"
 
 

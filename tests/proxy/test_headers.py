@@ -1,6 +1,8 @@
 """Which headers go on: what servers in front would refuse, and so cannot be shown over a socket."""
 
-from callfuse.proxy.headers import to_client, to_upstream
+import pytest
+
+from callfuse.proxy.headers import to_client, to_upstream, unbuffered
 
 
 def test_a_length_beside_chunks_is_dropped() -> None:
@@ -31,3 +33,21 @@ def test_values_that_are_not_utf8_are_kept_readable() -> None:
 def test_a_bodiless_answer_has_no_length() -> None:
     """The length of a 304 is that of another answer."""
     assert to_client([(b"Content-Length", b"9"), (b"etag", b"1")], bodiless=True) == [(b"etag", b"1")]
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [b"text/event-stream; charset=utf-8", b"Text/Event-Stream", b"application/x-ndjson"],
+)
+def test_a_stream_is_not_to_be_buffered(content_type: bytes) -> None:
+    """nginx in front would hold it back; what the upstream says of that stays."""
+    stream = [(b"content-type", content_type), (b"x", b"1")]
+    assert unbuffered(stream) == [*stream, (b"x-accel-buffering", b"no")]
+    said = [*stream, (b"x-accel-buffering", b"yes")]
+    assert unbuffered(said) == said
+
+
+@pytest.mark.parametrize("headers", [[], [(b"content-type", b"application/json")], [(b"content-length", b"2")]])
+def test_other_answers_keep_their_headers(headers: list[tuple[bytes, bytes]]) -> None:
+    """They are better buffered."""
+    assert unbuffered(headers) == headers

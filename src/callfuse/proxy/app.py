@@ -29,7 +29,7 @@ from callfuse.proxy.failures import (
     forget_frames,
     openai_error,
 )
-from callfuse.proxy.headers import to_client, to_upstream
+from callfuse.proxy.headers import to_client, to_upstream, unbuffered
 from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream, path_of
 from callfuse.proxy.upload import Upload, body_to_send
@@ -201,7 +201,7 @@ class ReverseProxy:
             await self._refuse(scope, send, Failure(BAD_GATEWAY, f"{target.upstream.origin} answered with {status}"))
             return
         bodiless = status in (204, 304) and scope["method"] != "HEAD"
-        headers = to_client(response.raw_headers, bodiless=bodiless)
+        headers = unbuffered(to_client(response.raw_headers, bodiless=bodiless))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         content = response.content
         more = True

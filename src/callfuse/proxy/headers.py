@@ -1,7 +1,7 @@
 """Filter the headers that the proxy forwards, both ways.
 
 Order and duplicates stay. Removed are the headers of one connection only (RFC 9110, 7.6.1), and in requests `host` and
-`expect`, which each hop sets for itself.
+`expect`, which each hop sets for itself. Added is one, to streams: `x-accel-buffering`.
 """
 
 from collections.abc import Iterable
@@ -24,6 +24,9 @@ HOP_BY_HOP = frozenset(
 )
 # The server in front answers `expect`; nobody would read a 100 of the upstream.
 _NOT_REQUESTED = HOP_BY_HOP | {b"host", b"expect"}
+# nginx holds an answer back until a buffer is full (4 KB or more), unless told not to, by its configuration or by this.
+_UNBUFFERED = (b"x-accel-buffering", b"no")
+_STREAMS = (b"text/event-stream", b"application/x-ndjson", b"application/vnd.amazon.eventstream")
 
 
 def to_upstream(headers: Pairs) -> list[tuple[str, str]]:
@@ -60,6 +63,14 @@ def to_client(headers: Pairs, *, bodiless: bool) -> list[tuple[bytes, bytes]]:
         elif name == b"transfer-encoding":
             named = (named or set()) | {"content-length"}
     return [(name, value) for name, value in kept if name.decode("latin-1") not in named] if named else kept
+
+
+def unbuffered(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Tell an nginx in front to pass a stream on as it comes. Names are in lower case; an upstream that has set the
+    header itself keeps its value."""
+    names = dict(headers)
+    is_stream = names.get(b"content-type", b"").strip().lower().startswith(_STREAMS)
+    return [*headers, _UNBUFFERED] if is_stream and _UNBUFFERED[0] not in names else headers
 
 
 def _add_named(connection: bytes, named: set[str] | None) -> set[str] | None:

@@ -1,8 +1,8 @@
 """The scripted models behind each host, without a server: what is asked, and the answer in pieces.
 
 The name of the model says what it does: `looping` calls the same tool until it is told, `stubborn` always, `waiting`
-stops in the middle of its text until somebody asks `releasing`. So a client that has read the beginning before it asks
-`releasing` knows that the host passes pieces as they come, whatever the machine's speed.
+stops in its text, three times, each until somebody has asked `releasing` with the same message once more. So a client
+that reads the next piece before it asks `releasing` knows that the host passes pieces as they come, however slow it is.
 """
 
 from collections.abc import AsyncIterator
@@ -14,12 +14,14 @@ import anyio
 from callfuse.testing import Answer, ScriptedVendor, VendorRequest, looping_model
 
 TEXT = "Llamas are camelids of the Andes, kept for their wool and as beasts of burden."
-PIECES_FIRST = 4
-"""Pieces of `waiting` that come at once."""
+WAITS_BEFORE = (2, 3, 4)
+"""The pieces of `waiting` that must be released; one with text comes before."""
 
 _looping = looping_model()
 _stubborn = looping_model(stubborn=True)
-_released: list[anyio.Event] = []
+_released: dict[str, int] = {}
+"""How often, by the message."""
+_changed: list[anyio.Event] = []
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,16 @@ def _script(request: VendorRequest) -> Answer:
         case "stubborn":
             return _stubborn(request)
         case "releasing":
-            for event in _released:
-                event.set()
+            _released[_message(request)] = _released.get(_message(request), 0) + 1
+            while _changed:
+                _changed.pop().set()
             return Answer("Released.")
         case _:
             return Answer(TEXT)
+
+
+def _message(request: VendorRequest) -> str:
+    return str(request.body["messages"][0]["content"])
 
 
 vendor = ScriptedVendor(_script)
@@ -61,14 +68,15 @@ async def answer(path: str, body: bytes) -> Reply:
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
     await vendor(scope, receive, send)
     headers = dict(sent[0]["headers"])
-    waits = vendor.requests[-1].model == "waiting"
+    request = vendor.requests[-1]
+    message = _message(request) if request.model == "waiting" else ""
     pieces = [message["body"] for message in sent[1:] if message["body"]]
-    return Reply(sent[0]["status"], headers[b"content-type"].decode(), _in_time(pieces, waits=waits))
+    return Reply(sent[0]["status"], headers[b"content-type"].decode(), _in_time(pieces, message))
 
 
-async def _in_time(pieces: list[bytes], *, waits: bool) -> AsyncIterator[bytes]:
+async def _in_time(pieces: list[bytes], message: str) -> AsyncIterator[bytes]:
     for at, piece in enumerate(pieces):
-        if waits and at == PIECES_FIRST:
-            _released.append(anyio.Event())
-            await _released[-1].wait()
+        while message and at in WAITS_BEFORE and _released.get(message, 0) <= WAITS_BEFORE.index(at):
+            _changed.append(event := anyio.Event())
+            await event.wait()
         yield piece
