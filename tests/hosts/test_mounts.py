@@ -16,11 +16,16 @@ UVICORN = "uvicorn==0.54.0"
 
 @dataclass(frozen=True)
 class Mount:
-    """A page, and what its environment needs. `streams`: whether the host can. `start_s`: seconds until it listens."""
+    """A page, and what its environment needs.
+
+    `streams`: whether the host can. `ends`: whether it ends the work for a client that leaves, as it does without
+    callfuse. `start_s`: seconds until it listens.
+    """
 
     name: str
     requirements: tuple[str, ...]
     streams: bool = True
+    ends: bool = True
     start_s: float = 60
 
 
@@ -38,12 +43,12 @@ MOUNTS = [
     Mount("litestar", ("litestar==2.25.0", UVICORN)),
     Mount("quart", ("quart==0.22.0", UVICORN)),
     Mount("django", ("django==5.2.19", UVICORN)),
-    Mount("falcon", ("falcon==4.4.0", UVICORN)),
-    Mount("blacksheep", ("blacksheep==2.6.4", UVICORN)),
-    Mount("sanic", ("sanic==25.12.1", UVICORN)),
+    Mount("falcon", ("falcon==4.4.0", UVICORN), ends=False),
+    Mount("blacksheep", ("blacksheep==2.6.4", UVICORN), ends=False),
+    Mount("sanic", ("sanic==25.12.1", UVICORN), ends=False),
     Mount("vllm", ("fastapi==0.165.0", UVICORN)),
     Mount("llama-cpp-python", ("fastapi==0.165.0", "sse-starlette==3.5.0", UVICORN)),
-    Mount("mangum", ("mangum==0.22.0", "starlette==1.10.0"), streams=False),
+    Mount("mangum", ("mangum==0.22.0", "starlette==1.10.0"), streams=False, ends=False),
     Mount("ray", ("ray[serve]==2.60.0",), start_s=240),
     Mount("bentoml", ("bentoml==1.4.39", "fastapi==0.165.0"), start_s=120),
     *(Mount(name, SERVERS) for name in ("uvicorn", "hypercorn", "granian", "gunicorn")),
@@ -54,10 +59,10 @@ CASES = [(mount, command) for mount in MOUNTS for command in page(mount.name).co
 @asked_for
 @pytest.mark.parametrize(("mount", "command"), CASES, ids=[f"{mount.name}: {command}" for mount, command in CASES])
 def test_a_loop_is_caught(mount: Mount, command: str, tmp_path: Path) -> None:
-    """A model that listens changes course, one that does not is blocked, and a stream's beginning comes before its
-    end."""
+    """A model that listens changes course, one that does not is blocked, a stream's beginning comes before its end, and
+    a client that leaves ends the model's work."""
     with mounted(mount.name, command, environment(*mount.requirements), tmp_path, start_s=mount.start_s) as url:
-        client.check(url, streams=mount.streams)
+        client.check(url, streams=mount.streams, ends=mount.ends)
 
 
 @asked_for

@@ -3,6 +3,7 @@
 The name of the model says what it does: `looping` calls the same tool until it is told, `stubborn` always, `waiting`
 stops in its text, three times, each until somebody has asked `releasing` with the same message once more. So a client
 that reads the next piece before it asks `releasing` knows that the host passes pieces as they come, however slow it is.
+`left` says whether an answer of `waiting` to the same message was broken off.
 """
 
 from collections.abc import AsyncIterator
@@ -22,6 +23,8 @@ _stubborn = looping_model(stubborn=True)
 _released: dict[str, int] = {}
 """How often, by the message."""
 _changed: list[anyio.Event] = []
+_left: set[str] = set()
+"""Messages whose answers were broken off."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ def _script(request: VendorRequest) -> Answer:
             while _changed:
                 _changed.pop().set()
             return Answer("Released.")
+        case "left":
+            return Answer("yes" if _message(request) in _left else "no")
         case _:
             return Answer(TEXT)
 
@@ -75,8 +80,12 @@ async def answer(path: str, body: bytes) -> Reply:
 
 
 async def _in_time(pieces: list[bytes], message: str) -> AsyncIterator[bytes]:
-    for at, piece in enumerate(pieces):
-        while message and at in WAITS_BEFORE and _released.get(message, 0) <= WAITS_BEFORE.index(at):
-            _changed.append(event := anyio.Event())
-            await event.wait()
-        yield piece
+    try:
+        for at, piece in enumerate(pieces):
+            while message and at in WAITS_BEFORE and _released.get(message, 0) <= WAITS_BEFORE.index(at):
+                _changed.append(event := anyio.Event())
+                await event.wait()
+            yield piece
+    except (GeneratorExit, anyio.get_cancelled_exc_class()):
+        _left.add(message)
+        raise
