@@ -1,11 +1,9 @@
 """The check of the hosts finds what is wrong: an app without callfuse, a host that holds streams back."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-import httpx
+import anyio
 import pytest
 
 from callfuse import CallFuseMiddleware
@@ -23,12 +21,6 @@ def models(monkeypatch: pytest.MonkeyPatch) -> App:
     monkeypatch.syspath_prepend(str(APPS / "common"))
     app: App = import_module("bare").app
     return app
-
-
-@contextmanager
-def _client(app: App) -> Iterator[httpx.Client]:
-    with served(app) as url, httpx.Client(base_url=url, trust_env=False, timeout=10) as http:
-        yield http
 
 
 def test_a_guarded_app_passes(models: App) -> None:
@@ -59,7 +51,25 @@ def test_a_stream_that_is_held_back_is_found(models: App) -> None:
         for message in kept:
             await send(message)
 
-    with _client(holding) as http:
-        assert client.is_buffered(http, client.PATH, timeout_s=0.5)
-    with _client(models) as http:
-        assert not client.is_buffered(http, client.PATH)
+    with served(holding) as url:
+        assert client.is_buffered(url, timeout_s=0.5)
+    with served(models) as url:
+        assert not client.is_buffered(url)
+
+
+def test_work_that_goes_on_is_found(models: App) -> None:
+    """Of a host that does not tell its app that the client has left."""
+
+    async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
+        async def hear() -> Any:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                await anyio.sleep(client.TIMEOUT_S)
+            return message
+
+        await models(scope, hear, send)
+
+    with served(deaf) as url:
+        assert not client.is_ended(url, timeout_s=0.5)
+    with served(models) as url:
+        assert client.is_ended(url)

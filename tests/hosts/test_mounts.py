@@ -68,7 +68,7 @@ def test_a_loop_is_caught(mount: Mount, command: str, tmp_path: Path) -> None:
 @asked_for
 @pytest.mark.parametrize("command", [one for one in page("hypercorn").commands if "asgi:" not in one])
 def test_http_2(command: str, tmp_path: Path) -> None:
-    """The same over HTTP/2, of which a client opens several streams in one connection."""
+    """The same over HTTP/2."""
     asking = environment("httpx[http2]==0.28.1")
     with mounted("hypercorn", command, environment(*SERVERS), tmp_path) as url:
         run_json(asking, Path(str(client.__file__)), url, "--http2", timeout_s=120)
