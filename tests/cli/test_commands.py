@@ -39,6 +39,7 @@ def test_help_of_demo_names_its_options() -> None:
 COMMANDS = [
     "",
     "serve",
+    "run",
     "demo",
     "replay",
     "tune",
@@ -80,7 +81,7 @@ def test_every_command_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("callfuse ", ["serve", "demo", "replay", "tune", "feedback", "top", "config"]),
+        ("callfuse ", ["serve", "run", "demo", "replay", "tune", "feedback", "top", "config"]),
         ("callfuse config ex", ["explain"]),
         ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callfuse.cli.patience import PatientConfig, PatientProtocol
-from callfuse.cli.serve import _uvicorn_options
+from callfuse.cli.serve import uvicorn_options
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import Recorder, through
@@ -125,6 +125,6 @@ async def test_a_long_answer_is_not_cut() -> None:
 
 def test_serve_has_the_limit() -> None:
     """`callfuse serve` runs uvicorn with it, and so do its workers, to which the configuration is pickled."""
-    options: dict[str, Any] = _uvicorn_options(ServeSettings(upstream="http://h", read_timeout_s=7))
+    options: dict[str, Any] = uvicorn_options(ServeSettings(upstream="http://h", read_timeout_s=7))
     config = pickle.loads(pickle.dumps(PatientConfig("app:app", **options)))
     assert (config.http, config.head_timeout_s) == (PatientProtocol, 7)

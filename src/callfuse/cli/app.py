@@ -1,5 +1,5 @@
-"""Define the command line: `callfuse serve`, `callfuse demo`, `callfuse replay`, `callfuse tune`, `callfuse feedback`,
-`callfuse top`, `callfuse config`."""
+"""Define the command line: `callfuse serve`, `callfuse demo`, `callfuse run`, `callfuse doctor`, `callfuse replay`,
+`callfuse tune`, `callfuse feedback`, `callfuse top`, `callfuse config`."""
 
 import os
 from collections.abc import Mapping
@@ -157,6 +157,33 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> Reso
 
         check_file(resolved.config.admin.feedback_file)
     return resolved
+
+
+@app.command(cls=Command, context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND [ARGUMENTS]...", hidden=True)],
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The vendor; default: that of the variables, or each vendor's own."),
+    ] = None,
+    config: ConfigFile = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Redis or Valkey that knows earlier runs; default: memory.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Log to this file; default: only the lines at the end.")
+    ] = None,
+) -> None:
+    """Run a command behind a guard of its own, and say at the end what was found: `callfuse run -- claude -p "..."`.
+
+    The guard listens on a free port while COMMAND runs. Variables lead agents there: ANTHROPIC_BASE_URL,
+    OPENAI_BASE_URL, GOOGLE_GEMINI_BASE_URL, OLLAMA_HOST and others; where one is set, its value is what the guard asks.
+
+    The exit code is COMMAND's, or 3 if a block has ended its run; 127 if there is no such command.
+    """
+    from callfuse.cli.run import RunOptions, run_command_guarded
+
+    raise typer.Exit(run_command_guarded(command, RunOptions(upstream, config, store, log)))
 
 
 @app.command(cls=Command)

@@ -37,6 +37,7 @@ from callfuse.cli.upkeep import Upkeep
 from callfuse.config import Config, Resolved
 from callfuse.dialects import error_body
 from callfuse.observe.access import ACCESS
+from callfuse.observe.bus import Sink
 from callfuse.observe.json_lines import JsonFormatter
 from callfuse.observe.prometheus import FOLDER, Metrics, keep_in_memory, take_place
 from callfuse.proxy.app import ReverseProxy
@@ -67,12 +68,14 @@ class ServeSetup:
     token: str
 
 
-def build_app(setup: ServeSetup) -> App:
+def build_app(setup: ServeSetup, *sinks: Sink) -> App:
     """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, the gate against
-    foreign pages before both, and the admin page if it is enabled."""
+    foreign pages before both, and the admin page if it is enabled. `sinks` get what happens."""
     config, origin = setup.resolved.config, setup.origin
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
+    for sink in sinks:
+        fuse.bus.add(sink)
     app = CrossSiteGate(ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse, proxy)
     if not config.admin.enabled:
         return app
@@ -132,7 +135,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     app = build_app(setup)
     freeze_heap()
     try:
-        listener = _listener(settings)
+        listener = open_listener(settings)
     except OSError as error:
         # Python appends the address to the message of the system.
         why = (error.strerror or str(error)).partition(" (while")[0]
@@ -150,7 +153,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
         for line in hints(config, port, has_token=bool(token)):
             _say(settings, line)
         if settings.workers == 1:
-            _Server(PatientConfig(lambda: app, **_uvicorn_options(settings))).run(sockets=[listener])
+            _Server(PatientConfig(lambda: app, **uvicorn_options(settings))).run(sockets=[listener])
         else:
             os.environ[WORKER_CONFIG] = encode_setup(setup)
             with tempfile.TemporaryDirectory(prefix="callfuse-metrics-", ignore_cleanup_errors=True) as folder:
@@ -167,14 +170,14 @@ def _say(settings: ServeSettings, line: str) -> None:
 
 
 def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
-    workers = PatientConfig(f"{__name__}:{create_app.__name__}", **_uvicorn_options(settings))
+    workers = PatientConfig(f"{__name__}:{create_app.__name__}", **uvicorn_options(settings))
     # Older releases of uvicorn need the target that a worker runs.
     tell = "target" in inspect.signature(Multiprocess).parameters
     target = {"target": uvicorn.Server(workers).run} if tell else {}
     _Workers(workers, sockets=[listener], **target).run()
 
 
-def _listener(settings: ServeSettings) -> socket.socket:
+def open_listener(settings: ServeSettings) -> socket.socket:
     """Open the listening socket, in which connections queue from now on. Raises OSError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     both = settings.host == "::" and socket.has_dualstack_ipv6()
@@ -185,7 +188,8 @@ def _listener(settings: ServeSettings) -> socket.socket:
     return listener
 
 
-def _uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
+def uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
+    """The options of uvicorn for these settings."""
     return {
         "factory": True,
         "interface": "asgi3",

@@ -1,0 +1,123 @@
+"""What happened while a command ran, for the lines at its end and its exit code. A sink of events."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from callfuse.asgi.fuse import ACTION
+from callfuse.asgi.prepare import NO_TOOLS
+from callfuse.observe.events import NOWHERE, Event, ExchangeEnded, FailedOpen, FindingSeen, NotGuarded
+from callfuse.observe.fields import text
+from callfuse.observe.saved import Saved
+from callfuse.policy.rungs import Rung
+
+ENDINGS: Final = frozenset({str(Rung.BLOCK), ACTION.decode()})
+"""Actions behind which an agent gets no call to go on with."""
+MOST_SHOWN: Final = 20
+"""Findings and sessions that are named; the others are counted."""
+IN_VAIN: Final = frozenset({NO_TOOLS})
+"""Causes why an exchange was not guarded that nobody must know: there was nothing to guard."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """What was found of one tool in one session: the highest count, its limit, and the rungs in their order."""
+
+    count: int
+    limit: int
+    actions: list[str]
+
+
+class Account:
+    """Counts exchanges, findings and calls, and keeps with what each session has ended."""
+
+    kinds: Final = frozenset({ExchangeEnded, FindingSeen, FailedOpen, NotGuarded})
+
+    def __init__(self) -> None:
+        self.guarded = 0
+        self.calls = 0
+        self.withheld = 0
+        self.passed: Counter[str] = Counter()
+        """Exchanges that were not guarded although they could have been, by cause; causes of failing open, too."""
+        self.loops: dict[tuple[str, str, str], Loop] = {}
+        """By session, kind and tool."""
+        self._any = False
+        self._last: dict[str, str] = {}
+        self._saved = Saved()
+        self._saved_calls = 0.0
+        self._lock = Lock()
+
+    def take(self, event: Event) -> None:
+        """Count an event."""
+        with self._lock:
+            match event:
+                case ExchangeEnded():
+                    self._take_exchange(event)
+                case FindingSeen():
+                    self._take_finding(event)
+                case FailedOpen():
+                    self.passed[text(event.kind)] += 1
+                case NotGuarded() if event.where == NOWHERE:  # of an exchange that is not known otherwise
+                    self._any = True
+                    self.passed[text(event.cause)] += 1
+                case _:
+                    pass
+
+    def _take_exchange(self, event: ExchangeEnded) -> None:
+        self._any = True
+        if event.guarded:
+            self.guarded += 1
+            self.calls += event.calls
+            self._last[event.where.session] = event.action
+        elif event.cause not in IN_VAIN:
+            self.passed[text(event.cause)] += 1
+
+    def _take_finding(self, event: FindingSeen) -> None:
+        found = event.verdict.finding
+        if event.verdict.withholds and not event.again:
+            self.withheld += 1
+        self._saved_calls += self._saved.by(event)
+        key = event.where.session, str(found.kind), event.verdict.call.full_name
+        loop = self.loops.setdefault(key, Loop(0, found.threshold, []))
+        loop.count = max(loop.count, found.count)
+        if event.action not in loop.actions:
+            loop.actions.append(event.action)
+
+    @property
+    def ended(self) -> list[str]:
+        """The sessions whose last exchange was a block, so that a block has ended their run."""
+        return [session for session, action in self._last.items() if action in ENDINGS]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no exchange has come at all."""
+        return not self._any
+
+    def lines(self) -> Iterator[str]:
+        """What a person reads at the end, a line each."""
+        sessions = _counted(len(self._last), "session")
+        done = f"{_counted(self.guarded, 'exchange')} of {sessions} guarded, {_counted(self.calls, 'call')}"
+        if not self.loops:
+            yield f"{done}: no loop found"
+        else:
+            saved = max(round(self._saved_calls), self.withheld)
+            yield (
+                f"{done}: {_counted(len(self.loops), 'loop')} found, {_counted(self.withheld, 'call')} withheld,"
+                f" about {saved} saved"
+            )
+        for (session, kind, tool), loop in list(self.loops.items())[:MOST_SHOWN]:
+            what = f"{kind} of {text(tool)}, {loop.count} with a limit of {loop.limit}: {', then '.join(loop.actions)}"
+            yield f"  {what} (session {text(session)})"
+        if len(self.loops) > MOST_SHOWN:
+            yield f"  and {len(self.loops) - MOST_SHOWN} more"
+        for cause, count in self.passed.most_common(MOST_SHOWN):
+            yield f"  not guarded: {_counted(count, 'time')}, {cause}"
+        if ended := self.ended:
+            names = ", ".join(text(one) for one in ended[:MOST_SHOWN])
+            yield f"a block has ended the run of {_counted(len(ended), 'session')}: {names}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,150 @@
+"""How agents are told where their vendor is: the table of variables, and the environment of a command that is guarded.
+
+Each vendor has a route of its own at the guard (`/anthropic`), by which it knows the upstream of a request. A variable
+that the user has set keeps its meaning: its value becomes the upstream of its route, and its path stays in the new one.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
+from urllib.parse import urlsplit
+
+from callfuse.errors import ConfigError
+
+OLLAMA_PORT: Final = 11434
+_EVERY_ADDRESS: Final = re.compile(r"\A(?:0\.0\.0\.0|\[::\])(?=[:/]|\Z)")
+_HTTP: Final = ("http", "https")
+_PROXIES: Final = ("HTTP_PROXY", "ALL_PROXY")
+_OURSELVES: Final = "127.0.0.1,localhost"
+_ANTHROPIC: Final = "/anthropic"
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A kind of clients. `upstream`: where they go by themselves. `path`: what their base URLs end in. `variables`:
+    those in which they read one. `words`: what the host of an upstream for them has in its name."""
+
+    name: str
+    upstream: str
+    path: str
+    variables: tuple[str, ...]
+    words: tuple[str, ...]
+
+    @property
+    def route(self) -> str:
+        """Its path at the guard."""
+        return f"/{self.name}"
+
+
+VENDORS: Final = (
+    Vendor("openai", "https://api.openai.com", "/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), ("openai",)),
+    Vendor("anthropic", "https://api.anthropic.com", "", ("ANTHROPIC_BASE_URL",), ("anthropic",)),
+    Vendor(
+        "gemini",
+        "https://generativelanguage.googleapis.com",
+        "",
+        ("GOOGLE_GEMINI_BASE_URL",),
+        ("googleapis", "gemini"),
+    ),
+    Vendor("ollama", f"http://127.0.0.1:{OLLAMA_PORT}", "", ("OLLAMA_HOST", "OLLAMA_API_BASE"), ("ollama", ":11434")),
+    Vendor("cohere", "https://api.cohere.com", "", ("CO_API_URL",), ("cohere",)),
+)
+"""Vendors whose clients read a base URL from the environment."""
+
+IF_SET: Final = (
+    "ANTHROPIC_FOUNDRY_BASE_URL",
+    "ANTHROPIC_VERTEX_BASE_URL",
+    "AZURE_OPENAI_ENDPOINT",
+    "GOOGLE_VERTEX_BASE_URL",
+    "GROQ_BASE_URL",
+)
+"""Variables without an upstream that fits everybody: they lead through the guard only where the user has set them."""
+
+CODEX: Final = "codex"
+CODEX_KEY: Final = "openai_base_url"
+"""Codex reads no variable: its setting is an option, behind the program's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """How a command is led through a guard. `routes`: the upstream of each path there. `paths`: what a variable's value
+    has behind the guard's address."""
+
+    routes: Mapping[str, str]
+    paths: Mapping[str, str]
+
+    def variables(self, guard: str, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables to set for a guard at this address, `http://127.0.0.1:PORT`. `env`: those that there are."""
+        found = {name: guard + path for name, path in self.paths.items()}
+        proxied = any(env.get(name) or env.get(name.lower()) for name in _PROXIES)
+        if proxied:  # a proxy would look for the guard on its own machine
+            before = env.get("no_proxy") or env.get("NO_PROXY")
+            found |= dict.fromkeys(("NO_PROXY", "no_proxy"), f"{before},{_OURSELVES}" if before else _OURSELVES)
+        return found
+
+    def command(self, command: Sequence[str], guard: str) -> list[str]:
+        """The command with the options that it needs beside the variables."""
+        program, *arguments = command
+        if PurePath(program).stem.lower() != CODEX:
+            return [*command]
+        return [program, "-c", f'{CODEX_KEY}="{guard}{self.paths["OPENAI_BASE_URL"]}"', *arguments]
+
+
+def wire(env: Mapping[str, str], upstream: str | None = None) -> Wiring:
+    """Work out routes and variables for a command with this environment.
+
+    `upstream`: a base URL that wins over the variables of the vendors that its host names; of all if it names none.
+    Raises ConfigError for a variable that holds no base URL.
+    """
+    routes: dict[str, str] = {}
+    paths: dict[str, str] = {}
+    for vendor in VENDORS:
+        if upstream is not None and _is_for(upstream, vendor):
+            routes[vendor.route] = upstream
+            paths |= dict.fromkeys(vendor.variables, vendor.route + vendor.path)
+            continue
+        own = {name: _split(name, value) for name in vendor.variables if (value := env.get(name, "").strip())}
+        for name, (origin, path) in own.items():
+            route = vendor.route if routes.get(vendor.route, origin) == origin else f"/{name.lower()}"
+            routes[route], paths[name] = origin, route + path
+        if len(own) < len(vendor.variables):
+            rest = next((paths[name] for name in own), vendor.route + vendor.path)
+            routes.setdefault(vendor.route, vendor.upstream)
+            paths |= dict.fromkeys((name for name in vendor.variables if name not in own), rest)
+    for name in IF_SET:
+        if value := env.get(name, "").strip():
+            origin, path = _split(name, value)
+            route = f"/{name.lower()}"
+            routes[route], paths[name] = origin, route + path
+    return Wiring(routes, paths)
+
+
+def with_version(path: str) -> str:
+    """The path of a request as its dialect knows it. Clients of two kinds read ANTHROPIC_BASE_URL: some put /v1 before
+    the name of what they ask for, some want it in the variable."""
+    return f"{_ANTHROPIC}/v1/messages" if path == f"{_ANTHROPIC}/messages" else path
+
+
+def _is_for(upstream: str, vendor: Vendor) -> bool:
+    """Whether an upstream serves a vendor's clients, as far as its host tells."""
+    host = urlsplit(upstream).netloc.rpartition("@")[2].lower()
+    named = [one for one in VENDORS if any(word in host for word in one.words)]
+    return vendor in named if named else True
+
+
+def _split(name: str, value: str) -> tuple[str, str]:
+    """Origin (with credentials) and path of a variable's base URL. Raises ConfigError."""
+    url = value
+    if name.startswith("OLLAMA") and "://" not in url:
+        host, slash, path = _EVERY_ADDRESS.sub("127.0.0.1", url if url[0] != ":" else f"127.0.0.1{url}").partition("/")
+        url = f"http://{host if re.search(r':[0-9]+$', host) else f'{host}:{OLLAMA_PORT}'}{slash}{path}"
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in _HTTP and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or parts.query or parts.fragment or any(char.isspace() for char in url):
+        raise ConfigError(f"{name}: this environment variable holds no base URL; use one as in https://api.example.com")
+    return f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")

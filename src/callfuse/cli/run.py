@@ -1,0 +1,219 @@
+"""`callfuse run -- COMMAND`: run a command behind a guard of its own.
+
+The guard listens on a free port of this machine while the command runs. The command has this process's terminal and
+its standard streams; what was found is told on stderr at the end. Nothing is logged there meanwhile, for the command
+may draw on the whole screen.
+
+The exit code is the command's, 128 and the signal's number if a signal has ended it, or 3 if it has ended by itself
+after a block: the last exchange of a session was one. 127: the command is not found, 126: it cannot be run. 2: wrong
+settings.
+"""
+
+import logging
+import logging.config
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from callfuse.asgi.types import Receive, Scope, Send
+from callfuse.cli.account import Account
+from callfuse.cli.agents import VENDORS, Wiring, wire, with_version
+from callfuse.cli.patience import PatientConfig
+from callfuse.cli.runs import fail
+from callfuse.cli.serve import App, ServeSetup, build_app, log_config, open_listener, uvicorn_options
+from callfuse.config import Resolved, resolve, without_credentials
+from callfuse.errors import ConfigError
+from callfuse.observe.prometheus import keep_in_memory
+from callfuse.proxy.settings import Route, ServeSettings
+from callfuse.stores import require
+
+COMMAND: Final = "run"
+BLOCKED: Final = 3
+NOT_FOUND: Final = 127
+NOT_RUNNABLE: Final = 126
+BY_SIGNAL: Final = 128
+LOCAL: Final = "127.0.0.1"
+CLOSE_S: Final = 2.0
+"""How long streams may go on that the command has left open."""
+POLL_S: Final = 0.01
+PASSED_ON: Final = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+"""Signals that go on to the command."""
+OF_THE_TERMINAL: Final = ("SIGINT", "SIGQUIT")
+"""Signals that a terminal sends to the command, too, if it stands in the foreground."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What was given beside the command. `log`: a file to which the guard logs."""
+
+    upstream: str | None = None
+    config: Path | None = None
+    store: str | None = None
+    log: Path | None = None
+
+
+def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
+    """Run the command behind a guard; returns the exit code."""
+    try:
+        resolved, wiring = _settings(options, os.environ)
+        app, account = _app(resolved)
+        _log_to(options.log, resolved.config.serve)
+    except (ConfigError, OSError) as error:
+        return fail(COMMAND, str(error))
+    with _listening(app, resolved.config.serve) as guard:
+        env = {**os.environ, **wiring.variables(guard, os.environ)}
+        code = run_process(wiring.command(command, guard), env)
+    if code is None:
+        return NOT_FOUND
+    with suppress(OSError):  # nobody may read stderr any more
+        _tell(account, wiring, guard)
+    return BLOCKED if account.ended and code < BY_SIGNAL else code
+
+
+def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wiring]:
+    """The guard's configuration: that of `callfuse serve`, on a free port, with a route for each vendor. Raises
+    ConfigError."""
+    resolved = resolve(options.config, options={"store": options.store, "serve": {"upstream": options.upstream}})
+    config = resolved.config
+    require(config.store)
+    wiring = wire(env, config.serve.upstream)
+    routes = []
+    for path, upstream in wiring.routes.items():
+        try:
+            routes.append(Route(path=path, upstream=upstream))
+        except ValueError:
+            raise ConfigError(f"the base URL of {path[1:]}, {without_credentials(upstream)}, cannot be used") from None
+    own = {"host": LOCAL, "port": 0, "workers": 1, "routes": tuple(routes), "shutdown_timeout_s": CLOSE_S}
+    serve = config.serve.model_copy(update=own)
+    return replace(resolved, config=config.model_copy(update={"serve": serve})), wiring
+
+
+def _app(resolved: Resolved) -> tuple[App, Account]:
+    """The guard, and what it tells. Raises ConfigError."""
+    account = Account()
+    keep_in_memory()
+    app = build_app(ServeSetup(resolved, None, secrets.token_urlsafe()), account)
+
+    async def versioned(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (path := with_version(scope["path"])) != scope["path"]:
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await app(scope, receive, send)
+
+    return versioned, account
+
+
+def _log_to(file: Path | None, settings: ServeSettings) -> None:
+    """Log to a file, or not at all. Raises OSError."""
+    config: dict[str, Any] = log_config(settings)
+    if file is None:
+        handler: dict[str, Any] = {"class": "logging.NullHandler"}
+    else:
+        file.open("a", encoding="utf-8").close()
+        handler = {"class": "logging.FileHandler", "filename": str(file), "encoding": "utf-8", "formatter": "line"}
+    logging.config.dictConfig(config | {"handlers": {"stderr": handler}})
+
+
+@contextmanager
+def _listening(app: App, settings: ServeSettings) -> Iterator[str]:
+    """Serve the app in a thread; yields its address. At the end open streams are closed, and all has been told."""
+    options = uvicorn_options(settings) | {"log_config": None}
+    server = uvicorn.Server(PatientConfig(lambda: app, **options))
+    with open_listener(settings) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],), name="callfuse-run", daemon=True)
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(POLL_S)
+            yield f"http://{LOCAL}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(4 * CLOSE_S)
+
+
+def run_process(command: Sequence[str], env: Mapping[str, str]) -> int | None:
+    """Run a command with the streams of this process, and pass signals on to it; returns its status as a shell tells
+    it. Prints why if it cannot be run: None if it is not found."""
+    with _Signals() as signals:
+        try:
+            process = subprocess.Popen(command, env=env)  # noqa: S603 - what the user has typed
+        except OSError as error:
+            print(f"callfuse {COMMAND}: {command[0]}: {error.strerror}", file=sys.stderr)
+            return None if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
+        with process:
+            signals.to(process)
+            code = process.wait()
+    return code if code >= 0 else BY_SIGNAL - code
+
+
+class _Signals:
+    """Passes signals on to a process during a `with` block; those that come before it is there, when it is."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        """Take the signals over. A handler, and no SIG_IGN, which the process would inherit."""
+        for name in (*PASSED_ON, *OF_THE_TERMINAL):
+            if number := getattr(signal, name, None):
+                self._before[number] = signal.signal(number, self._pass)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give them back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def to(self, process: subprocess.Popen[bytes]) -> None:
+        """From now on signals go to this process."""
+        self._process = process
+        for number in self._early:
+            process.send_signal(number)
+
+    def _pass(self, number: int, _: object) -> None:
+        if signal.Signals(number).name in OF_THE_TERMINAL and _is_in_foreground():
+            return
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
+
+
+def _is_in_foreground() -> bool:
+    """Whether a terminal sends its signals to this process and, as they share a group, to the command."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return os.name == "nt"
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _tell(account: Account, wiring: Wiring, guard: str) -> None:
+    """Print what happened, on stderr."""
+    lines = [*account.lines()]
+    if account.is_empty:
+        lines = ["the command has asked no model through callfuse. It was given:"]
+        for vendor in VENDORS:
+            name = vendor.variables[0]
+            upstream = without_credentials(wiring.routes[vendor.route])
+            lines.append(f"  {name}={guard}{wiring.paths[name]} for {upstream}")
+        lines.append("  and a setting of its own may win over these; `docs/agents.md` names more of them")
+    for line in lines:
+        print(f"callfuse: {line}" if line[0] != " " else f"callfuse:{line}", file=sys.stderr)

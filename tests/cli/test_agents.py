@@ -1,0 +1,145 @@
+"""The table of variables: where a command's clients are led, and what a guard asks for them."""
+
+import pytest
+
+from callfuse.cli.agents import IF_SET, VENDORS, wire, with_version
+from callfuse.dialects import dialect_of
+from callfuse.errors import ConfigError
+from callfuse.proxy.settings import Route
+from callfuse.proxy.target import Upstream
+
+GUARD = "http://127.0.0.1:49152"
+ASKS = {
+    "OPENAI_BASE_URL": "/responses",
+    "OPENAI_API_BASE": "/chat/completions",
+    "ANTHROPIC_BASE_URL": "/v1/messages",
+    "GOOGLE_GEMINI_BASE_URL": "/v1beta/models/m:streamGenerateContent",
+    "OLLAMA_HOST": "/api/chat",
+    "OLLAMA_API_BASE": "/api/chat",
+    "CO_API_URL": "/v2/chat",
+}
+"""What a client puts behind the base URL of its variable."""
+
+
+def asked(env: dict[str, str], name: str, path: str, upstream: str | None = None) -> str:
+    """The URL that the guard asks for what a client puts behind the base URL of this variable."""
+    wiring = wire(env, upstream)
+    base = wiring.variables(GUARD, env)[name].removeprefix(GUARD)
+    routes = [Route(path=route, upstream=url) for route, url in wiring.routes.items()]
+    best = max((one for one in routes if one.holds(base + path)), key=lambda one: len(one.path))
+    return str(Upstream.parse(best.upstream).url({"path": base + path}, best.path))
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_by_itself_each_vendor_is_asked_as_before(name: str) -> None:
+    """No variable is set: clients reach their vendor's own API, by a path that is guarded."""
+    vendor = next(one for one in VENDORS if name in one.variables)
+    expected = vendor.upstream + vendor.path + ASKS[name]
+    assert asked({}, name, ASKS[name]) == expected
+    assert dialect_of(f"{wire({}).paths[name]}{ASKS[name]}") is not None
+
+
+def test_the_table_is_tested() -> None:
+    """Every variable of the table is asked for here."""
+    assert list(ASKS) == [name for vendor in VENDORS for name in vendor.variables]
+
+
+@pytest.mark.parametrize("name", [*ASKS, *IF_SET])
+@pytest.mark.parametrize(
+    "url", ["https://gateway.example/team/a", "http://127.0.0.1:8000/v1", "https://u:p@h.example", "http://h/v1/"]
+)
+def test_what_the_user_has_set_is_the_upstream(name: str, url: str) -> None:
+    """A client asks for exactly what it would have asked for, with the same path at the end of its base URL."""
+    path = ASKS.get(name, "/anything")
+    assert asked({name: url}, name, path) == url.replace("u:p@", "").rstrip("/") + path
+    assert wire({name: url}).variables(GUARD, {})[name].endswith(url.rstrip("/").partition("://")[2].partition("/")[2])
+
+
+def test_two_variables_of_one_vendor_may_differ() -> None:
+    """Each keeps its own upstream."""
+    env = {"OPENAI_BASE_URL": "http://a/v1", "OPENAI_API_BASE": "http://b/v2"}
+    assert asked(env, "OPENAI_BASE_URL", "/x") == "http://a/v1/x"
+    assert asked(env, "OPENAI_API_BASE", "/x") == "http://b/v2/x"
+
+
+def test_a_variable_that_is_set_speaks_for_the_other() -> None:
+    """A client that reads the other name goes to the user's upstream, too."""
+    assert asked({"OPENAI_API_BASE": "http://b/v2"}, "OPENAI_BASE_URL", "/x") == "http://b/v2/x"
+
+
+def test_variables_without_an_own_upstream_are_left_alone() -> None:
+    """They are not set where the user has not set them."""
+    assert not {*IF_SET} & {*wire({}).variables(GUARD, {})}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        (":8080", "http://127.0.0.1:8080"),
+        ("box", "http://box:11434"),
+        ("box:1/base", "http://box:1/base"),
+        ("https://box", "https://box"),
+    ],
+)
+def test_ollama_s_short_addresses_are_read(value: str, expected: str) -> None:
+    """OLLAMA_HOST needs no scheme and no port, and may name the address that a server listens on."""
+    assert asked({"OLLAMA_HOST": value}, "OLLAMA_HOST", "/api/chat") == f"{expected}/api/chat"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:4000", "http://127.0.0.1:4000/v1"])
+@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"])
+def test_an_upstream_is_for_all(url: str, name: str) -> None:
+    """One gateway for all vendors wins over what is set; its base URL may end in the version or not."""
+    env = {name: "http://elsewhere"}
+    path = "/v1/messages" if name == "ANTHROPIC_BASE_URL" else "/chat/completions"
+    expected = "http://127.0.0.1:4000" + (path if path.startswith("/v1") else f"/v1{path}")
+    assert asked(env, name, path, url) == expected
+
+
+def test_an_upstream_whose_host_names_a_vendor_is_for_that_one() -> None:
+    """The others stay as they are."""
+    upstream = "https://eu.api.anthropic.com"
+    assert asked({}, "ANTHROPIC_BASE_URL", "/v1/messages", upstream) == f"{upstream}/v1/messages"
+    assert asked({}, "OPENAI_BASE_URL", "/x", upstream) == "https://api.openai.com/v1/x"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_BASE_URL", "api.openai.com/v1"),
+        ("ANTHROPIC_BASE_URL", "https://h/?a=1"),
+        ("ANTHROPIC_BASE_URL", "https://[h"),
+        ("OLLAMA_HOST", "http://:0"),
+        ("AZURE_OPENAI_ENDPOINT", "ftp://h"),
+    ],
+)
+def test_a_value_that_is_no_base_url_is_named(name: str, value: str) -> None:
+    """The message names the variable, and not its value, which may hold a key."""
+    with pytest.raises(ConfigError, match=f"^{name}: this environment variable holds no base URL") as raised:
+        wire({name: value})
+    assert value not in str(raised.value)
+
+
+def test_a_command_s_proxy_is_not_asked_for_the_guard() -> None:
+    """It would look for 127.0.0.1 on its own machine."""
+    env = {"http_proxy": "http://proxy:3128", "NO_PROXY": "internal"}
+    found = wire(env).variables(GUARD, env)
+    assert found["NO_PROXY"] == found["no_proxy"] == "internal,127.0.0.1,localhost"
+    assert "NO_PROXY" not in wire({}).variables(GUARD, {"HTTPS_PROXY": "http://proxy:3128"})
+
+
+@pytest.mark.parametrize("program", ["codex", "/usr/bin/codex", "C:/npm/codex.cmd"])
+def test_codex_gets_an_option(program: str) -> None:
+    """It reads no variable; what the user has set for OpenAI holds for it."""
+    wiring = wire({"OPENAI_BASE_URL": "https://gateway/api"})
+    expected = [program, "-c", f'openai_base_url="{GUARD}/openai/api"', "exec", "hi"]
+    assert wiring.command([program, "exec", "hi"], GUARD) == expected
+    assert wiring.command(["claude", "-p", "codex"], GUARD) == ["claude", "-p", "codex"]
+
+
+def test_both_readings_of_anthropic_s_variable_are_guarded() -> None:
+    """Some clients want /v1 in it, and some put it behind."""
+    assert with_version("/anthropic/messages") == with_version("/anthropic/v1/messages") == "/anthropic/v1/messages"
+    assert with_version("/anthropic/gateway/messages") == "/anthropic/gateway/messages"
