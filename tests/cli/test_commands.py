@@ -40,6 +40,7 @@ COMMANDS = [
     "",
     "serve",
     "run",
+    "doctor",
     "demo",
     "replay",
     "tune",
@@ -81,7 +82,7 @@ def test_every_command_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("callfuse ", ["serve", "run", "demo", "replay", "tune", "feedback", "top", "config"]),
+        ("callfuse ", ["serve", "run", "doctor", "demo", "replay", "tune", "feedback", "top", "config"]),
         ("callfuse config ex", ["explain"]),
         ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),

@@ -8,6 +8,7 @@ from typing import Final
 
 from callfuse.asgi.fuse import ACTION
 from callfuse.asgi.prepare import NO_TOOLS
+from callfuse.cli.diagnosis import counted
 from callfuse.observe.events import NOWHERE, Event, ExchangeEnded, FailedOpen, FindingSeen, NotGuarded
 from callfuse.observe.fields import text
 from callfuse.observe.saved import Saved
@@ -97,14 +98,14 @@ class Account:
 
     def lines(self) -> Iterator[str]:
         """What a person reads at the end, a line each."""
-        sessions = _counted(len(self._last), "session")
-        done = f"{_counted(self.guarded, 'exchange')} of {sessions} guarded, {_counted(self.calls, 'call')}"
+        sessions = counted(len(self._last), "session")
+        done = f"{counted(self.guarded, 'exchange')} of {sessions} guarded, {counted(self.calls, 'call')}"
         if not self.loops:
             yield f"{done}: no loop found"
         else:
             saved = max(round(self._saved_calls), self.withheld)
             yield (
-                f"{done}: {_counted(len(self.loops), 'loop')} found, {_counted(self.withheld, 'call')} withheld,"
+                f"{done}: {counted(len(self.loops), 'loop')} found, {counted(self.withheld, 'call')} withheld,"
                 f" about {saved} saved"
             )
         for (session, kind, tool), loop in list(self.loops.items())[:MOST_SHOWN]:
@@ -113,11 +114,7 @@ class Account:
         if len(self.loops) > MOST_SHOWN:
             yield f"  and {len(self.loops) - MOST_SHOWN} more"
         for cause, count in self.passed.most_common(MOST_SHOWN):
-            yield f"  not guarded: {_counted(count, 'time')}, {cause}"
+            yield f"  not guarded: {counted(count, 'time')}, {cause}"
         if ended := self.ended:
             names = ", ".join(text(one) for one in ended[:MOST_SHOWN])
-            yield f"a block has ended the run of {_counted(len(ended), 'session')}: {names}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+            yield f"a block has ended the run of {counted(len(ended), 'session')}: {names}"

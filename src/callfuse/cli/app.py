@@ -1,5 +1,4 @@
-"""Define the command line: `callfuse serve`, `callfuse demo`, `callfuse run`, `callfuse doctor`, `callfuse replay`,
-`callfuse tune`, `callfuse feedback`, `callfuse top`, `callfuse config`."""
+"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `feedback`, `top`, `config`."""
 
 import os
 from collections.abc import Mapping
@@ -184,6 +183,39 @@ def run(
     from callfuse.cli.run import RunOptions, run_command_guarded
 
     raise typer.Exit(run_command_guarded(command, RunOptions(upstream, config, store, log)))
+
+
+@app.command(cls=Command)
+def doctor(
+    upstream: Annotated[str | None, typer.Option(metavar="URL", help="As of `callfuse serve`.")] = None,
+    config: ConfigFile = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="As of `callfuse serve`.")] = None,
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="As of `callfuse serve`.")] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="As of `callfuse serve`.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="As of `callfuse serve`.")] = None,
+    request: Annotated[
+        bool, typer.Option("--request", help="Ask each vendor for its models, with the key of the environment.")
+    ] = False,
+    explain: Annotated[
+        str, typer.Option(metavar="FILE", help="Say whether this request would be guarded; - for standard input.")
+    ] = "",
+    path: Annotated[
+        str, typer.Option(metavar="PATH", help="Where that request was sent to; default: what its body tells.")
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what is wrong with settings, packages, port, upstream and store, and what to do about it.
+
+    Upstreams are reached as `callfuse serve` would reach them, with the same HTTP proxies and certificates. FILE is the
+    body of a request, or an object with its body, path and headers.
+
+    The exit code is 0 if all is well, 1 if there is something to do.
+    """
+    from callfuse.cli.doctor import DoctorOptions, run_doctor
+
+    of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers}
+    options = {"store": store, "serve": of_serve}
+    raise typer.Exit(run_doctor(DoctorOptions(config, options, request, explain, path, json)))
 
 
 @app.command(cls=Command)

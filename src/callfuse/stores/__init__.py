@@ -3,8 +3,11 @@
 `open_ledger` makes the ledger for the URL of the setting `store`, `open_relay` what shares the event feed.
 """
 
+import asyncio
+import time
 from importlib.util import find_spec
 
+from callfuse.boundary import Boundary
 from callfuse.conversations.ledger import Ledger
 from callfuse.conversations.memory import MAX_BYTES, MemoryLedger
 from callfuse.errors import ConfigError, install_hint
@@ -13,7 +16,7 @@ from callfuse.observe.events import LedgerDropped
 from callfuse.observe.feed import Relay
 from callfuse.stores.address import address_of
 
-__all__ = ["open_ledger", "open_relay", "require"]
+__all__ = ["open_ledger", "open_relay", "probe", "require"]
 
 
 def require(store: str) -> None:
@@ -61,3 +64,31 @@ def open_relay(store: str, *, timeout_s: float, bus: Bus) -> Relay | None:
     from callfuse.stores.stream import SharedStream
 
     return SharedStream(address, timeout_s=timeout_s, bus=bus)
+
+
+async def probe(store: str, timeout_s: float) -> float:
+    """Write to a shared store what is gone at once; returns the seconds that a write takes on an open connection.
+
+    Raises ConfigError if its URL cannot be used, and OSError with the reason, without credentials, if it fails.
+    """
+    require(store)
+    address = address_of(store)
+    if address is None:
+        return 0.0
+    from callfuse.stores.redis import touch
+    from callfuse.stores.server import Server
+
+    server, began = Server(address), 0.0
+    with Boundary() as boundary:  # the client library may raise anything
+        async with asyncio.timeout(timeout_s):
+            await touch(server)
+            began = time.perf_counter()
+            await touch(server)
+    seconds = time.perf_counter() - began
+    with Boundary():
+        await server.aclose()
+    error = boundary.error
+    if error is not None:
+        why = "no answer" if isinstance(error, TimeoutError) else address.without_secrets(str(error))
+        raise OSError(f"{address.label}: {type(error).__name__}: {why}")
+    return seconds

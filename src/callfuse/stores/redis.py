@@ -345,7 +345,7 @@ class RedisLedger:
         """Check that the server can write, send it the unsent sessions, and close the circuit."""
         with Boundary() as boundary:
             async with asyncio.timeout(max(PROBE_TIMEOUT_S, self._timeout_s)):
-                await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, b""])
+                await touch(server)
                 while self._unsent:
                     session, state = next(iter(self._unsent.items()))
                     await server.run(WRITE, *self._session_arguments(session, state))
@@ -371,3 +371,8 @@ def _joined(here: Iterable[KeptSession], there: Mapping[SessionKey, float]) -> l
     for one in here:
         known[one.key] = one._replace(used=max(one.used, there.get(one.key, one.used)))
     return sorted(known.values(), key=lambda one: one.used, reverse=True)[:MOST]
+
+
+async def touch(server: Server) -> None:
+    """Check that a server can write, with a value that is gone at once. Raises what the client library raises."""
+    await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, b""])

@@ -1,0 +1,78 @@
+"""What `callfuse doctor` finds: one value for each thing that was looked at, as lines or as JSON."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from textwrap import wrap
+from typing import Any, Final
+
+WIDTH: Final = 100
+"""Columns of a line."""
+INDENT: Final = 20
+WHOLE: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": False}
+"""Words and paths can be copied from a terminal."""
+
+
+class State(StrEnum):
+    """How something is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. `area`: a word, such as `upstream`; `found`: what there is; `advice`: what to do
+    about it, empty where all is well."""
+
+    area: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def ok(area: str, found: str) -> Check:
+    """A check of something that is well."""
+    return Check(area, State.OK, found)
+
+
+def warning(area: str, found: str, advice: str) -> Check:
+    """A check of something that works, but hardly as it is meant."""
+    return Check(area, State.WARNING, found, advice)
+
+
+def failed(area: str, found: str, advice: str) -> Check:
+    """A check of something that does not work."""
+    return Check(area, State.FAILED, found, advice)
+
+
+def as_lines(checks: Iterable[Check]) -> Iterator[str]:
+    """The checks for a person: state, area and what was found, and below it what to do."""
+    for one in checks:
+        yield from _block(f"{one.state:<9}{one.area:<{INDENT - 9}}", one.found)
+        if one.advice:
+            yield from _block(" " * (INDENT - 3) + "-> ", one.advice)
+
+
+def as_json(checks: Iterable[Check]) -> str:
+    """The checks for a program, with `well`: whether all of them are."""
+    found = [*checks]
+    return json.dumps({"well": is_well(found), "checks": [asdict(one) for one in found]}, indent=2)
+
+
+def counted(count: int, what: str) -> str:
+    """A number with its noun: `1 call`, `2 calls`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def is_well(checks: Iterable[Check]) -> bool:
+    """Whether there is nothing to do."""
+    return all(one.state is State.OK for one in checks)
+
+
+def _block(head: str, text: str) -> list[str]:
+    """Text behind a head, with its further lines below."""
+    lines = [part for line in text.splitlines() for part in wrap(line, WIDTH - INDENT, **WHOLE)]
+    return [f"{head}{lines[0]}", *(f"{'':<{INDENT}}{line}" for line in lines[1:])]

@@ -1,0 +1,92 @@
+"""`callfuse doctor`: what is wrong with settings, upstream, store and port, and why a given request is not guarded.
+
+Everything is looked at in the way in which `callfuse serve` would use it. The exit code is 0 only if all is well, 1 if
+there is anything to do, 2 for wrong options.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from callfuse.cli.diagnosis import Check, as_json, as_lines, failed, is_well, warning
+from callfuse.cli.runs import fail, run_command
+from callfuse.config import Resolved, resolve
+from callfuse.errors import ConfigError
+from callfuse.observe.printable import plain
+
+COMMAND: Final = "doctor"
+LONGEST: Final = 500
+"""Characters of a log line that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """What was given. `options`: those of `serve`, in the shape of the file. `request`: ask each vendor with the user's
+    key. `explain`: the file of a request, `path`: where it was sent to; both may be empty."""
+
+    config: Path | None
+    options: Mapping[str, object]
+    request: bool = False
+    explain: str = ""
+    path: str = ""
+    json: bool = False
+
+
+def run_doctor(given: DoctorOptions) -> int:
+    """Look at everything and print it; returns the exit code."""
+    if given.path and not given.explain:
+        return fail(COMMAND, "--path is where the request of --explain was sent to; give --explain FILE, too")
+    return run_command(COMMAND, lambda: _run(given))
+
+
+def _run(given: DoctorOptions) -> int:
+    with _warnings() as logged:
+        resolved, checks = _settings(given, logged)
+        if resolved is not None and given.explain:
+            from callfuse.cli.explain import explain
+
+            checks += explain(given.explain, given.path, resolved)
+        elif not given.explain:
+            from callfuse.cli.examine import examine, examine_versions
+
+            checks += examine_versions()
+            if resolved is not None:
+                checks += asyncio.run(examine(resolved, request=given.request))
+    typer.echo(as_json(checks) if given.json else "\n".join(as_lines(checks)))
+    return 0 if is_well(checks) else 1
+
+
+def _settings(given: DoctorOptions, logged: list[str]) -> tuple[Resolved | None, list[Check]]:
+    """The configuration, or None if it is wrong; and what there is to say of it. `logged`: warnings so far."""
+    from callfuse.cli.examine import examine_settings
+
+    try:
+        resolved = resolve(given.config, options=given.options)
+    except ConfigError as error:
+        advice = "`callfuse config check FILE` checks a file, `callfuse config init` writes one with every key"
+        return None, [failed("settings", line, advice) for line in str(error).splitlines()]
+    checks = [warning("settings", line, "correct its name, or unset it") for line in logged]
+    return resolved, [*checks, *examine_settings(resolved)]
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """Collect what callfuse logs from WARNING on, in place of its lines on stderr."""
+    lines: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: Any) -> None:
+            lines.append(plain(record.getMessage(), LONGEST))
+
+    collector, logger = Collector(logging.WARNING), logging.getLogger("callfuse")
+    logger.addHandler(collector)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(collector)

@@ -1,0 +1,270 @@
+"""Looks at what `callfuse serve` would use: settings, packages, port, upstreams, store, and the variables of agents."""
+
+import asyncio
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+from callfuse import __version__
+from callfuse.boundary import Boundary
+from callfuse.cli.agents import VENDORS, Vendor
+from callfuse.cli.diagnosis import Check, failed, ok, warning
+from callfuse.cli.greeting import base_url
+from callfuse.cli.serve import open_listener
+from callfuse.config import Resolved, without_credentials
+from callfuse.config.environment import CONFIG_FILE
+from callfuse.errors import ConfigError, install_hint
+from callfuse.policy.presets import mode_name
+from callfuse.policy.rungs import Rung
+from callfuse.proxy.client import UpstreamClient
+from callfuse.proxy.failures import FAILURES, explain, forget_frames
+from callfuse.proxy.settings import UPSTREAM_HINT, ServeSettings
+from callfuse.proxy.target import Upstream
+from callfuse.stores import probe
+from callfuse.stores.address import MEMORY
+
+PATIENCE_S: Final = 15.0
+"""How long an upstream may take for an answer that costs it nothing."""
+SLOW: Final = 0.5
+"""Of the time that an exchange waits for the store: a round trip that takes a larger part is told."""
+_EXTRAS: Final = ("serve", "redis", "otel")
+_NEEDED: Final = re.compile(r"""^([\w.-]+).*\bextra == ['"](\w+)['"]""")
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - compared, not listened on
+
+
+class Key(NamedTuple):
+    """How a vendor's list of models is asked for. `variables`: where the key may be."""
+
+    path: str
+    variables: tuple[str, ...]
+    header: str
+    prefix: str = ""
+    further: tuple[tuple[str, str], ...] = ()
+
+
+KEYS: Final = {
+    "openai": Key("/v1/models", ("OPENAI_API_KEY",), "authorization", "Bearer "),
+    "anthropic": Key("/v1/models", ("ANTHROPIC_API_KEY",), "x-api-key", further=(("anthropic-version", "2023-06-01"),)),
+    "gemini": Key("/v1beta/models", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "x-goog-api-key"),
+    "ollama": Key("/api/tags", (), ""),
+    "cohere": Key("/v1/models", ("CO_API_KEY", "COHERE_API_KEY"), "authorization", "Bearer "),
+}
+"""By the name of the vendor. The list costs no tokens."""
+
+
+async def examine(resolved: Resolved, *, request: bool) -> list[Check]:
+    """Look at everything that is outside. `request`: ask each vendor with the user's key, too."""
+    serve = resolved.config.serve
+    checks = [*await _examine_port(serve, resolved.config.admin.path), *_examine_variables(serve)]
+    places = [("", serve.upstream)] if serve.upstream else []
+    for path, upstream in [*places, *((route.path, route.upstream) for route in serve.routes)]:
+        checks += await _examine_upstream(path, upstream, serve, request=request)
+    if not (serve.upstream or serve.routes):
+        found = "none is set: `callfuse serve` cannot start (an app that mounts callfuse needs none)"
+        checks.append(failed("upstream", found, f"give --upstream URL, or CALLFUSE_SERVE_UPSTREAM; {UPSTREAM_HINT}"))
+    return [*checks, *await _examine_store(resolved)]
+
+
+def examine_settings(resolved: Resolved) -> Iterator[Check]:
+    """What the settings mean for the guard as a whole."""
+    area, settings = "settings", resolved.config.tool_call_loop
+    file = os.environ.get(CONFIG_FILE, "").strip()
+    mode = mode_name(settings.ladder) or ", ".join(settings.ladder)
+    count = len(resolved.sources)
+    found = f"{count} {'key is' if count == 1 else 'keys are'} set{f', {CONFIG_FILE} names {file}' if file else ''}"
+    yield ok(area, f"{found}; mode={mode}, max_repeats={settings.max_repeats}, window {settings.ttl_seconds:g} s")
+    if not settings.enabled:
+        source = resolved.sources.get(("tool_call_loop", "enabled"), "")
+        yield failed(area, f"the guard is off: tool_call_loop.enabled is false ({source})", "set it to true")
+    elif all(one == Rung.OBSERVE for one in settings.ladder):
+        yield warning(
+            area,
+            "loops are only logged: the mode is observe",
+            "take it out for guidance, then a block (chance_then_block)",
+        )
+    elif all(one in (Rung.OBSERVE, Rung.WARN) for one in settings.ladder):
+        yield warning(
+            area,
+            "no call is ever withheld: the mode only warns",
+            "take it out for guidance, then a block (chance_then_block)",
+        )
+    if settings.holdout:
+        found = f"a share of {settings.holdout:g} of all sessions is only observed: tool_call_loop.holdout"
+        yield warning(area, found, "set it to 0 where nothing is measured")
+
+
+def examine_versions() -> list[Check]:
+    """The packages that there are, and those of `callfuse[serve]` that are missing."""
+    area = "versions"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    checks = [ok(area, f"callfuse {__version__}, {python}, {platform.system()} {platform.machine()}")]
+    there: list[str] = []
+    for extra in _EXTRAS:
+        missing = []
+        for name in _packages(extra):
+            with Boundary() as boundary:
+                there.append(f"{name} {metadata.version(name)}")
+            if boundary.error is not None:
+                missing.append(name)
+        if missing and extra == "serve":
+            checks.append(failed(area, f"missing: {', '.join(missing)}", install_hint(extra)))
+    return [*checks, ok(area, ", ".join(there))] if there else checks
+
+
+def _packages(extra: str) -> list[str]:
+    """The packages of an extra, as the installed package names them; none where that is not known."""
+    requires: list[str] = []
+    with Boundary():
+        requires = metadata.requires("callfuse") or []
+    found = [match for one in requires if (match := _NEEDED.match(one)) and "platform_system" not in one]
+    return [match[1] for match in found if match[2] == extra]
+
+
+async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
+    """Whether the address can be listened on, or who has it."""
+    area = "port"
+    try:
+        with open_listener(serve) as listener:
+            port = listener.getsockname()[1]
+        return [ok(area, f"{base_url(serve, port)} is free")]
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while")[0]
+    url = f"{base_url(serve, serve.port)}{admin_path}/health".replace("//0.0.0.0:", "//127.0.0.1:")
+    with Boundary():  # whatever listens there may answer anything
+        async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http, http.get(url) as answer:
+            said = await answer.json()
+            return [ok(area, f"{base_url(serve, serve.port)}: callfuse {said['version']} is running there")]
+    advice = "end what has it, or take another: --port N (0 for any free one), --host ADDRESS"
+    return [failed(area, f"{base_url(serve, serve.port)} cannot be listened on: {why}", advice)]
+
+
+def _examine_variables(serve: ServeSettings) -> Iterator[Check]:
+    """Whether the variables of this environment lead agents here."""
+    area = "agents"
+    own = base_url(serve, serve.port)
+    named = {name: value for one in VENDORS for name in one.variables if (value := os.environ.get(name, "").strip())}
+    here = [name for name, value in named.items() if _is_own(value, serve)]
+    if here:
+        yield ok(area, f"{', '.join(here)} of this environment lead to {own}")
+    for name in sorted({*named} - {*here}):
+        found = f"{name}={without_credentials(named[name])} of this environment leads past callfuse"
+        yield warning(area, found, f"if its agents are to be guarded set it to {own}, with the path it had")
+    if not named:
+        yield ok(area, f"no variable of this environment names a vendor; an agent needs the base URL {own}")
+
+
+def _is_own(url: str, serve: ServeSettings) -> bool:
+    """Whether a base URL is the address on which `callfuse serve` listens."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    return port == serve.port and (host in _LOCAL or host == serve.host.lower() or host in serve.own_names)
+
+
+async def _examine_upstream(path: str, url: str, serve: ServeSettings, *, request: bool) -> list[Check]:
+    """Ask an upstream for nothing, in the way in which requests go there."""
+    area = f"upstream{f' {path}' if path else ''}"
+    upstream = Upstream.parse(url)
+    if serve.port and _is_own(upstream.origin, serve):
+        found = f"{upstream.origin} is where callfuse itself listens: requests would go round for ever"
+        return [failed(area, found, "name the vendor's address, or listen on another --port")]
+    try:
+        client = UpstreamClient(serve, upstream)
+    except ConfigError as error:
+        return [failed(area, str(error), "correct or unset the variable")]
+    way = f"by the HTTP proxy {client.proxy}" if client.proxy else "without an HTTP proxy"
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(serve.connect_timeout_s + PATIENCE_S):
+            answer = await client.ask("HEAD", URL(upstream.origin + (upstream.prefix or "/"), encoded=True), [], None)
+            answer.close()
+            milliseconds = round(1000 * (time.perf_counter() - began))
+        found = f"{upstream.origin} answers in {milliseconds} ms (HEAD: {answer.status}), {way}"
+        checks = [ok(area, found) if answer.status < 500 else warning(area, found, "look at the upstream's own log")]
+        return [*checks, *([await _ask_models(area, client, upstream)] if request else [])]
+    except FAILURES as error:
+        reason = explain(forget_frames(error), upstream.origin, client.proxy).reason
+        return [failed(area, f"{reason} ({way})", _advice(error, has_proxy=client.proxy is not None))]
+    finally:
+        await client.close()
+
+
+def _advice(error: BaseException, *, has_proxy: bool) -> str:
+    """What to do about an upstream that cannot be reached."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "look for a typing error; in a network without DNS for the outside set HTTPS_PROXY=http://HOST:PORT"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return (
+                "where a gateway signs certificates with an authority of its own, name the file of that authority in"
+                " SSL_CERT_FILE; https:// in front of a plain HTTP server fails as well"
+            )
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return "correct HTTPS_PROXY (HTTP_PROXY, ALL_PROXY), or name the upstream's host in NO_PROXY"
+        case TimeoutError() if not has_proxy:
+            return "is there a firewall in between, or a proxy that HTTPS_PROXY should name?"
+        case _:
+            return "is it running, and is this its address and scheme?"
+
+
+async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> Check:
+    """Ask for the list of models with the key of the environment. Raises one of FAILURES."""
+    vendor = _vendor_of(upstream.origin)
+    key = KEYS[vendor.name]
+    name, value = next(((name, value) for name in key.variables if (value := os.environ.get(name))), ("", ""))
+    if key.variables and not value:
+        return failed(area, f"no key for a request: {' and '.join(key.variables)} unset", "set it, or omit --request")
+    headers = [*key.further, *([(key.header, key.prefix + value)] if value else [])]
+    if upstream.authorization and key.header != "authorization":
+        headers.append(("authorization", upstream.authorization))
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await client.ask("GET", upstream.url({"path": key.path}), headers, None)
+        answer.close()
+    found = f"GET {key.path} {f'with the key of {name}' if name else 'without a key'}: {answer.status}"
+    match answer.status:
+        case 200:
+            return ok(area, found)
+        case 401 | 403:
+            return failed(area, f"{found}, the key is refused", f"is {name or 'a key'} that of this vendor, and valid?")
+        case 404:
+            return warning(area, found, "is the path of the upstream right? Some vendors have no list of models")
+        case _:
+            return warning(area, found, "the vendor is reached, but does not answer as usual; look at its status page")
+
+
+def _vendor_of(origin: str) -> Vendor:
+    """The vendor that a host names; OpenAI, whose format most others speak, if it names none."""
+    return next((one for one in VENDORS if any(word in origin for word in one.words)), VENDORS[0])
+
+
+async def _examine_store(resolved: Resolved) -> list[Check]:
+    """Write to the store, as exchanges do."""
+    area, config = "store", resolved.config
+    if config.store == MEMORY:
+        if config.serve.workers == 1:
+            return [ok(area, "the memory of this process")]
+        found = f"the memory of each of {config.serve.workers} workers: none knows what another has seen"
+        return [warning(area, found, "use --store redis://HOST:PORT for all of them")]
+    try:
+        seconds = await probe(config.store, max(PATIENCE_S, config.store_timeout_s))
+    except ConfigError as error:
+        return [failed(area, str(error), "correct `store`, or install what it needs")]
+    except OSError as error:
+        advice = "is it running, and are address, password and rights (EVALSHA, SET) right? Until then memory is used"
+        return [failed(area, str(error), advice)]
+    found = f"{without_credentials(config.store)} takes a write in {1000 * seconds:.1f} ms"
+    if seconds > SLOW * config.store_timeout_s:
+        advice = f"an exchange waits {config.store_timeout_s:g} s for it: raise store_timeout_s, or move it nearer"
+        return [warning(area, found, advice)]
+    return [ok(area, found)]

@@ -1,0 +1,307 @@
+"""`callfuse doctor --explain`: whether a given request would be guarded, why not, and what a repeated call would meet.
+
+The request runs through the middleware itself, with a scripted vendor behind it and these settings. Nothing leaves the
+process: store, webhook and OpenTelemetry of the settings are left out.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from callfuse import CallFuseMiddleware
+from callfuse.asgi.codings import UnreadableBodyError, unpack
+from callfuse.asgi.headers import VIA, is_signed
+from callfuse.asgi.prepare import NO_TOOLS
+from callfuse.asgi.tally import DISABLED, OWN_ERROR
+from callfuse.asgi.types import Message, Receive, Scope, Send
+from callfuse.cli.diagnosis import Check, State, counted, failed, ok, warning
+from callfuse.config import Resolved
+from callfuse.conversations.identity import FINGERPRINT, OWN_HEADER
+from callfuse.dialects import DIALECTS, Dialect, dialect_of, recognise_answer, recognise_request, unread_api
+from callfuse.dialects.base import Request
+from callfuse.model import ToolCall
+from callfuse.model.secrets import star_secrets
+from callfuse.observe.events import Event, ExchangeEnded, FailedOpen, FindingSeen, NotGuarded
+from callfuse.observe.fields import text
+from callfuse.observe.printable import plain
+from callfuse.observe.settings import EventsSettings
+from callfuse.observe.telemetry import OtelSettings
+from callfuse.stores.address import MEMORY
+from callfuse.testing import Answer, Call, ScriptedVendor
+from callfuse.wire.jsontext import NotJSON, as_utf8, dumps, loads
+
+AREA: Final = "request"
+LONGEST: Final = 120
+"""Characters of a call that are shown."""
+PATHS: Final = {
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "gemini": "/v1beta/models/model:generateContent",
+    "ollama": "/api/chat",
+    "cohere-v2": "/v2/chat",
+    "bedrock-converse": "/model/model/converse",
+}
+"""Where a request of each dialect is sent to."""
+SHAPED: Final = ("gemini", "openai-responses")
+"""Dialects whose bodies are no other's: `contents`, `input`. A plain list of messages may be anybody's."""
+OTHER_BODY: Final = "other body"
+ADVICE: Final = {
+    NO_TOOLS: "its answer can have no calls: it declares no tools, or asks for one token. Nothing needs to be done",
+    OTHER_BODY: "the body is not of the format that its path serves: is it the right path, and is the body whole?",
+    DISABLED: "set tool_call_loop.enabled: true; a model's entry under `models`, or a command in the chat, may be off",
+    OWN_ERROR: "this is a fault of callfuse; please report it with the request",
+    "request not JSON": "is the file the body alone, without headers?",
+    "request encoding": "gzip, deflate and zstd are read (br with the package brotli): is content-encoding right?",
+    "request values": "it has more than 100,000 JSON values, which nobody could parse while others wait",
+    "max_request_bytes": "raise tool_call_loop.max_request_bytes",
+    "max_total_bytes": "raise tool_call_loop.max_total_bytes",
+    "signed chain": "a signature covers the body, and the vendor has the history: nothing may be changed",
+}
+"""What to do about each cause for which a request is not guarded."""
+NO_PATH: Final = "docs/dialects.md names the paths; a POST to any other passes unread"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A request as it is in the file. `path` is empty if nobody says where it was sent to."""
+
+    body: bytes
+    path: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Told:
+    """What the middleware has told of one exchange. A sink."""
+
+    ended: ExchangeEnded | None = None
+    found: list[FindingSeen] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
+
+    def take(self, event: Event) -> None:
+        """Keep what matters here."""
+        match event:
+            case ExchangeEnded():
+                self.ended = event
+            case FindingSeen():
+                self.found.append(event)
+            case NotGuarded() | FailedOpen():
+                self.causes.append(event.cause)
+            case _:
+                pass
+
+
+def explain(file: str, path: str, resolved: Resolved) -> list[Check]:
+    """Explain the request in a file (`-`: standard input). `path`: where it was sent to; empty: what the file says, or
+    the body tells."""
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        return [failed(AREA, f"{file} cannot be read: {error.strerror}", "give the file of a request's body, or -")]
+    given = _given(raw)
+    given = replace(given, path=path or given.path)
+    return [*_explain(given, _inert(resolved))]
+
+
+def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
+    encoding = given.headers.get("content-encoding", "")
+    try:
+        limit = resolved.config.tool_call_loop.max_request_bytes
+        value = loads(as_utf8(unpack(given.body, encoding, limit) if encoding else given.body))
+    except (NotJSON, UnreadableBodyError):
+        value = None
+    if value is not None and recognise_request(value) is None and (answer := recognise_answer(value)):
+        yield failed(AREA, f"this is an answer in the format {answer[0].name}", "give the body of a request")
+        return
+    recognised = recognise_request(value) if value is not None else None
+    if isinstance(value, list) and recognised is not None:
+        given = replace(given, body=dumps(recognised[1]))
+    looks_like = recognised[0] if recognised else _by_shape(value)
+    path = given.path or PATHS[looks_like.name]
+    dialect = dialect_of(path.partition("?")[0])
+    if dialect is None:
+        api = unread_api(path)
+        advice = f"{api} is not read yet; {NO_PATH}" if api else NO_PATH
+        yield failed(AREA, f"no format is known for the path {plain(path)}", advice)
+        return
+    of_path = "" if given.path else ", as --path does not say otherwise"
+    yield ok(AREA, f"{len(given.body):,} bytes of {dialect.name}, sent to {plain(path)}{of_path}")
+    request = _read(dialect, value, given, path)
+    call = _last_call(request)
+    told = asyncio.run(_run(replace(given, path=path), resolved, call))
+    yield from _verdict(told, looks_like)
+    if told.ended is not None and told.ended.guarded and request is not None:
+        yield from _circumstances(given, told.ended)
+        yield from _history(request)
+        yield from _next_call(call, told)
+
+
+def _given(raw: bytes) -> Given:
+    """The request of a file: its body alone, or an object with `body`, `path` (or `url`) and `headers`."""
+    try:
+        value = loads(raw)
+    except NotJSON:
+        return Given(raw)
+    if not isinstance(value, dict) or "body" not in value or not {"path", "url", "headers"} & {*value}:
+        return Given(raw)
+    body, headers = value["body"], value.get("headers")
+    path = str(value.get("path") or value.get("url") or "")
+    if "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    known = {str(name).lower(): str(one) for name, one in headers.items()} if isinstance(headers, dict) else {}
+    if isinstance(body, str):
+        return Given(body.encode("utf-8", "surrogatepass"), path, known)
+    return Given(dumps(body), path, {name: one for name, one in known.items() if name != "content-encoding"})
+
+
+def _inert(resolved: Resolved) -> Resolved:
+    """The same settings without anything that would leave the process."""
+    inert = {"store": MEMORY, "events": EventsSettings(), "otel": OtelSettings()}
+    return replace(resolved, config=resolved.config.model_copy(update=inert))
+
+
+def _read(dialect: Dialect, value: Any, given: Given, path: str) -> Request | None:
+    """The request as the dialect reads it; None if it does not."""
+    return None if value is None else dialect.read_request(dumps(value), value, path)
+
+
+def _by_shape(value: Any) -> Dialect:
+    """The dialect that reads a body which has no marks of one; OpenAI chat, which comes last, if none does."""
+    if value is None:
+        return DIALECTS[0]
+    body = dumps(value)
+    readers = (one for one in DIALECTS[1:] if one.read_request(body, value, PATHS[one.name]) is not None)
+    return next((one for one in readers if one.name in SHAPED), DIALECTS[0])
+
+
+def _last_call(request: Request | None) -> ToolCall | None:
+    """The last call of the newest round; None if there is none since the last message of a person."""
+    newest = None if request is None else next(iter(request.rounds()), None)
+    return newest.calls[-1].call if newest and newest.calls else None
+
+
+async def _run(given: Given, resolved: Resolved, call: ToolCall | None) -> Told:
+    """Send the request through the middleware, to a model that repeats this call."""
+    told = Told()
+    answer = Answer(calls=[Call(call.name, call.text)]) if call else Answer("Done.")
+    fuse = CallFuseMiddleware(ScriptedVendor(lambda _: answer, judge=False), resolved)
+    fuse.bus.add(told)
+    path, _, query = given.path.partition("?")
+    headers = {"host": "callfuse", "content-type": "application/json"} | dict(given.headers)
+    headers["content-length"] = str(len(given.body))
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [
+            (name.lower().encode("latin-1", "replace"), one.encode("latin-1", "replace"))
+            for name, one in headers.items()
+        ],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 1),
+    }
+    await fuse(scope, *_ends(given.body))
+    return told
+
+
+def _ends(body: bytes) -> tuple[Receive, Send]:
+    """What gives the body once, and what takes the answer and drops it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        await asyncio.Event().wait()  # the client stays until it has its answer
+        raise AssertionError
+
+    async def send(_: Message) -> None:
+        """Nobody reads it."""
+
+    return receive, send
+
+
+def _verdict(told: Told, looks_like: Dialect) -> Iterator[Check]:
+    """Whether it is guarded, or why not. `looks_like`: the dialect that its body tells."""
+    ended = told.ended
+    cause = ended.cause if ended is not None else OWN_ERROR
+    if cause:
+        advice = ADVICE.get(cause.partition(":")[0], "docs/dialects.md tells what is read, and what is not")
+        if cause == OTHER_BODY and ended is not None and looks_like.name != ended.where.dialect:
+            advice = f"it looks like {looks_like.name}, which is sent to a path such as {PATHS[looks_like.name]}"
+        make = warning if cause == NO_TOOLS else failed
+        yield make(AREA, f"it is not guarded: {plain(cause)}", advice)
+        return
+    yield ok(AREA, "it is guarded: calls in its answer are judged before they leave")
+    for other in told.causes:
+        yield failed(AREA, f"calls passed unjudged: {plain(other)}", ADVICE[OWN_ERROR])
+
+
+def _circumstances(given: Given, ended: ExchangeEnded) -> Iterator[Check]:
+    """Its session, and what limits what can be done."""
+    source = ended.where.source
+    if source == FINGERPRINT:
+        name = OWN_HEADER.decode()
+        yield ok(AREA, f"its session is known by its first messages alone; the header {name} would name it")
+    else:
+        yield ok(AREA, f"its session is {text(ended.where.session)}, named by {plain(source)}")
+    headers = {
+        name.encode("latin-1", "replace"): one.encode("latin-1", "replace") for name, one in given.headers.items()
+    }
+    if VIA in headers:
+        yield warning(AREA, "another callfuse has guarded it, so that this one only observes", "one of them is enough")
+    elif is_signed(headers):
+        advice = "let callfuse stand where requests are not signed yet, or use a token in place of a signature"
+        yield warning(AREA, "it is signed: nothing can be changed, so that findings are only told", advice)
+
+
+def _history(request: Request) -> Iterator[Check]:
+    """What of its history counts."""
+    rounds = []
+    for one in request.rounds():
+        if one is None:
+            break
+        rounds.append(one)
+    if not rounds:
+        yield ok(AREA, "no call counts yet: there is none since the last message of a person")
+        return
+    calls = [call for one in rounds for call in one.calls]
+    newest = rounds[0].calls[-1]
+    equal = [call for call in calls if call.signature == newest.signature]
+    others = sum(call.name == newest.name for call in calls) - len(equal)
+    results = {call.outcome.text for call in equal if call.outcome is not None}
+    found = f"{counted(len(calls), 'call')} in {counted(len(rounds), 'round')} since the last message of a person"
+    found += f"; the last one is there {counted(len(equal), 'time')}, with {counted(len(results), 'different result')}"
+    advice = ""
+    if len(results) > 1:
+        advice = "a result that differs is progress; `max_repeats_changing` bounds the same call whatever comes back"
+    elif others > 0:
+        found += f", and its tool {counted(others, 'time')} with other arguments"
+        advice = (
+            "other arguments make another call; `per_tool: {NAME: {ignore: [...]}}` leaves out those that always change"
+        )
+    yield Check(AREA, State.OK, found, advice)
+
+
+def _next_call(call: ToolCall | None, told: Told) -> Iterator[Check]:
+    """What would become of the newest call, if the model made it again."""
+    if call is None:
+        return
+    shown = plain(star_secrets(f"{call.full_name} {call.text}", LONGEST))
+    if not told.found:
+        yield ok(AREA, f"if the model now calls {shown} again, it passes: no limit is reached")
+        return
+    first = told.found[0]
+    found = first.verdict.finding
+    rungs = ", then ".join(dict.fromkeys(one.action for one in told.found))
+    why = f"{found.kind}, {found.count} with a limit of {found.threshold}"
+    yield ok(AREA, f"if the model now calls {shown} again, it meets: {rungs} ({why})")
