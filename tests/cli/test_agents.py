@@ -7,6 +7,7 @@ from callfuse.dialects import dialect_of
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import Route
 from callfuse.proxy.target import Upstream
+from tests.project.sources import document, quoted
 
 GUARD = "http://127.0.0.1:49152"
 ASKS = {
@@ -143,3 +144,11 @@ def test_both_readings_of_anthropic_s_variable_are_guarded() -> None:
     """Some clients want /v1 in it, and some put it behind."""
     assert with_version("/anthropic/messages") == with_version("/anthropic/v1/messages") == "/anthropic/v1/messages"
     assert with_version("/anthropic/gateway/messages") == "/anthropic/gateway/messages"
+
+
+def test_the_page_names_every_variable() -> None:
+    """Whoever looks for one finds where it leads."""
+    shown = quoted(document("docs/agents.md"))
+    rows = {name: vendor for vendor in VENDORS for name in vendor.variables}
+    assert {*rows, *IF_SET} <= {*shown}
+    assert all(one.upstream in shown and one.route + one.path in shown for one in VENDORS)

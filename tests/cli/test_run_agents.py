@@ -29,14 +29,15 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent: its package, its program with arguments, its script to install a binary, its variables, and the call
-    that its model makes again and again."""
+    """An agent: its package, its program with arguments, its script to install a binary, its variables, the call that
+    its model makes again and again, and a file of settings at home."""
 
     package: str
     command: tuple[str, ...]
     installs: str
     env: dict[str, str]
     call: Call
+    settings: tuple[str, str] = ("", "")
 
 
 AGENTS = {
@@ -60,6 +61,21 @@ AGENTS = {
         "postinstall.mjs",
         {"ANTHROPIC_API_KEY": "none", "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
         Call("bash", {"command": "ls", "description": "List"}),
+    ),
+    "gemini": Agent(
+        "@google/gemini-cli@0.61.0",
+        ("gemini", "--skip-trust", "-m", "gemini-2.5-flash", "-p", "List the files."),
+        "",
+        {"GEMINI_API_KEY": "none"},
+        Call("list_directory", {"dir_path": "nowhere"}),
+        (".gemini/settings.json", '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'),
+    ),
+    "qwen": Agent(
+        "@qwen-code/qwen-code@0.15.10",
+        ("qwen", "--auth-type", "openai", "-p", "List the files."),
+        "",
+        {"OPENAI_API_KEY": "none", "OPENAI_MODEL": "qwen3-coder"},
+        Call("list_directory", {"path": "nowhere"}),
     ),
 }
 
@@ -97,6 +113,10 @@ def run(agent: Agent, programs: Path, home: Path, script: Any) -> subprocess.Com
     """The agent behind a guard, in a home without settings of anybody."""
     env = {**CLEAN, **PLAIN, **agent.env, "HOME": str(home), "CODEX_HOME": str(home)}
     env = {name: value for name, value in env.items() if not name.startswith("XDG_")}
+    name, content = agent.settings
+    if name:
+        (home / name).parent.mkdir()
+        (home / name).write_text(content, encoding="utf-8")
     command: Sequence[str] = [str(programs / agent.command[0]), *agent.command[1:]]
     with served(ScriptedVendor(script, judge=False)) as url:
         return subprocess.run(

@@ -54,6 +54,7 @@ VENDORS: Final = (
 """Vendors whose clients read a base URL from the environment."""
 
 IF_SET: Final = (
+    "ANTHROPIC_API_URL",
     "ANTHROPIC_FOUNDRY_BASE_URL",
     "ANTHROPIC_VERTEX_BASE_URL",
     "AZURE_OPENAI_ENDPOINT",
