@@ -128,6 +128,7 @@ def test_what_cannot_run_says_why(arguments: list[str], env: dict[str, str], cod
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+    assert "asked no model" not in done.stderr
 
 
 def test_settings_hold_and_a_log_is_written(stubborn: str, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ settings.
 import logging
 import logging.config
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -34,7 +33,6 @@ from callfuse.cli.runs import fail
 from callfuse.cli.serve import App, ServeSetup, build_app, log_config, open_listener, uvicorn_options
 from callfuse.config import Resolved, resolve, without_credentials
 from callfuse.errors import ConfigError
-from callfuse.observe.prometheus import keep_in_memory
 from callfuse.proxy.settings import Route, ServeSettings
 from callfuse.stores import require
 
@@ -53,6 +51,14 @@ OF_THE_TERMINAL: Final = ("SIGINT", "SIGQUIT")
 """Signals that a terminal sends to the command, too, if it stands in the foreground."""
 
 
+class GuardFailed(Exception):
+    """The guard does not start."""
+
+    def __str__(self) -> str:
+        """What the user reads."""
+        return "the guard does not start; `callfuse doctor` looks at its settings, --log FILE tells more"
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """What was given beside the command. `log`: a file to which the guard logs."""
@@ -69,13 +75,15 @@ def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
         resolved, wiring = _settings(options, os.environ)
         app, account = _app(resolved)
         _log_to(options.log, resolved.config.serve)
-    except (ConfigError, OSError) as error:
+        with _listening(app, resolved.config.serve) as guard:
+            env = {**os.environ, **wiring.variables(guard, os.environ)}
+            try:
+                code = run_process(wiring.command(command, guard), env)
+            except OSError as error:
+                fail(COMMAND, f"{command[0]}: {error.strerror}")
+                return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
+    except (ConfigError, GuardFailed, OSError) as error:
         return fail(COMMAND, str(error))
-    with _listening(app, resolved.config.serve) as guard:
-        env = {**os.environ, **wiring.variables(guard, os.environ)}
-        code = run_process(wiring.command(command, guard), env)
-    if code is None:
-        return NOT_FOUND
     with suppress(OSError):  # nobody may read stderr any more
         _tell(account, wiring, guard)
     return BLOCKED if account.ended and code < BY_SIGNAL else code
@@ -96,14 +104,14 @@ def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wi
             raise ConfigError(f"the base URL of {path[1:]}, {without_credentials(upstream)}, cannot be used") from None
     own = {"host": LOCAL, "port": 0, "workers": 1, "routes": tuple(routes), "shutdown_timeout_s": CLOSE_S}
     serve = config.serve.model_copy(update=own)
-    return replace(resolved, config=config.model_copy(update={"serve": serve})), wiring
+    admin = config.admin.model_copy(update={"enabled": False})  # nobody knows its port
+    return replace(resolved, config=config.model_copy(update={"serve": serve, "admin": admin})), wiring
 
 
 def _app(resolved: Resolved) -> tuple[App, Account]:
     """The guard, and what it tells. Raises ConfigError."""
     account = Account()
-    keep_in_memory()
-    app = build_app(ServeSetup(resolved, None, secrets.token_urlsafe()), account)
+    app = build_app(ServeSetup(resolved, None, token=""), account)
 
     async def versioned(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (path := with_version(scope["path"])) != scope["path"]:
@@ -126,14 +134,17 @@ def _log_to(file: Path | None, settings: ServeSettings) -> None:
 
 @contextmanager
 def _listening(app: App, settings: ServeSettings) -> Iterator[str]:
-    """Serve the app in a thread; yields its address. At the end open streams are closed, and all has been told."""
+    """Serve the app in a thread; yields its address. At the end open streams are closed, and all has been told. Raises
+    OSError and GuardFailed."""
     options = uvicorn_options(settings) | {"log_config": None}
     server = uvicorn.Server(PatientConfig(lambda: app, **options))
     with open_listener(settings) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="callfuse-run", daemon=True)
         thread.start()
         try:
-            while not server.started and thread.is_alive():
+            while not server.started:
+                if not thread.is_alive():
+                    raise GuardFailed
                 time.sleep(POLL_S)
             yield f"http://{LOCAL}:{listener.getsockname()[1]}"
         finally:
@@ -141,18 +152,12 @@ def _listening(app: App, settings: ServeSettings) -> Iterator[str]:
             thread.join(4 * CLOSE_S)
 
 
-def run_process(command: Sequence[str], env: Mapping[str, str]) -> int | None:
+def run_process(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a command with the streams of this process, and pass signals on to it; returns its status as a shell tells
-    it. Prints why if it cannot be run: None if it is not found."""
-    with _Signals() as signals:
-        try:
-            process = subprocess.Popen(command, env=env)  # noqa: S603 - what the user has typed
-        except OSError as error:
-            print(f"callfuse {COMMAND}: {command[0]}: {error.strerror}", file=sys.stderr)
-            return None if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
-        with process:
-            signals.to(process)
-            code = process.wait()
+    it. Raises OSError if it cannot be run."""
+    with _Signals() as signals, subprocess.Popen(command, env=env) as process:  # noqa: S603 - what the user has typed
+        signals.to(process)
+        code = process.wait()
     return code if code >= 0 else BY_SIGNAL - code
 
 
