@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from callfuse.asgi.fuse import ACTION
 from callfuse.asgi.prepare import NO_TOOLS
@@ -18,8 +18,14 @@ ENDINGS: Final = frozenset({str(Rung.BLOCK), ACTION.decode()})
 """Actions behind which an agent gets no call to go on with."""
 MOST_SHOWN: Final = 20
 """Findings and sessions that are named; the others are counted."""
+MOST_KEPT: Final = 5000
+"""Findings and sessions that are kept, the newest ones: a command may run for ever."""
 IN_VAIN: Final = frozenset({NO_TOOLS})
 """Causes why an exchange was not guarded that nobody must know: there was nothing to guard."""
+
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -71,7 +77,8 @@ class Account:
         if event.guarded:
             self.guarded += 1
             self.calls += event.calls
-            self._last[event.where.session] = event.action
+            self._last.pop(event.where.session, None)
+            _put(self._last, event.where.session, event.action)
         elif event.cause not in IN_VAIN:
             self.passed[text(event.cause)] += 1
 
@@ -81,7 +88,7 @@ class Account:
             self.withheld += 1
         self._saved_calls += self._saved.by(event)
         key = event.where.session, str(found.kind), event.verdict.call.full_name
-        loop = self.loops.setdefault(key, Loop(0, found.threshold, []))
+        loop = self.loops.get(key) or _put(self.loops, key, Loop(0, found.threshold, []))
         loop.count = max(loop.count, found.count)
         if event.action not in loop.actions:
             loop.actions.append(event.action)
@@ -118,3 +125,11 @@ class Account:
         if ended := self.ended:
             names = ", ".join(text(one) for one in ended[:MOST_SHOWN])
             yield f"a block has ended the run of {counted(len(ended), 'session')}: {names}"
+
+
+def _put(kept: dict[K, V], key: K, value: V) -> V:
+    """Keep a value, and forget the oldest one beyond the limit; returns it."""
+    kept[key] = value
+    if len(kept) > MOST_KEPT:
+        del kept[next(iter(kept))]
+    return value
