@@ -160,7 +160,7 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> Reso
 
 @app.command(cls=Command, context_settings={"allow_interspersed_args": False})
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND [ARGUMENTS]...", hidden=True)],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", hidden=True)],
     upstream: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The vendor; default: that of the variables, or each vendor's own."),
