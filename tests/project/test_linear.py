@@ -61,15 +61,15 @@ SHORT = {
 }
 """Only tried on so many characters at most."""
 
-NOT_IMPORTED = ("__main__", "integrations.litellm")
-"""Modules that run a program, or import that of somebody else."""
+NOT_IMPORTED = re.compile(r".*\.(__main__|integrations\..*)")
+"""Modules that run a program, or import those of somebody else."""
 
 
 def patterns() -> dict[str, re.Pattern[Any]]:
     """Every compiled pattern of the package's modules, by its name; those in tuples and dicts too."""
     found: dict[str, re.Pattern[Any]] = {}
     for info in pkgutil.walk_packages(callfuse.__path__, "callfuse."):
-        if not info.name.endswith(NOT_IMPORTED):
+        if not NOT_IMPORTED.fullmatch(info.name):
             module = importlib.import_module(info.name)
             for name, value in vars(module).items():
                 many = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)

@@ -154,3 +154,8 @@ class LoopStats:
         self.warnings += verdict.warns
         self.blocks += verdict.blocks
         self.steers += verdict.withholds and not verdict.blocks
+
+
+def joined_messages(*found: LoopDetection | None) -> str:
+    """The texts for the model of these detections, with a blank line between them; empty if there are none."""
+    return "\n\n".join(one.message for one in found if one is not None and one.message)

@@ -15,7 +15,7 @@ import anyio
 
 from callfuse.boundary import Boundary
 from callfuse.errors import CallFuseError
-from callfuse.inprocess.detection import LoopDetection
+from callfuse.inprocess.detection import LoopDetection, joined_messages
 from callfuse.inprocess.detector import LoopDetector
 from callfuse.inprocess.values import append_text, arguments_text, as_text
 from callfuse.model import MARKER, ToolCall
@@ -245,7 +245,7 @@ class _Guard:
     ) -> tuple[str, LoopDetection | None]:
         """Record a result; returns the text that goes to the model with it, and what is found in the call by now."""
         late = self.detector.record(result, call, is_error=is_error)
-        return "\n\n".join(one.message for one in (found, late) if one is not None and one.message), late or found
+        return joined_messages(found, late), late or found
 
     def with_text(self, result: Any, text: str) -> Any:
         """A result with the text attached, unless that is empty."""

@@ -1,1 +1,1 @@
-"""Programs of others: LiteLLM's proxy with the guard around it, and the guardrail that a LiteLLM elsewhere asks."""
+"""callfuse inside other programs: a module for each framework or host, imported by nobody but its users."""

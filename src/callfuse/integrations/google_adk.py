@@ -1,0 +1,84 @@
+"""A plugin for Google's Agent Development Kit: `Runner(..., plugins=[LoopGuard()])`."""
+
+from typing import Any
+
+from callfuse.config import Source
+from callfuse.inprocess.detector import OnLoop
+from callfuse.inprocess.runs import AgentRun, AgentRuns, OnBlock, substitute
+from callfuse.inprocess.values import append_text
+from callfuse.model import ToolCall
+
+try:
+    from google.adk.flows.llm_flows.functions import generate_client_function_call_id
+    from google.adk.plugins.base_plugin import BasePlugin
+    from google.genai.types import Part
+except ImportError as error:
+    raise ImportError(
+        f"callfuse.integrations.google_adk needs google-adk ({error}): pip install 'google-adk>=2.13'"
+    ) from error
+
+
+class LoopGuard(BasePlugin):
+    """Keeps the tools of all agents of a runner from running in a loop.
+
+    A looping call does not run: its response is its previous one, with a text that begins with `[callfuse]` under the
+    key `callfuse`. Warnings stand there in the response of their call. A block that leaves nothing of an answer to run
+    ends the agent with its text in place of the calls (`on_block="end"`, the default), or the text is the call's
+    response (`continue`), or it raises `ToolLoopError` (`raise`).
+
+    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each agent has in each session a detector of its own,
+    and each invocation is a new turn of it. `name` is the plugin's, for a runner that has several.
+    """
+
+    def __init__(
+        self,
+        config: Source | None = None,
+        *,
+        on_loop: OnLoop | None = None,
+        on_block: OnBlock = "end",
+        enabled: bool = True,
+        name: str = "callfuse",
+    ) -> None:
+        super().__init__(name=name)
+        self._runs = AgentRuns(config, on_loop=on_loop, on_block=on_block, enabled=enabled)
+
+    def _run(self, context: Any) -> AgentRun:
+        session = context.session
+        name = f"{session.app_name}/{session.user_id}/{session.id}/{context.agent_name}"
+        return self._runs.get(name, context.invocation_id)
+
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> Any:
+        """Judge the calls of a whole answer; if they end the agent, text stands in their place."""
+        parts = (llm_response.content.parts if llm_response.content else None) or []
+        calls = [part.function_call for part in parts if part.function_call]
+        if llm_response.partial or not calls:
+            return None
+        for call in calls:  # which the flow would do a moment later
+            call.id = call.id or generate_client_function_call_id()
+        run = self._run(callback_context)
+        run.begin([ToolCall(call.id, call.name, call.args or {}) for call in calls])
+        if run.ended is None:
+            return None
+        kept = [part for part in parts if not part.function_call]
+        content = llm_response.content.model_copy(update={"parts": [*kept, Part(text=run.ended.message)]})
+        return llm_response.model_copy(update={"content": content})
+
+    async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
+        """Give back what stands in place of a call that does not run; None for one that runs."""
+        found = self._run(tool_context).withheld(tool_context.function_call_id)
+        return None if found is None else _response(substitute(found))
+
+    async def after_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> Any:
+        """Record a response; the response with callfuse's text if there is one, else None."""
+        text = self._run(tool_context).finish(tool_context.function_call_id, result)
+        return _response(append_text(result, text)) if text else None
+
+    async def on_tool_error_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, error: Any) -> None:
+        """Record that a call failed. What follows is up to others: the error ends the run if nobody handles it."""
+        if isinstance(error, Exception):
+            self._run(tool_context).finish(tool_context.function_call_id, error)
+
+
+def _response(result: Any) -> Any:
+    """A response as the framework makes one of any value."""
+    return result if isinstance(result, dict) else {"result": result}

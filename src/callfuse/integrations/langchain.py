@@ -1,0 +1,131 @@
+"""For agents of LangChain, `create_agent(..., middleware=[LoopGuard()])`, and for LangGraph's `ToolNode`:
+`ToolNode(tools, wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from callfuse.config import Source
+from callfuse.inprocess.detector import OnLoop
+from callfuse.inprocess.runs import AgentRun, AgentRuns, OnBlock, substitute
+from callfuse.inprocess.values import append_text, as_text
+from callfuse.model import ToolCall
+
+try:
+    from langchain.agents.middleware import AgentMiddleware, hook_config
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+    from langgraph.config import get_config
+    from langgraph.types import Command
+except ImportError as error:
+    raise ImportError(
+        f"callfuse.integrations.langchain needs LangChain 1 ({error}): pip install 'langchain>=1.0'"
+    ) from error
+
+
+class LoopGuard(AgentMiddleware):
+    """Keeps the tools of an agent, or of a `ToolNode`, from running in a loop.
+
+    A looping call does not run: its `ToolMessage` has its previous result and a text that begins with `[callfuse]`.
+    Warnings follow the content of their call's message. A block that leaves nothing of an answer to run ends the agent
+    with its text as the last `AIMessage` (`on_block="end"`, the default), or the text is the call's result
+    (`continue`), or it raises `ToolLoopError` (`raise`). A `ToolNode` cannot end the graph that it is part of: there
+    `end` is as `continue`, and `raise` needs a node that does not handle the error.
+
+    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each thread has a detector of its own; without a
+    `thread_id` the id of the conversation's first message names it. What has neither is not guarded. A new message of
+    a person is a new turn.
+    """
+
+    def __init__(
+        self,
+        config: Source | None = None,
+        *,
+        on_loop: OnLoop | None = None,
+        on_block: OnBlock = "end",
+        enabled: bool = True,
+    ) -> None:
+        super().__init__()
+        self._runs = AgentRuns(config, on_loop=on_loop, on_block=on_block, enabled=enabled)
+
+    @hook_config(can_jump_to=["end"])
+    def after_model(self, state: Any, runtime: Any) -> Any:
+        """Judge the calls of the model's answer; end the agent if they are blocked."""
+        run, calls = self._judge(state, get_config())
+        if run is None or run.ended is None:
+            return None
+        found = [(call, run.withheld(call["id"])) for call in calls]
+        results = [_message(call, as_text(substitute(one))) for call, one in found if one is not None]
+        return {"jump_to": "end", "messages": [*results, AIMessage(run.ended.message)]}
+
+    @hook_config(can_jump_to=["end"])
+    async def aafter_model(self, state: Any, runtime: Any) -> Any:
+        """The same for agents that run in an event loop."""
+        return self.after_model(state, runtime)
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        """Run a call, or give back what stands in its place."""
+        run, _ = self._judge(request.state, request.runtime.config)
+        if run is None:
+            return handler(request)
+        found = run.withheld(request.tool_call["id"])
+        if found is not None:
+            return _message(request.tool_call, as_text(substitute(found)))
+        return _finish(run, request.tool_call["id"], handler(request))
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        """The same for agents that run in an event loop."""
+        run, _ = self._judge(request.state, request.runtime.config)
+        if run is None:
+            return await handler(request)
+        found = run.withheld(request.tool_call["id"])
+        if found is not None:
+            return _message(request.tool_call, as_text(substitute(found)))
+        return _finish(run, request.tool_call["id"], await handler(request))
+
+    def _judge(self, state: Any, config: Mapping[str, Any]) -> tuple[AgentRun | None, list[Any]]:
+        """The run of this conversation, and the calls of its newest answer, judged by now; None for no run."""
+        messages = _messages(state)
+        thread = config.get("configurable", {}).get("thread_id") or (messages[0].id if messages else None)
+        at = _last(messages, AIMessage)
+        if at is None or not thread:
+            return None, []
+        answered = {message.tool_call_id for message in messages[at:] if isinstance(message, ToolMessage)}
+        calls = [call for call in messages[at].tool_calls if call["id"] not in answered]
+        if not calls:
+            return None, []
+        asked = _last(messages, HumanMessage)
+        run = self._runs.get(str(thread), None if asked is None else messages[asked].id or asked)
+        run.begin([ToolCall(call["id"] or "", call["name"], call["args"]) for call in calls], (at, messages[at].id))
+        return run, calls
+
+
+def _last(messages: list[Any], kind: type) -> int | None:
+    """The place of the last message of this kind."""
+    return next((at for at in reversed(range(len(messages))) if isinstance(messages[at], kind)), None)
+
+
+def _messages(state: Any) -> list[Any]:
+    """The messages of a graph's state: a list of them, a mapping or an object that has `messages`."""
+    if isinstance(state, list):
+        return state
+    found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
+    return found or []
+
+
+def _message(call: Mapping[str, Any], content: str) -> Any:
+    return ToolMessage(content, name=call["name"], tool_call_id=call["id"])
+
+
+def _finish(run: AgentRun, call_id: str, result: Any) -> Any:
+    """A tool's result with callfuse's text attached, if there is one; of a command, its message for the call."""
+    if isinstance(result, list):
+        return [_finish(run, call_id, one) for one in result]
+    if isinstance(result, Command):
+        if not isinstance(result.update, Mapping) or "messages" not in result.update:
+            return result
+        messages = [_finish(run, call_id, one) for one in result.update["messages"]]
+        return replace(result, update={**result.update, "messages": messages})
+    if not isinstance(result, ToolMessage) or result.tool_call_id != call_id:
+        return result
+    text = run.finish(call_id, result.content, is_error=True if result.status == "error" else None)
+    return result.model_copy(update={"content": append_text(result.content, text)}) if text else result

@@ -1,0 +1,1 @@
+"""Agents of the frameworks with their calls guarded in process, each with a scripted model."""
