@@ -1,6 +1,5 @@
 """For agents of the OpenAI Agents SDK: `agent = guard_agent(agent)`."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from inspect import isawaitable
@@ -23,6 +22,7 @@ try:
         ToolOutputGuardrail,
         ToolsToFinalOutputResult,
     )
+    from agents.lifecycle import AgentHooksBase
 except ImportError as error:
     raise ImportError(
         f"callfuse.integrations.openai_agents needs openai-agents ({error}): pip install 'openai-agents>=0.24'"
@@ -63,9 +63,11 @@ class _Guard:
 
     def guarded(self) -> Any:
         """The copy of the agent."""
-        # A copy of the agent's own hooks, so that what else they do stays.
-        hooks = copy.copy(self._agent.hooks) if self._agent.hooks is not None else AgentHooks()
-        self._then = hooks.on_llm_end
+        own, hooks = self._agent.hooks or AgentHooks(), AgentHooks()
+        for name in vars(AgentHooksBase):
+            if name.startswith("on_"):
+                setattr(hooks, name, getattr(own, name))
+        self._then = own.on_llm_end
         hooks.on_llm_end = self._see_answer
         tools = [self._guard(tool) if isinstance(tool, FunctionTool) else tool for tool in self._agent.tools]
         behavior = self._agent.tool_use_behavior

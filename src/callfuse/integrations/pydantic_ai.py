@@ -85,8 +85,9 @@ class _RunGuard(AbstractCapability[Any]):
         try:
             result = await handler(args)
         except ToolRetryError as error:
-            if text := self._run.finish(call.tool_call_id, error.tool_retry.model_response(), is_error=True):
-                raise ModelRetry(f"{error.tool_retry.content}\n\n{text}") from error
+            said = error.tool_retry.content
+            if text := self._run.finish(call.tool_call_id, said, is_error=True):
+                raise ModelRetry(f"{said}\n\n{text}") from error
             raise
         value = result.return_value if isinstance(result, ToolReturn) else result
         if not (text := self._run.finish(call.tool_call_id, value)):
