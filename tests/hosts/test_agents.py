@@ -62,6 +62,15 @@ def in_any_order(account: dict[str, Any]) -> dict[str, Any]:
     return {**account, "used": Counter(account["used"])}
 
 
+def played_by(framework: Framework) -> Any:
+    """What the framework's program tells."""
+    if framework.module and find_spec(framework.module) is None:
+        pytest.skip(f"{framework.module} is not installed")
+    python = environment(*framework.requirements) if framework.requirements else Path(sys.executable)
+    program, *options = framework.program.split()
+    return run_json(python, FOLDER / f"{program}.py", *options, timeout_s=120)
+
+
 @pytest.fixture(scope="module")
 def without() -> dict[str, Any]:
     """What comes of the scenes without a framework."""
@@ -75,15 +84,66 @@ def without() -> dict[str, Any]:
 )
 def test_a_framework(framework: Framework, without: dict[str, Any]) -> None:
     """Its agents, guarded as `docs/frameworks.md` says, run the same calls, and read and say the same."""
-    if framework.module and find_spec(framework.module) is None:
-        pytest.skip(f"{framework.module} is not installed")
-    python = environment(*framework.requirements) if framework.requirements else Path(sys.executable)
-    program, *options = framework.program.split()
-    played = run_json(python, FOLDER / f"{program}.py", *options, timeout_s=120)
+    played = played_by(framework)
     if not framework.ends:
         without = {**without, "block": without["go on"], "page": {**without["go on"], "found": []}}
     for name in SCENES:
         assert in_any_order(played[name]) == in_any_order(without[name]), name
+
+
+ENDED = "[callfuse]"
+MORE: list[tuple[Framework, dict[str, Any]]] = [
+    (
+        Framework("more_openai_agents", module="agents"),
+        {
+            "hooks": ["answer", "call", "answer", "call", "answer", "answer"],
+            "output type": 4,
+            "stops": NOTHING,
+            "agent as tool": ["Done.", ["a"] * 6],
+            "handoff": [ENDED, ["llamas"] * 2],
+        },
+    ),
+    (
+        Framework("more_pydantic_ai", module="pydantic_ai"),
+        {
+            "output type": 4,
+            "retries": [False, False, False, True, True, False],
+            "validation": [False, False, True, True, False],
+            "more": [False, False, True, False],
+            "runs": 8,
+        },
+    ),
+    (
+        Framework("more_langchain", LANGCHAIN),
+        {
+            "command": [False] * 2 + [True] * 6,
+            "tried again": [4, ENDED],
+            "unknown": [10, ENDED],
+            "people": [["llamas"] * 2, ENDED],
+            "runs": 8,
+        },
+    ),
+    (
+        Framework("more_google_adk", ADK),
+        {
+            "agent as tool": ["Done.", ["a"] * 6],
+            "unknown": ENDED,
+            "raises": "no such index",
+            "dict": [ENDED, ["llamas"] * 2],
+        },
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [pytest.param(*one, marks=[asked_for] if one[0].requirements else [], id=str(one[0])) for one in MORE],
+)
+def test_what_only_one_framework_has(framework: Framework, expected: dict[str, Any]) -> None:
+    """Agents that run as tools, handoffs, retries, people, hooks: they stay what they are, and loops end."""
+    assert played_by(framework) == expected
 
 
 def test_what_comes_of_the_scenes(without: dict[str, Any]) -> None:

@@ -1,0 +1,72 @@
+"""What only LangChain has: commands, other middleware, people in the loop, unknown tools, runs without a thread."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolRetryMiddleware
+from langchain.tools import ToolRuntime
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from callfuse.integrations.langchain import LoopGuard
+from tests.hosts.agents.on_langchain import Scripted
+from tests.hosts.agents.scenes import Model, Toolbox, in_rounds, search, stubborn
+
+GO: Any = {"messages": [("user", "Go.")]}
+
+
+def agent(script: Model, tool: Any, *middleware: Any, **more: Any) -> Any:
+    """An agent with a tool `search`."""
+    own = StructuredTool.from_function(tool, name="search", description="Search the web.")
+    return create_agent(Scripted(script=script), tools=[own], middleware=list(middleware), **more)
+
+
+def main() -> dict[str, Any]:
+    """What comes of each."""
+    told: dict[str, Any] = {}
+    tools = Toolbox()
+
+    def command(query: str, runtime: ToolRuntime) -> Any:
+        said = ToolMessage(tools.search(query), tool_call_id=runtime.tool_call_id)
+        return Command(update={"messages": [said]})
+
+    ended = agent(stubborn, command, LoopGuard({"tool_call_loop": {"mode": "warn"}})).invoke(GO)
+    told["command"] = ["[callfuse]" in one.text for one in ended["messages"] if isinstance(one, ToolMessage)]
+    failed = Toolbox()
+
+    def fails_first(query: str) -> str:
+        failed.used.append(query)
+        if len(failed.used) % 2:
+            raise ValueError("try again")
+        return "nothing"
+
+    retry = ToolRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
+    ended = agent(stubborn, fails_first, LoopGuard(), retry).invoke(GO)
+    told["tried again"] = [len(failed.used), ended["messages"][-1].text[:10]]
+    ended = agent(in_rounds(*[[("nope", {"at": at})] for at in range(6)]), tools.search, LoopGuard()).invoke(GO)
+    told["unknown"] = [len(ended["messages"]), ended["messages"][-1].text[:10]]
+    guard, approved = LoopGuard(), Toolbox()
+    asks = HumanInTheLoopMiddleware(interrupt_on={"search": True})
+    one = agent(stubborn, approved.search, guard, asks, checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    ended = one.invoke(GO, config)
+    while "__interrupt__" in ended:
+        ended = one.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
+    told["people"] = [approved.used, ended["messages"][-1].text[:10]]
+    twice = Toolbox()
+    one = agent(in_rounds([search("a")], [search("a")]), twice.search, LoopGuard())
+    for _ in range(4):
+        one.invoke(GO)
+    told["runs"] = len(twice.used)
+    return told
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))
