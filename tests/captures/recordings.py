@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.captures.bedrock import STREAM_PATH, BedrockKit
 from tests.support.asgi import Request
 from tests.support.kits import KITS, STREAMS
+from tests.support.kits.bedrock import event_stream
 from tests.support.kits.gemini import GeminiArrayKit, GeminiKit
 from tests.support.model import History
 
@@ -59,7 +59,7 @@ class Recording:
     """`folder/file`."""
     body: bytes
     form: str
-    """`sse`, `ndjson`, `array` (streamed), `json` or `request.json`."""
+    """`sse`, `ndjson`, `array`, `binary` (streamed), `json` or `request.json`."""
     calls: tuple[dict[str, Any], ...]
     """The calls in it, as an independent reading has them."""
     results: tuple[dict[str, Any], ...]
@@ -68,7 +68,7 @@ class Recording:
     @property
     def stream(self) -> bool:
         """Whether it is a streamed answer."""
-        return self.form in ("sse", "ndjson", "array")
+        return self.form in ("sse", "ndjson", "array", "binary")
 
     @property
     def own_calls(self) -> tuple[dict[str, Any], ...]:
@@ -126,16 +126,7 @@ UNREAD = (
         "/mcp",
         "between an agent and its tools, not between an agent and its model: the call has left the model already",
     ),
-    Unread(
-        "bedrock-converse",
-        frozenset({"ndjson"}),
-        STREAM_PATH,
-        "only the events were kept, line by line; the vendor sends them in binary frames, which callfuse does not read",
-    ),
 )
-
-
-BEDROCK = BedrockKit()
 
 
 @cache
@@ -173,9 +164,12 @@ def recordings() -> tuple[Recording, ...]:
 def _recording(key: str, known: dict[str, Any]) -> Recording:
     name = DIALECTS[key.partition("/")[0]]
     form = "request.json" if known["kind"] == "request" else FORMS[known["form"]]
-    kit = BEDROCK if name == BEDROCK.name else next(kit for kit in KITS if _fits(kit, name, form))
+    kit = next(kit for kit in KITS if _fits(kit, name, form))
     calls, results = tuple(filter(_is_call, known["calls"])), tuple(known.get("results", ()))
-    return Recording(kit, key, (FOLDER / key).read_bytes(), form, calls, results)
+    body = (FOLDER / key).read_bytes()
+    if name == "bedrock-converse" and form == "ndjson":  # of its binary messages only the events were kept, as lines
+        body, form = event_stream(map(json.loads, body.splitlines())), "binary"
+    return Recording(kit, key, body, form, calls, results)
 
 
 def _fits(kit: Kit, name: str, form: str) -> bool:

@@ -7,13 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from botocore.eventstream import EventStreamBuffer  # type: ignore[import-untyped]  # it has no types
 
 from callfuse import CallFuseMiddleware
 from callfuse.dialects import dialect_of
-from tests.captures.bedrock import EVENT_STREAM, STREAM_PATH, BedrockKit, event_stream
-from tests.captures.recordings import FOLDER, UNREAD, companions, each_unread, entries, made, recordings, unread
-from tests.dialects.reading import spinning, ways
+from tests.captures.recordings import FOLDER, UNREAD, companions, each_unread, entries, recordings, unread
+from tests.dialects.reading import ways
 from tests.support.asgi import Request, run
 from tests.support.config import settings
 from tests.support.meeting import given_log
@@ -82,22 +80,3 @@ def test_mcp(key: str) -> None:
     assert kind is not None
     request = (FOLDER / key.replace(".response.sse", ".request.json")).read_bytes()
     passes(Request(kind.path, request), (FOLDER / key).read_bytes(), SSE)
-
-
-@each_unread("bedrock-converse", ".ndjson")
-def test_converse_stream(key: str) -> None:
-    """Framed as AWS does it: botocore reads of the passed bytes what was recorded; that it passes unread is counted."""
-    events = [json.loads(line) for line in (FOLDER / key).read_bytes().splitlines()]
-    calls = entries()[key]["calls"]
-    body, request = event_stream(events), BedrockKit().request(spinning(*map(made, calls)), stream=True)
-    for chunks in ways(body):
-        app = guarded(Reply(chunks, headers=((b"content-type", EVENT_STREAM),)))
-        with given_log() as log:
-            met = run(app, Request(STREAM_PATH, request))
-        assert met.body == body
-        assert met.complete
-        assert len(app.ledger) == 0  # type: ignore[arg-type]  # see above
-        assert app.counts.of("not_guarded", "content-type") == len(log) == 1
-    reading = EventStreamBuffer()
-    reading.add_data(met.body)
-    assert [{one.headers[":event-type"]: json.loads(one.payload)} for one in reading] == events

@@ -1,6 +1,6 @@
 """How tests look at a vendor's body: cut in any way, read by its dialect, and after a talk with calls like its own.
 
-In: bodies of some form: `sse`, `ndjson`, `array` (streamed) or a whole answer. Out: chunks, calls, histories.
+In: bodies of some form: `sse`, `ndjson`, `array`, `binary` (streamed) or a whole answer. Out: chunks, calls, histories.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from callfuse.dialects import DIALECTS, Dialect
 from callfuse.dialects.base import Request
 from callfuse.model import ToolCall
-from callfuse.wire import EVENTS, JSON_ARRAY, Format
+from callfuse.wire import AWS_EVENTS, EVENTS, JSON_ARRAY, Format
 from callfuse.wire.jsontext import NotJSON, loads
 from callfuse.wire.ndjson import NDJSON
 from tests.support.kits import DialectKit, target_of
@@ -23,7 +23,7 @@ Told = tuple[int, str, str, str]
 
 SMALL = 20_000
 """Bodies up to this size are also cut into single bytes."""
-FORMATS: dict[str, Format] = {"sse": EVENTS, "ndjson": NDJSON, "array": JSON_ARRAY}
+FORMATS: dict[str, Format] = {"sse": EVENTS, "ndjson": NDJSON, "array": JSON_ARRAY, "binary": AWS_EVENTS}
 
 
 def dialect_of(name: str) -> Dialect:
@@ -44,6 +44,13 @@ def ways(body: bytes) -> list[tuple[bytes, ...]]:
     dice = random.Random(body)
     random_cuts = [cut(body, (dice.randrange(len(body) + 1) for _ in range(count))) for count in (3, 40)]
     return [(body,), *random_cuts, *([bytewise(body)] if len(body) <= SMALL else [])]
+
+
+def form_of(kit: DialectKit) -> str:
+    """The form of a kit's streams."""
+    if type(kit).__name__ == "GeminiArrayKit":
+        return "array"
+    return {"ollama": "ndjson", "bedrock-converse": "binary"}.get(kit.name, "sse")
 
 
 def calls_in(dialect: Dialect, form: str, chunks: Sequence[bytes]) -> list[Told]:

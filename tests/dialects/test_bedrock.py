@@ -1,4 +1,4 @@
-"""Bedrock's Converse: whole answers are guarded, signed or not; binary streams pass and are counted."""
+"""Bedrock's Converse: whole answers and binary streams are guarded, signed or not."""
 
 import json
 from typing import Any
@@ -7,13 +7,14 @@ import pytest
 
 from callfuse.dialects.base import CannotReplay, Request
 from callfuse.dialects.bedrock import Bedrock
-from callfuse.dialects.bedrock.request import UnreadStreamError
 from tests.captures.recordings import FOLDER
 from tests.support.asgi import JSON_REQUEST, Headers
 from tests.support.asgi import Request as Asked
+from tests.support.kits.bedrock import event, events
 from tests.support.meeting import MARK, meet
 from tests.support.model import canonical
 from tests.support.scripted import Reply, whole
+from tests.support.wire import bytewise
 
 BEDROCK = Bedrock()
 PATH = "/model/arn:aws:bedrock:eu-west-1:123:inference-profile/eu.anthropic.claude-test/converse"
@@ -31,6 +32,33 @@ def use(name: str = "search", arguments: Any = QUERY, id_: str = "tooluse_1", **
 def result(id_: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A tool result."""
     return {"toolResult": {"toolUseId": id_, "content": list(parts or ({"text": "nothing"},)), **more}}
+
+
+STREAM = f"{PATH}-stream"
+BINARY = ((b"content-type", b"application/vnd.amazon.eventstream"),)
+
+
+def called(at: int, id_: str = "tooluse_9") -> list[dict[str, Any]]:
+    """The looping call as the block at this index."""
+    place = {"contentBlockIndex": at}
+    pieces = (json.dumps(QUERY)[:9], json.dumps(QUERY)[9:])
+    return [
+        {"contentBlockStart": {**place, "start": {"toolUse": {"toolUseId": id_, "name": "search"}}}},
+        *({"contentBlockDelta": {**place, "delta": {"toolUse": {"input": piece}}}} for piece in pieces),
+        {"contentBlockStop": place},
+    ]
+
+
+END: list[dict[str, Any]] = [
+    {"messageStop": {"stopReason": "tool_use"}},
+    {"metadata": {"usage": {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3}, "metrics": {"latencyMs": 1}}},
+]
+LOOPING: list[dict[str, Any]] = [{"messageStart": {"role": "assistant"}}, *called(0), *END]
+
+
+def stream(*said: dict[str, Any]) -> Reply:
+    """A streamed answer, an event a chunk."""
+    return Reply(tuple(map(event, said)), headers=BINARY)
 
 
 def spun(times: int = 2, **more: Any) -> list[dict[str, Any]]:
@@ -151,24 +179,107 @@ def test_a_server_tool_has_run_already() -> None:
     assert meet(ask(spun()), [reply]).body == reply.body
 
 
-@pytest.mark.parametrize("path", ["/model/m/converse-stream", "/model/m/invoke-with-response-stream"])
-def test_binary_streams_pass_and_are_told(path: str) -> None:
-    """AWS event streams are not read: every byte passes, and the log says once that they are not guarded."""
-    stream = (b"\x00\x00\x00\x10\x00\x00\x00\x00\x05\xc2\x48\xeb", b"toolUse \xff\n\n{}")
-    reply = Reply(stream, headers=((b"content-type", b"application/vnd.amazon.eventstream"),))
-    if "converse" in path:
-        asked = ask(spun(), path=path)
-    else:
-        call = {"type": "tool_use", "id": "a", "name": "search", "input": {}}
-        back = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
-        rounds = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [back]}] * 2
-        turns = [{"role": "user", "content": "Hi."}, *rounds]
-        tools: list[Any] = [{"name": "search", "input_schema": {}}]
-        claude = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 9, "messages": turns, "tools": tools}
-        asked = Asked(path, json.dumps(claude).encode(), UNSIGNED)
-    met = meet(asked, [reply])
-    assert met.body == b"".join(stream)
-    assert met.log, "that it is not guarded is worth a line"
+@pytest.mark.parametrize("headers", [SIGNED, UNSIGNED], ids=["signed", "unsigned"])
+def test_the_third_call_of_a_stream_is_blocked(headers: Headers) -> None:
+    """Signed or not; a signed request is asked no second time, so that the next rung is taken."""
+    met = meet(ask(spun(), headers, path=STREAM), [stream(*LOOPING), stream(*LOOPING)], "chance_then_block")
+    assert len(met.app.heard) == (1 if headers is SIGNED else 2)
+    assert b"tooluse_9" not in met.body
+    seen = events(met.body)
+    assert {"messageStop": {"stopReason": "end_turn"}} in seen
+    assert any(MARK in json.dumps(one) for one in seen)
+
+
+def test_a_stream_without_metadata() -> None:
+    """It ends with its body; callfuse adds none."""
+    met = meet(ask(spun(), path=STREAM), [stream(*LOOPING[:-1])])
+    assert b"tooluse_9" not in met.body
+    assert [kind for one in events(met.body) for kind in one][-2:] == ["contentBlockStop", "messageStop"]
+
+
+def test_a_second_start_breaks_the_stream() -> None:
+    """What cannot be one answer is not judged as one."""
+    reply = stream(*LOOPING[:-2], *LOOPING)
+    met = meet(ask(spun(), path=STREAM), [reply])
+    assert met.body == reply.body
+    assert met.log
+
+
+def test_a_tool_that_bedrock_runs() -> None:
+    """It is no call of the client's. While it waits for its result, a call beside it is not blocked."""
+    start = {"toolUse": {"toolUseId": "s1", "name": "search", "type": "server_tool_use"}}
+    used: list[Any] = [{"contentBlockStart": {"contentBlockIndex": 0, "start": start}},
+            {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"toolUse": {"input": json.dumps(QUERY)}}}},
+            {"contentBlockStop": {"contentBlockIndex": 0}}]  # fmt: skip
+    reply = stream(LOOPING[0], *used, *END)
+    assert meet(ask(spun(), path=STREAM), [reply]).body == reply.body
+    reply = stream(LOOPING[0], *used, *called(1), *END)
+    assert meet(ask(spun(), path=STREAM), [reply]).body == reply.body
+    found = {"toolResult": {"toolUseId": "s1", "type": "nova_grounding"}}
+    back: list[Any] = [
+        {"contentBlockStart": {"contentBlockIndex": 1, "start": found}},
+        {"contentBlockStop": {"contentBlockIndex": 1}},
+    ]
+    met = meet(ask(spun(), path=STREAM), [stream(LOOPING[0], *used, *back, *called(2), *END)])
+    assert b"tooluse_9" not in met.body
+
+
+def test_the_turn_of_a_stream() -> None:
+    """Texts, reasoning with its signature or redacted, and calls with every digit go back; citations do not, nor what
+    says nothing."""
+    thought: tuple[Any, ...] = (
+        {"reasoningContent": {"text": "hm"}},
+        {"reasoningContent": {"text": "m"}},
+        {"reasoningContent": {"signature": "c2"}},
+    )
+    said: list[Any] = [(0, one) for one in thought]
+    said += [(1, {"reasoningContent": {"redactedContent": "cmVk"}}), (2, {"text": "One"}), (2, {"text": "."})]
+    said += [(2, {"citation": {"title": "x"}}), (3, {"text": " "})]
+    deltas = [{"contentBlockDelta": {"contentBlockIndex": at, "delta": delta}} for at, delta in said]
+    nameless = {"contentBlockStart": {"contentBlockIndex": 5, "start": {"toolUse": {"toolUseId": "x"}}}}
+    turn = BEDROCK.model_turn([LOOPING[0], *deltas, *called(4), nameless, *END])
+    assert json.loads(turn) == {
+        "role": "assistant",
+        "content": [
+            {"reasoningContent": {"reasoningText": {"text": "hmm", "signature": "c2"}}},
+            {"reasoningContent": {"redactedContent": "cmVk"}},
+            {"text": "One."},
+            use(id_="tooluse_9"),
+        ],
+    }
+    assert b"123456789012345678901234567890" in turn
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"contentBlockStart": {"contentBlockIndex": 0, "start": {"image": {"format": "png"}}}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"image": {"source": {}}}}},
+        *(
+            {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"toolUse": {"input": text}}}}
+            for text in ("[1]", "{", "5")
+        ),
+    ],
+)
+def test_a_turn_that_cannot_be_rebuilt(odd: dict[str, Any]) -> None:
+    """A block or a delta that nobody knows, arguments that are no object."""
+    begun = {"contentBlockStart": {"contentBlockIndex": 1, "start": {"toolUse": {"toolUseId": "x", "name": "a"}}}}
+    with pytest.raises(CannotReplay):
+        BEDROCK.model_turn([LOOPING[0], begun, odd, *END])
+
+
+@pytest.mark.parametrize("spoil", ["checksum", "prelude", "length"])
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_what_breaks_the_framing_lets_go_and_is_told(spoil: str, at: int) -> None:
+    """A wrong CRC or length: all that is held leaves as it came, the rest passes unread, and the log says so."""
+    frames = [event(one) for one in LOOPING]
+    bad = bytearray(frames[at])
+    bad[{"checksum": -1, "prelude": 9, "length": 2}[spoil]] ^= 1
+    frames[at] = bytes(bad)
+    for chunks in (tuple(frames), (b"".join(frames),), bytewise(b"".join(frames))):
+        met = meet(ask(spun(), path=STREAM), [Reply(chunks, headers=BINARY)])
+        assert met.body == b"".join(frames)
+        assert [text for _, _, text in met.log if "malformed stream" in text]
 
 
 def request(turns: list[Any], **more: Any) -> Request:
@@ -205,19 +316,6 @@ def test_results_and_people() -> None:
     assert newest.calls[0].outcome is not None
     assert [one.outcome.text for one in older.calls if one.outcome] == ["1", "2"]
     assert request(turns).last_user_message()[0] == 4
-
-
-def test_streams_are_never_read() -> None:
-    """No content type is taken for readable, and what would read one says so."""
-    asked = request([HELLO])
-    for kind in (b"application/vnd.amazon.eventstream", b"text/event-stream", b"application/json"):
-        assert BEDROCK.stream_format(kind, asked) is None
-    with pytest.raises(UnreadStreamError):
-        BEDROCK.reader()
-    with pytest.raises(UnreadStreamError):
-        asked.writer(usage="last")
-    with pytest.raises(CannotReplay):
-        BEDROCK.model_turn([])
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no captures in {FOLDER}; set CALLFUSE_CAPTURES")

@@ -17,7 +17,7 @@ from callfuse.dialects.codec import Codec, codec_of
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import JSON_ARRAY, WHOLE, Format
 from callfuse.wire.jsontext import loads
-from tests.dialects.reading import FORMATS, dialect_of
+from tests.dialects.reading import FORMATS, dialect_of, form_of
 from tests.support.kits import KITS, DialectKit, target_of
 from tests.support.plain import new_call, same_call, saying, spin, thinking
 
@@ -29,11 +29,11 @@ WARN = LoopSettings.model_validate({"mode": "warn"})
 
 @dataclass(frozen=True)
 class Sample:
-    """Valid bodies of one dialect: a request, a streamed answer (empty: it has none that is read), a whole one."""
+    """Valid bodies of one dialect: a request, a streamed answer, a whole one."""
 
     dialect: Dialect
     target: str
-    form: Format | None
+    form: Format
     request: bytes
     streamed: tuple[bytes, ...]
     whole: bytes
@@ -50,43 +50,19 @@ class Sample:
 def sample_of(kit: DialectKit) -> Sample:
     """The bodies that a kit renders: a loop, and an answer with thinking, text, and two calls."""
     path, query = target_of(kit, stream=True)
-    name = "array" if type(kit).__name__ == "GeminiArrayKit" else "ndjson" if kit.name == "ollama" else "sse"
     answer = saying(thinking(), "Let me look.", same_call("call_first"), new_call("call_new"))
     return Sample(
         dialect_of(kit.name),
         f"{path}?{query.decode()}",
-        FORMATS[name],
+        FORMATS[form_of(kit)],
         kit.request(spin(beside=True), stream=True),
         tuple(frame.raw for frame in kit.frames(answer)),
         kit.whole(answer),
     )
 
 
-def converse() -> Sample:
-    """Bedrock's Converse, whose streams are not read."""
-    use = {"toolUse": {"toolUseId": "a", "name": "search", "input": {"q": 1}}}
-    back = {"toolResult": {"toolUseId": "a", "content": [{"text": "nothing"}], "status": "success"}}
-    turns = [{"role": "user", "content": [{"text": "Go."}]}]
-    turns += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [back]}] * 2
-    tools = {"tools": [{"toolSpec": {"name": "search"}}], "toolChoice": {"any": {}}}
-    more = {"additionalModelRequestFields": {"thinking": {"type": "enabled"}, "tools": [{"name": "x"}]}}
-    asked = {"messages": turns, "system": [{"text": "Be brief."}], "toolConfig": tools, **more}
-    message = {"role": "assistant", "content": [{"reasoningContent": {}}, {"text": "So."}, use]}
-    usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
-    whole = {"output": {"message": message}, "stopReason": "tool_use", "usage": usage}
-    return Sample(
-        dialect_of("bedrock-converse"),
-        "/model/m/converse",
-        None,
-        json.dumps(asked).encode(),
-        (),
-        json.dumps(whole).encode(),
-    )
-
-
-SAMPLES = [*map(sample_of, KITS), converse()]
-each = pytest.mark.parametrize("sample", SAMPLES, ids=[*(type(kit).__name__ for kit in KITS), "Converse"])
-each_streamed = pytest.mark.parametrize("sample", SAMPLES[:-1], ids=[type(kit).__name__ for kit in KITS])
+SAMPLES = [*map(sample_of, KITS)]
+each = pytest.mark.parametrize("sample", SAMPLES, ids=[type(kit).__name__ for kit in KITS])
 
 
 def damaged(value: Any) -> Iterator[bytes]:
@@ -156,11 +132,10 @@ def test_requests_are_asked_again_or_refuse_to(sample: Sample, options: AskOptio
 
 def payloads_of(sample: Sample) -> list[Any]:
     """The payloads of the streamed answer."""
-    assert sample.form is not None
     return [loads(sample.form.text(raw)) for raw in sample.streamed if sample.form.payload(raw) is not None]
 
 
-@each_streamed
+@each
 @pytest.mark.parametrize("trace", [True, False])
 def test_streamed_answers(sample: Sample, trace: bool) -> None:
     """Any event may be damaged: what comes behind it is read, and the other calls are found."""
@@ -203,8 +178,6 @@ def test_turns_are_rebuilt_or_refused(sample: Sample) -> None:
         if isinstance(loads(text), dict):
             with suppress(CannotReplay):
                 assert isinstance(loads(codec.model_turn([text])), dict)
-    if sample.form is None:
-        return
     streamed = sample.codec(sample.form)
     for at, raw in enumerate(sample.streamed):
         for text in damaged(loads(sample.form.text(raw))) if sample.form.payload(raw) is not None else ():
@@ -216,7 +189,6 @@ def test_turns_are_rebuilt_or_refused(sample: Sample) -> None:
 
 def frames_of(sample: Sample, codec: Codec, chunks: list[bytes]) -> tuple[list[Frame], set[OpenCall]]:
     """Frames with the parts of calls in them, and the calls that are withheld: all that the reader has found."""
-    assert sample.form is not None
     reader = codec.reader(trace=True)
     frames = []
     for raw in chunks:
@@ -228,10 +200,9 @@ def frames_of(sample: Sample, codec: Codec, chunks: list[bytes]) -> tuple[list[F
 
 
 @pytest.mark.slow
-@each_streamed
+@each
 def test_streams_are_written_on(sample: Sample) -> None:
     """A damaged event among those that have left, are held, or are of the next answer."""
-    assert sample.form is not None
     form, codec, chunks = sample.form, sample.codec(sample.form), [*sample.streamed]
     request = sample.read(sample.request)
     assert request is not None

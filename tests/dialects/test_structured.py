@@ -11,7 +11,6 @@ from tests.support.kits import KITS, DialectKit, target_of
 from tests.support.meeting import Meeting, meet, reply
 from tests.support.model import Call, Text
 from tests.support.plain import new_call, same_call, saying, spin
-from tests.support.scripted import whole
 
 SCHEMA = {"type": "object", "properties": {"zebra": {"type": "boolean"}}}
 FORMATS: dict[str, list[dict[str, Any]]] = {
@@ -27,6 +26,7 @@ FORMATS: dict[str, list[dict[str, Any]]] = {
         {"generation_config": {"response_json_schema": SCHEMA}},
     ],
     "cohere-v2": [{"response_format": {"type": "json_object"}}],
+    "bedrock-converse": [{"outputConfig": {"textFormat": {"type": "json_schema", "structure": {}}}}],
 }
 CASES = [(kit, more) for kit in KITS for more in FORMATS[kit.name]]
 each = pytest.mark.parametrize(
@@ -105,23 +105,3 @@ def test_a_second_call_comes_through(kit: DialectKit, more: dict[str, Any], stre
     met = meet(asked(kit, more, stream=stream), replies, "chance_then_block")
     (view,) = kit.read(met.body, stream=stream)
     assert [call.id for call in view.calls] in (["call_second"], [""])
-
-
-@pytest.mark.parametrize("structured", [True, False])
-def test_converse(structured: bool) -> None:
-    """Bedrock's Converse, whose answers come whole."""
-    use = {"toolUse": {"toolUseId": "a", "name": "search", "input": {"q": 1}}}
-    back = {"toolResult": {"toolUseId": "a", "content": [{"text": "nothing"}]}}
-    turns = [{"role": "user", "content": [{"text": "Go."}]}]
-    turns += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [back]}] * 2
-    more = {"outputConfig": {"textFormat": {"type": "json_schema", "structure": {}}}} if structured else {}
-    body = json.dumps({"messages": turns, "toolConfig": {"tools": [{"toolSpec": {"name": "search"}}]}} | more).encode()
-
-    def said(*blocks: Any) -> bytes:
-        message = {"role": "assistant", "content": [*blocks]}
-        return json.dumps({"output": {"message": message}, "stopReason": "end_turn"}).encode()
-
-    answers = [whole(said({"text": FIRST}, use)), whole(said({"text": SECOND}))]
-    met = meet(Request("/model/m/converse", body), answers, "chance_then_block")
-    texts = [block["text"] for block in json.loads(met.body)["output"]["message"]["content"]]
-    assert texts == ([SECOND] if structured else [FIRST, SECOND])

@@ -13,9 +13,9 @@ from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Entry, Frame, Note, OpenCall, Request
 from callfuse.dialects.codec import codec_of
 from callfuse.policy.settings import LoopSettings
-from callfuse.wire import jsontext
+from callfuse.wire import JSON_ARRAY, jsontext
 from callfuse.wire.jsontext import loads
-from tests.dialects.reading import dialect_of, read
+from tests.dialects.reading import FORMATS, dialect_of, form_of, read
 from tests.support.kits import KITS, DialectKit
 from tests.support.model import Answer, Call, History, Round, User
 from tests.support.work import lines_run
@@ -38,17 +38,6 @@ def wide(calls: int, *, rounds: int = 3, arguments: str = '{"q": %d}') -> Histor
         for at in range(rounds)
     ]
     return History((User("Go."), *made))
-
-
-def converse(calls: int) -> Request:
-    """As `wide`, for Bedrock's Converse, which has no kit."""
-    messages: list[Any] = [{"role": "user", "content": [{"text": "Go."}]}]
-    for at in range(3):
-        uses = [{"toolUseId": f"c{at}_{one}", "name": "search", "input": {"q": one}} for one in range(calls)]
-        results = [{"toolUseId": use["toolUseId"], "content": [{"text": "nothing"}]} for use in uses]
-        messages.append({"role": "assistant", "content": [{"toolUse": use} for use in uses]})
-        messages.append({"role": "user", "content": [{"toolResult": result} for result in results]})
-    return read_as("bedrock-converse", {"messages": messages, "toolConfig": {"tools": [{}]}}, "/model/m/converse")
 
 
 def read_as(name: str, payload: dict[str, Any], target: str = "") -> Request:
@@ -80,12 +69,6 @@ def test_warnings_in_wide_rounds(kit: DialectKit) -> None:
     """Each call of the third round has a warning in its own result."""
     assert_linear(lambda calls: warned(read(kit, kit.request(wide(calls), stream=True))))
     assert warned(read(kit, kit.request(wide(FEW), stream=True))) == FEW
-
-
-def test_warnings_in_wide_rounds_of_converse() -> None:
-    """The same for Bedrock's Converse."""
-    assert_linear(lambda calls: warned(converse(calls)))
-    assert warned(converse(FEW)) == FEW
 
 
 def long(rounds: int, *, arguments: str = "{}") -> History:
@@ -259,11 +242,9 @@ def opened(kit: DialectKit, calls: int) -> tuple[list[Frame], Sequence[OpenCall]
     """The frames of an answer with so many calls, every second call, and a writer."""
     request = read(kit, kit.request(wide(1), stream=True))
     dialect = dialect_of(kit.name)
-    form = next(
-        found
-        for kind in (b"text/event-stream", b"application/x-ndjson", b"application/json")
-        if (found := dialect.stream_format(kind, request)) is not None and is_of(kit, kind)
-    )
+    form = FORMATS[form_of(kit)]
+    if form is JSON_ARRAY:
+        assert dialect.stream_format(b"application/json", request) is form, "which the request notes"
     codec = codec_of(dialect, form)
     reader = codec.reader(trace=True)
     frames = []
@@ -275,13 +256,6 @@ def opened(kit: DialectKit, calls: int) -> tuple[list[Frame], Sequence[OpenCall]
             entries = tuple(reader.entries)
         frames.append(Frame(one.raw, payload, entries))
     return frames, reader.calls[::2], codec.writer(request, usage="last")
-
-
-def is_of(kit: DialectKit, content_type: bytes) -> bool:
-    """Whether a kit's streams come with this content type."""
-    if type(kit).__name__ == "GeminiArrayKit":
-        return content_type == b"application/json"
-    return content_type == (b"application/x-ndjson" if kit.name == "ollama" else b"text/event-stream")
 
 
 def test_notes_that_the_ledger_has() -> None:

@@ -19,18 +19,26 @@ from tests.support.asgi import Request, run
 from tests.support.config import LADDERS, settings
 from tests.support.examples import more_examples
 from tests.support.kits import DialectKit, stream_of
+from tests.support.kits.bedrock import event, message
 from tests.support.meeting import Meeting, ask, every_dialect, given_log
 from tests.support.model import Answer
 from tests.support.plain import again, elsewhere, spin
 from tests.support.scripted import Reply, play
 from tests.support.streams import answers, chunkings, looping
 
+SOUND = event({"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "So."}}})
+EVENT = {":message-type": "event", ":event-type": "contentBlockDelta"}
 BROKEN = {
     "sse": [
         *(b"data: {broken\n\n", b"data: [1]\n\n", b'data: "x"\n\n', b"data: \xff\n\n", b"data: {}\n\n"),
         *(b"data: [DONE]\n\n", b"event: what\ndata: no\r\n\r\n", b"data\n\n", b":\n\n", b"\n\n", b"\r", b"data: {"),
     ],
     "lines": [b"{broken\n", b"[1]\n", b"5\n", b"\xff\n", b"{}\n", b"\n", b"\r", b"{"],
+    "binary": [
+        *(b"\0\0\0\x20\0\0\0\0broken", b"x", b"\0\0\0", b"\xff" * 20, SOUND[:-1] + b"x", SOUND[:-5], SOUND[3:]),
+        *(message({}, b""), message({":message-type": "event", ":event-type": "news"}, b""), message(EVENT, b"[1]")),
+        *(message(EVENT, b"{broken"), message(EVENT, b"\xff"), event({"contentBlockDelta": {}})),
+    ],
     "array": [b",{broken}", b",[1]", b",5", b"\xff", b",{}", b"]", b"[", b"{", b"\n"],
 }
 """Frames, and pieces of them, that no answer should have, by the format of the stream."""
@@ -41,7 +49,7 @@ LIMITS: list[dict[str, Any]] = [{}, {"fail_closed": True}, {"max_held_bytes": 10
 def form_of(body: bytes) -> str:
     """The format of a streamed body, by its first bytes."""
     first = body.lstrip()[:1]
-    return {b"[": "array", b"{": "lines"}.get(first, "sse")
+    return {b"[": "array", b"{": "lines", b"\0": "binary"}.get(first, "sse")
 
 
 @st.composite

@@ -363,9 +363,10 @@ def test_a_wrong_command(kit: DialectKit, stream: bool) -> None:
         following = kit.replay(history, met.body, stream=stream, result="")
         asked = await session.exchange(Request(path, following, HEADERS, query=query), ok(kit, stream=stream))
         (heard,) = asked.app.heard
-        assert len(messages(kit, heard.body)) == len(messages(kit, following)) - 1
+        stays = kit.name == "bedrock-converse"  # where roles alternate, callfuse's own answer parts the user's messages
+        assert len(messages(kit, heard.body)) == len(messages(kit, following)) - (not stays)
         assert "Find it." in json.dumps(messages(kit, heard.body))
-        assert (b"!/" in heard.body, MARK.encode() in heard.body) == (False, False)
+        assert (b"!/" in heard.body, MARK.encode() in heard.body) == (False, stays)
         assert violations(kit.name, json.loads(heard.body)) == []
 
     talk(talking)

@@ -101,9 +101,6 @@ def test_a_stream_that_is_declared_as_json(kit: DialectKit, step: int) -> None:
     body = script.body
     cut = declared(script, b"application/json").cut(tuple(body[at : at + step] for at in range(0, len(body), step)))
     met = meet(request, [cut])
-    if kit.name == "bedrock-converse":  # its streams are binary
-        assert met.body == body
-        return
     if kit.name == "gemini" and body.startswith(b"data"):  # its JSON is a stream, too, of another form
         assert met.body == body
         assert len(met.log_at(logging.WARNING)) == 1

@@ -63,7 +63,7 @@ def test_a_list_that_is_not_complete_proves_nothing(kit: DialectKit) -> None:
 def unlisted(request: Request) -> Request:
     """The same request with an entry that may bring any tool."""
     body: dict[str, Any] = json.loads(request.body)
-    body["tools"].append({"type": "mcp", "server_label": "zoo"})
+    body.get("toolConfig", body)["tools"].append({"type": "mcp", "server_label": "zoo"})
     return Request(request.path, json.dumps(body).encode(), request.headers, query=request.query)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.project.sources import Module, document, modules, parsed, quoted, rows, top_level
 
 VALUES = {"abc", "bisect", "collections", "contextlib", "dataclasses", "enum", "functools", "itertools", "math"}
-VALUES |= {"operator", "types", "typing"}
+VALUES |= {"operator", "struct", "types", "typing"}
 TEXTS = {"binascii", "fnmatch", "hashlib", "json", "orjson", "pydantic", "pydantic_core", "rapidfuzz", "re", "string"}
 CORE_MAY_IMPORT = VALUES | TEXTS
 """All that the core is built of: values, texts, digests. No clock, no IO, no logging, no chance, no framework."""

@@ -13,7 +13,7 @@ from botocore.config import Config  # type: ignore[import-untyped]  # see above
 from callfuse import CallFuseMiddleware
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
-from tests.captures.bedrock import EVENT_STREAM, event_stream
+from tests.support.kits.bedrock import EVENT_STREAM, event_stream
 from tests.support.serving import serve
 
 SAID = "[callfuse] tool-loop-ttl = 9 for this session."

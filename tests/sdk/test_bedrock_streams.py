@@ -1,92 +1,144 @@
-"""boto3's `converse_stream` through guard and proxy: binary event streams pass, are counted, and can be warned of."""
+"""boto3's `converse_stream` through guard and proxy, over sockets: loops are blocked, steered, thinned, warned of."""
 
 import asyncio
 import json
-from collections.abc import MutableMapping
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]  # it has no types
+import pytest
 from botocore import UNSIGNED  # type: ignore[import-untyped]  # see above
 from botocore.config import Config  # type: ignore[import-untyped]  # see above
+from botocore.exceptions import EventStreamError  # type: ignore[import-untyped]  # see above
 
 from callfuse import CallFuseMiddleware
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
-from tests.captures.bedrock import EVENT_STREAM, event_stream
+from callfuse.testing import Answer, Call, Fault, ScriptedVendor, VendorRequest, looping_model
+from tests.support.kits.bedrock import merged
 from tests.support.serving import serve
 
 MARK = "[callfuse]"
-ROUNDS = 4
-TOOLS = {"tools": [{"toolSpec": {"name": "search", "inputSchema": {"json": {"type": "object"}}}}]}
-ANSWER: list[dict[str, Any]] = [
-    {"messageStart": {"role": "assistant"}},
-    {"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "t1", "name": "search"}}}},
-    {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"toolUse": {"input": '{"q":1}'}}}},
-    {"contentBlockStop": {"contentBlockIndex": 0}},
-    {"messageStop": {"stopReason": "tool_use"}},
-]
+ROUNDS = 5
+SPECS = [{"toolSpec": {"name": name, "inputSchema": {"json": {"type": "object"}}}} for name in ("search", "read")]
+THOUGHT = "The same again?"
+LOOP = Call("search", {"q": 1})
 
 
-class Vendor:
-    """Makes the same call for ever, an event a chunk."""
+class Agent:
+    """Runs each call of an answer, and goes on until there is none. `answers`: the messages, with their reasons."""
 
-    def __init__(self) -> None:
-        self.asked: list[bytes] = []
+    def __init__(self, url: str, *, signed: bool) -> None:
+        keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s"} if signed else {}
+        unsigned = {} if signed else {"signature_version": UNSIGNED}
+        self.client = boto3.client(
+            "bedrock-runtime",
+            region_name="us-east-1",
+            endpoint_url=url,
+            config=Config(retries={"total_max_attempts": 1}, **unsigned),
+            **keys,
+        )
+        self.answers: list[tuple[dict[str, Any], str | None]] = []
+        self.usage: list[dict[str, int]] = []
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        raw, more = b"", True
-        while more:
-            message = await receive()
-            raw, more = raw + message.get("body", b""), message.get("more_body", False)
-        self.asked.append(raw)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", EVENT_STREAM)]})
-        for event in ANSWER:
-            await send({"type": "http.response.body", "body": event_stream([event]), "more_body": True})
-        await send({"type": "http.response.body"})
+    def run(self) -> "Agent":
+        """Talk for at most `ROUNDS` rounds."""
+        messages: list[Any] = [{"role": "user", "content": [{"text": "Go."}]}]
+        for _ in range(ROUNDS):
+            answer = self.client.converse_stream(modelId="m.claude", messages=messages, toolConfig={"tools": SPECS})
+            seen = list(answer["stream"])
+            self.usage += [one["metadata"]["usage"] for one in seen if "metadata" in one]
+            message, reason = merged(seen)
+            self.answers.append((message, reason))
+            used = [block["toolUse"] for block in message["content"] if "toolUse" in block]
+            results = [
+                {"toolResult": {"toolUseId": use["toolUseId"], "content": [{"text": "nothing"}]}} for use in used
+            ]
+            if not results:
+                break
+            messages += [message, {"role": "user", "content": results}]
+        self.client.close()
+        return self
+
+    @property
+    def said(self) -> str:
+        """All texts of the last answer."""
+        return "".join(block.get("text", "") for block in self.answers[-1][0]["content"])
 
 
-def run(url: str) -> list[list[dict[str, Any]]]:
-    """An agent: the events of each answer as boto3 has them."""
-    client = boto3.client(
-        "bedrock-runtime",
-        region_name="us-east-1",
-        endpoint_url=url,
-        config=Config(retries={"total_max_attempts": 1}, signature_version=UNSIGNED),
-    )
-    messages: list[Any] = [{"role": "user", "content": [{"text": "Go."}]}]
-    answers = []
-    for _ in range(ROUNDS):
-        answer = client.converse_stream(modelId="anthropic.claude-test-v1:0", messages=messages, toolConfig=TOOLS)
-        answers.append(list(answer["stream"]))
-        call = {"toolUseId": "t1", "name": "search", "input": {"q": 1}}
-        messages.append({"role": "assistant", "content": [{"toolUse": call}]})
-        result = {"toolResult": {"toolUseId": "t1", "content": [{"text": "nothing"}]}}
-        messages.append({"role": "user", "content": [result]})
-    client.close()
-    return answers
-
-
-async def talk(mode: str) -> tuple[Vendor, CallFuseMiddleware]:
-    """A run over sockets, in which every answer must be whole."""
-    vendor = Vendor()
+async def talk(vendor: ScriptedVendor, mode: str, *, signed: bool = False) -> tuple[Agent, CallFuseMiddleware]:
+    """A run over sockets; the vendor finds no fault with any request."""
     async with serve(vendor) as upstream:
         guarded = CallFuseMiddleware(ReverseProxy(ServeSettings(upstream=upstream)), {"tool_call_loop": {"mode": mode}})
         async with serve(guarded) as url:
-            assert await asyncio.to_thread(run, url) == [ANSWER] * ROUNDS
-    return vendor, guarded
+            agent = await asyncio.to_thread(Agent(url, signed=signed).run)
+    assert [one.violations for one in vendor.requests] == [()] * len(vendor.requests)
+    assert all(one.streams and one.model == "m.claude" for one in vendor.requests)
+    return agent, guarded
 
 
-async def test_a_loop_passes_and_is_counted() -> None:
-    """Where the third and the fourth call could have been withheld, callfuse says that it does not guard them."""
-    vendor, guarded = await talk("block")
-    assert guarded.counts.of("not_guarded", "content-type") == 2
-    assert not any(MARK in raw.decode() for raw in vendor.asked)
+@pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed"])
+async def test_a_loop_is_blocked(signed: bool) -> None:
+    """The third call never comes, whether the request is signed or not; its body is the client's."""
+    vendor = ScriptedVendor(looping_model("search", {"q": 1}, stubborn=True, thinking=THOUGHT))
+    agent, guarded = await talk(vendor, "block", signed=signed)
+    assert [reason for _, reason in agent.answers] == ["tool_use", "tool_use", "end_turn"]
+    assert MARK in agent.said
+    assert guarded.counts.of("not_guarded") == guarded.counts.of("fail_open") == 0
+    assert len(vendor.requests) == 3
+    assert ("authorization" in vendor.requests[0].headers) is signed
+
+
+async def test_a_loop_is_steered() -> None:
+    """One answer of two: the first one's reasoning, the second one's call, the output tokens of both."""
+    other = Answer(calls=[Call("read", {"a": 2})])
+    vendor = ScriptedVendor(looping_model("search", {"q": 1}, thinking=THOUGHT, text="Hm.", after_guidance=other))
+    agent, _ = await talk(vendor, "chance_then_block")
+    kinds = [[kind for block in message["content"] for kind in block] for message, _ in agent.answers]
+    assert kinds[2] == ["reasoningContent", "text", "toolUse"]
+    assert agent.answers[2][0]["content"][2]["toolUse"]["name"] == "read"
+    assert agent.answers[2][1] == "tool_use"
+    assert vendor.requests[3].guidance.startswith(MARK)
+    assert agent.usage[2]["outputTokens"] > agent.usage[1]["outputTokens"]
+    assert len(agent.answers) == 4
+    assert agent.answers[3][1] == "end_turn"
+
+
+async def test_a_signed_loop_is_not_asked_again() -> None:
+    """The signature covers the body: no warning is put in, no model asked a second time, and the loop is blocked."""
+    vendor = ScriptedVendor(looping_model("search", {"q": 1}))
+    agent, _ = await talk(vendor, "chance_then_block", signed=True)
+    assert MARK in agent.said
+    assert len(vendor.requests) == len(agent.answers) == 3
+    assert not any(one.guidance for one in vendor.requests)
+
+
+async def test_a_sibling_survives() -> None:
+    """Of two parallel calls the looping one goes, the other is the only block, numbered from 0."""
+    read = Call("read", {"a": 1})
+    vendor = ScriptedVendor(
+        [Answer(calls=[read]), *[Answer(calls=[LOOP])] * 2, Answer(calls=[LOOP, read]), Answer("Ok.")]
+    )
+    agent, _ = await talk(vendor, "block")
+    (block,) = agent.answers[3][0]["content"]
+    assert block["toolUse"]["name"] == "read"
+    assert agent.answers[3][1] == "tool_use"
+    assert agent.said == "Ok."
 
 
 async def test_a_loop_is_warned_of() -> None:
-    """The results in the history are read all the same: the third one carries the warning."""
-    vendor, _ = await talk("warn")
-    told = [json.loads(raw)["messages"][-1]["content"][0] for raw in vendor.asked]
-    assert [MARK in json.dumps(one) for one in told] == [False, False, False, True]
+    """The results from the third on carry the warning; the streams are the vendor's."""
+    vendor = ScriptedVendor(looping_model("search", {"q": 1}, stubborn=True))
+    agent, _ = await talk(vendor, "warn")
+    assert [MARK in json.dumps(one.body["messages"][-1]) for one in vendor.requests] == [False] * 3 + [True] * 2
+    assert [reason for _, reason in agent.answers] == ["tool_use"] * ROUNDS
+
+
+async def test_an_exception_in_the_stream() -> None:
+    """It reaches boto3 as it would without callfuse, also while a call is held."""
+
+    def script(request: VendorRequest) -> Answer | Fault:
+        answer = Answer(calls=[LOOP])
+        return answer if request.number < 3 else Fault.error_event(answer, after_frames=3)
+
+    with pytest.raises(EventStreamError, match="modelStreamErrorException"):
+        await talk(ScriptedVendor(script), "block")

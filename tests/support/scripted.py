@@ -17,6 +17,7 @@ EVENT_STREAM = b"text/event-stream; charset=utf-8"
 OTHER_STREAMS = {
     "/api/chat": b"application/x-ndjson",
     "/v1beta/models/gemini-array-test:streamGenerateContent": b"application/json; charset=UTF-8",
+    "/model/anthropic.claude-test/converse-stream": b"application/vnd.amazon.eventstream",
 }
 """What the vendor of a path declares its streams as, where these are no server-sent events."""
 

@@ -7,9 +7,10 @@ there.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from zlib import crc32
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _FRAME = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+\Z", re.DOTALL)
@@ -48,10 +49,33 @@ def events(body: bytes) -> list[Event]:
 
 
 def frames(body: bytes) -> list[bytes]:
-    """The body cut behind each blank line, each line where it is NDJSON, each element of an array; every byte kept."""
+    """The body cut behind each blank line, each line where it is NDJSON, each element of an array, each message of an
+    AWS event stream; every byte kept."""
+    if body.startswith(b"\0"):
+        return list(_messages(body))
     if body.lstrip().startswith(b"["):
         return _array(body)
     return [part for part in (_LINE if body.startswith(b"{") else _FRAME).findall(body) if part]
+
+
+def _messages(body: bytes) -> Iterator[bytes]:
+    """The messages of an AWS event stream: each begins with its length."""
+    while body:
+        end = int.from_bytes(body[:4])
+        yield body[:end]
+        body = body[end:] if end else b""
+
+
+def with_payloads(body: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """An AWS event stream whose payloads are changed, with the lengths and checksums that they need then."""
+    found: list[bytes] = []
+    for frame in _messages(body):
+        size = int.from_bytes(frame[4:8])
+        payload = change(frame[12 + size : -4])
+        lengths = (16 + size + len(payload)).to_bytes(4) + frame[4:8]
+        begun = lengths + crc32(lengths).to_bytes(4) + frame[12 : 12 + size] + payload
+        found.append(begun + crc32(begun).to_bytes(4))
+    return b"".join(found)
 
 
 def _array(body: bytes) -> list[bytes]:
@@ -89,6 +113,8 @@ def elements(body: bytes) -> list[bytes]:
 
 def is_noise(frame: bytes) -> bool:
     """Whether a frame only keeps the connection alive: nothing but comments, a ping, or a line that says nothing."""
+    if frame.startswith(b"\0"):
+        return b"callfuse-keep-alive" in frame
     if frame.startswith(b"{"):
         return _SILENT.search(frame) is not None
     lines = [line for line in _LINE_END.split(frame) if line]

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from callfuse.asgi.codings import Unpacker, UnreadableBodyError, unpacker_of
 from callfuse.asgi.headers import BODY_BOUND, without
 from callfuse.asgi.types import Message
-from callfuse.wire import BOM, Format
+from callfuse.wire import BOM, Format, aws_events
 
 START: Final = "http.response.start"
 BODY: Final = "http.response.body"
@@ -78,6 +78,9 @@ def _shape_of_type(content_type: bytes, stream_format: StreamFormat) -> Shape:
 
 def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
     """The form of an answer by its first bytes; `UNDECLARED` if they do not tell yet."""
+    binary = aws_events.is_begin(begin)
+    if binary:
+        return _shape_of_type(aws_events.MEDIA_TYPE, stream_format)
     text = begin.removeprefix(BOM).lstrip()
     if not text or BOM.startswith(begin):
         return UNDECLARED if len(begin) <= _MOST_BLANKS else _FOREIGN
@@ -85,7 +88,8 @@ def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
         return _shape_of_type(_JSON, stream_format)
     if text.startswith(_FIELDS):
         return _shape_of_type(_EVENTS, stream_format)
-    return UNDECLARED if any(field.startswith(text) for field in _FIELDS) else _FOREIGN
+    may_tell = binary is None or any(field.startswith(text) for field in _FIELDS)
+    return UNDECLARED if may_tell else _FOREIGN
 
 
 class Intake:

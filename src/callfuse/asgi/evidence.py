@@ -18,9 +18,10 @@ from callfuse.model import PastCall, ToolCall
 from callfuse.observe.events import new_finding_id
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import Format
+from callfuse.wire.aws_events import MEDIA_TYPE
 from callfuse.wire.jsontext import loads
 
-_MEDIA_TYPES: Final = (b"text/event-stream", b"application/json", b"application/x-ndjson")
+_MEDIA_TYPES: Final = (b"text/event-stream", b"application/json", b"application/x-ndjson", MEDIA_TYPE)
 """Content types of nearly all answers."""
 
 

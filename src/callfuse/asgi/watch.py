@@ -119,7 +119,7 @@ class Watch:
         """Whether a stream is read that comes plain."""
         intake = self._intake
         reads = self._observer is not None if intake is None else not intake.packed
-        return reads and bool(self._frame_end)
+        return reads and self._rest.form is not None
 
     async def _send_long(self, chunk: bytes, message: Message) -> None:
         """Read a long chunk, with others going on meanwhile, then pass its message on."""
@@ -354,7 +354,7 @@ class Watch:
         evidence = self._evidence
         request = evidence.request
         if shape.stream:
-            self._frame_end = shape.stream.frame_end
+            self._frame_end, self._rest.form = shape.stream.frame_end, shape.stream
         return Observer(
             request.dialect,
             request.choices,

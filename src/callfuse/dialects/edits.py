@@ -4,9 +4,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import orjson
+
 from callfuse.dialects.base import CannotReplay
 from callfuse.wire import Payload, sse
-from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads, span, spans
+from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads, loads_exact, span, spans
+from callfuse.wire.values import is_too_much_inside
 
 
 def edit_event(frame: bytes, edits: Sequence[Edit]) -> bytes:
@@ -79,3 +82,17 @@ def message_at(body: bytes, path: Path, *, without: Collection[str] = ()) -> byt
     message: Payload = loads(raw)
     empty = [key for key, value in message.items() if key in without or (value in (None, [], "") and key != "content")]
     return apply(raw, [Edit((key,), None) for key in empty])
+
+
+def raw_object(text: str, part: str) -> Any:
+    """Arguments as raw JSON, so that no digit is lost; an empty object for an empty text. Raises CannotReplay, which
+    names this part, if they are not an object, or too much."""
+    if not text.strip():
+        return {}
+    try:
+        is_object = not is_too_much_inside(text) and isinstance(loads_exact(text), dict)
+    except NotJSON:
+        is_object = False
+    if not is_object:
+        raise CannotReplay(part)
+    return orjson.Fragment(text)

@@ -233,9 +233,9 @@ class Observer:
                 return
             try:
                 payload = codec.form.payload(frame)
-            except NotFramed:
-                self._ending.broke = True
-                continue
+            except NotFramed:  # no frame behind it can be told
+                self._ending.broke, self._left = True, -1
+                return
             except NotJSON:
                 continue
             events = self._events_of(frame, payload)

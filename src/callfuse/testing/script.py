@@ -4,7 +4,6 @@ A script is a function from a `VendorRequest` to an `Answer`, a `Fault` or `Choi
 answers that are given one after another.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -12,11 +11,13 @@ from typing import Any
 
 import orjson
 
+from callfuse.dialects.addresses import model_in
 from callfuse.model import MARKER
 
 STREAMING_METHOD = ":streamGenerateContent"
 """The end of Gemini's paths for streams."""
-_MODEL_IN_PATH = re.compile(r"([^/:]+):\w+\Z")
+CONVERSE_STREAM = "/converse-stream"
+"""That of Bedrock's."""
 STREAM_UNASKED = frozenset({"ollama"})
 """Dialects that stream by default."""
 
@@ -145,15 +146,14 @@ class VendorRequest:
     @property
     def streams(self) -> bool:
         """Whether the request asks for a stream."""
-        if self.path.endswith(STREAMING_METHOD):
+        if self.path.endswith((STREAMING_METHOD, CONVERSE_STREAM)):
             return True
         return self.body.get("stream", self.dialect in STREAM_UNASKED) is True
 
     @property
     def model(self) -> str:
         """The model's name from the body or the path; `scripted-model` if neither has one."""
-        in_path = _MODEL_IN_PATH.search(self.path)
-        return str(self.body.get("model") or (in_path and in_path[1]) or "scripted-model")
+        return str(self.body.get("model") or model_in(self.path) or "scripted-model")
 
     @property
     def guidance(self) -> str:

@@ -14,6 +14,7 @@ import anyio
 import orjson
 
 from callfuse.testing.anthropic import Anthropic
+from callfuse.testing.bedrock import Bedrock
 from callfuse.testing.cohere import Cohere
 from callfuse.testing.gemini import Gemini, GeminiArray, wants_array
 from callfuse.testing.ollama import Ollama
@@ -33,6 +34,7 @@ DIALECTS: tuple[VendorDialect, ...] = (
     Gemini(),
     Ollama(),
     Cohere(),
+    Bedrock(),
 )
 """Every vendor that is played. A new one is a file in `testing/`, and a line here."""
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})

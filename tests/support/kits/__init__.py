@@ -8,6 +8,7 @@ quirk), once with the official SDK (`sdk`), whose word decides what is a valid s
 from typing import Protocol
 
 from tests.support.kits.anthropic import AnthropicKit
+from tests.support.kits.bedrock import BedrockKit
 from tests.support.kits.cohere import CohereKit
 from tests.support.kits.gemini import GeminiArrayKit, GeminiKit
 from tests.support.kits.ollama import OllamaKit
@@ -104,9 +105,10 @@ KITS: tuple[DialectKit, ...] = (
     GeminiKit(),
     GeminiArrayKit(),
     CohereKit(),
+    BedrockKit(),
 )
 
-STREAMS = {kit.path: (kit.stream_path, kit.query) for kit in (GeminiKit, GeminiArrayKit)}
+STREAMS = {kit.path: (kit.stream_path, kit.query) for kit in (GeminiKit, GeminiArrayKit, BedrockKit)}
 """Where, and with which query, streams are asked for by dialects that tell them from whole answers by the path."""
 
 

@@ -15,15 +15,14 @@ from typing import Any, Final, TypeGuard
 import orjson
 
 from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
-from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list
+from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list, raw_object
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.events import typed_event
-from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps, loads, loads_exact
-from callfuse.wire.values import is_too_much_inside
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call may be incomplete."""
@@ -341,7 +340,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
             elif not _grow(blocks[index], delta):
                 unknown.add(index)
     for index, pieces in inputs.items():
-        blocks[index]["input"] = _raw_object("".join(pieces))
+        blocks[index]["input"] = raw_object("".join(pieces), "input_json_delta")
     whole = {index: joined(block) for index, block in blocks.items() if index not in unknown}
     return _message([_encode(block) for block in whole.values() if _says_something(block)])
 
@@ -380,19 +379,6 @@ def _grow(block: dict[str, Any], delta: Payload) -> bool:
     else:
         return is_one_of(block.get("type"), _KNOWN_TYPES)
     return True
-
-
-def _raw_object(text: str) -> Any:
-    """An input as raw JSON, so that no digit is lost. Raises CannotReplay if it is not an object, or too much."""
-    if not text.strip():
-        return {}
-    try:
-        is_object = not is_too_much_inside(text) and isinstance(loads_exact(text), dict)
-    except NotJSON:
-        is_object = False
-    if not is_object:
-        raise CannotReplay("input_json_delta")
-    return orjson.Fragment(text)
 
 
 def _encode(block: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Bedrock's Converse. Whole answers are guarded; streams are AWS binary event streams, which pass and are counted.
+"""Bedrock's Converse: whole answers, and AWS event streams.
 
 SDKs normally sign their requests (SigV4). A signed request is never changed or sent again, so only blocking is
 possible.
@@ -8,13 +8,20 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import CannotReplay, Reader, Request, WholeChoice
-from callfuse.dialects.bedrock.answer import model_turn_of_whole, read_whole
-from callfuse.dialects.bedrock.request import ConverseRequest, UnreadStreamError
+from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.bedrock.answer import (
+    ConverseReader,
+    is_unfinished,
+    model_turn,
+    model_turn_of_whole,
+    read_whole,
+)
+from callfuse.dialects.bedrock.request import ConverseRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
-from callfuse.wire import Format, Payload
+from callfuse.wire import AWS_EVENTS, Format, Payload
+from callfuse.wire.aws_events import HEARTBEAT, MEDIA_TYPE
 from callfuse.wire.jsontext import dumps
 
 _PATH: Final = re.compile(r"\A(?:(?!/model/).)*+/model/.+/converse(?:-stream)?/?$", re.DOTALL)
@@ -26,7 +33,7 @@ class Bedrock(EventDialect):
     name: Final = "bedrock-converse"
     backend: Final = "bedrock"
     call_mark: Final = b'"toolUse"'
-    heartbeat = b""
+    heartbeat = HEARTBEAT
 
     def serves(self, path: str) -> bool:
         """Whether the path ends as Converse's does, streamed or not."""
@@ -37,20 +44,28 @@ class Bedrock(EventDialect):
         return ConverseRequest(body, payload, target) if has_messages(payload) else None
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """None: binary streams are not read."""
-        return None
+        """AWS event streams, if the content type says so; else None."""
+        return AWS_EVENTS if content_type.startswith(MEDIA_TYPE) else None
 
-    def reader(self, *, trace: bool = False) -> Reader:
-        """Raises UnreadStreamError: streams are never read."""
-        raise UnreadStreamError("vnd.amazon.eventstream")
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Whether the frame is a heartbeat of callfuse's kind: Bedrock sends none."""
+        return frame == HEARTBEAT
+
+    def reader(self, *, trace: bool = False) -> ConverseReader:
+        """A reader for one streamed answer."""
+        return ConverseReader()
 
     def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """Raises CannotReplay: streams are never read."""
-        raise CannotReplay("vnd.amazon.eventstream")
+        """The assistant message of a streamed answer."""
+        return model_turn(payloads)
 
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The message of a whole answer, byte for byte."""
         return model_turn_of_whole(body)
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """Whether the result of a tool that Bedrock runs is missing."""
+        return is_unfinished(payloads)
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of the message."""

@@ -1,23 +1,24 @@
-"""Answers of Bedrock's Converse: reads and changes whole ones, and encodes the binary stream of callfuse's own answers.
+"""Answers of Bedrock's Converse: reads their calls, changes whole ones, rebuilds the model's turn.
 
 Only calls that the client executes are read; a tool use of type `server_tool_use` has run already. Blocks that stay
-keep their bytes.
-
-A message of an AWS event stream: total and header length, a CRC of both, headers (name, type 7, value), the payload, a
-CRC of all of it. https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html
+keep their bytes. A payload of a stream is an object with the event's type as its only key, as boto3 has it. Content
+blocks are numbered; a block of text or reasoning begins with its first delta, only a tool use has an event of its own.
 """
 
-from binascii import crc32
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import Block, CannotReplay, WholeChoice
-from callfuse.dialects.edits import raw_at, raw_elements, raw_list
-from callfuse.dialects.shapes import is_one_of
+import orjson
+
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import raw_at, raw_elements, raw_list, raw_object
+from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import index_of, is_one_of, object_of, plain_text_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
+from callfuse.wire.aws_events import EXCEPTION
 from callfuse.wire.jsontext import END, Edit, ExactValues, apply, dumps, loads
 
 CUTTING: Final = frozenset(
@@ -27,10 +28,8 @@ CUTTING: Final = frozenset(
 OWN_REASONS: Final = frozenset({"tool_use", "end_turn"})
 """Stop reasons that a block replaces; `max_tokens` and the like stay."""
 CONTENT: Final = ("output", "message", "content")
-EVENT_STREAM: Final = b"application/vnd.amazon.eventstream"
-_STRING: Final = b"\x07"
-_FRAME: Final = 16
-"""Bytes of the lengths and CRCs of a message."""
+SERVER_TOOL: Final = "server_tool_use"
+"""The type of a tool use that Bedrock runs itself."""
 
 
 def calls_of(content: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
@@ -50,8 +49,62 @@ def tool_uses(content: Any) -> Iterator[tuple[int, Payload]]:
     """The client's tool uses in content blocks, each with the block's index."""
     for at, block in enumerate(content if isinstance(content, list) else ()):
         use = block.get("toolUse") if isinstance(block, dict) else None
-        if isinstance(use, dict) and use.get("type") != "server_tool_use":
+        if isinstance(use, dict) and use.get("type") != SERVER_TOOL:
             yield at, use
+
+
+class ConverseReader(Reader):
+    """Assembles the calls of one streamed answer. It ends with its metadata, or with its body."""
+
+    __slots__ = ("_by_index",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_index: dict[int, OpenCall] = {}
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """The events in one payload."""
+        kind, said = event_in(payload)
+        if kind == "contentBlockDelta":
+            use = object_of(said.get("delta")).get("toolUse")
+            call = self._by_index.get(index_of(said.get("contentBlockIndex"))) if use else None
+            if call is not None:
+                call.pieces.append(plain_text_of(object_of(use).get("input")))
+            return NO_EVENTS
+        if kind == "contentBlockStart":
+            return self._open(said)
+        if kind == "contentBlockStop":
+            call = self._by_index.pop(index_of(said.get("contentBlockIndex")), None)
+            if call is None:
+                return NO_EVENTS
+            call.closed = True
+            return (Event(What.CLOSED, 0, call),)
+        if kind == "messageStop":
+            if is_one_of(said.get("stopReason"), CUTTING):
+                return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
+            return (Event(What.FINISHED),)
+        if kind == "metadata":
+            return (Event(What.ENDED),)
+        restarts = kind == "messageStart" and bool(self.calls)
+        return (Event(What.BROKE),) if restarts or kind == EXCEPTION else NO_EVENTS
+
+    def _open(self, said: Payload) -> Sequence[Event]:
+        """The event for the start of a block, if it is a call for the client."""
+        use = object_of(said.get("start")).get("toolUse")
+        if not isinstance(use, dict) or use.get("type") == SERVER_TOOL:
+            return NO_EVENTS
+        index = index_of(said.get("contentBlockIndex"))
+        call = OpenCall(0, index, str(use.get("toolUseId") or ""), str(use.get("name") or ""))
+        self.calls.append(call)
+        self._by_index[index] = call
+        return (Event(What.OPENED, 0, call),)
+
+
+def event_in(payload: Payload | None) -> tuple[str, Payload]:
+    """The type of an event, and what it says; both empty if that is no object."""
+    for kind, said in (payload or {}).items():
+        return (kind, said) if isinstance(said, dict) else ("", {})
+    return "", {}
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
@@ -111,20 +164,69 @@ def reasons(block: Any) -> bool:
     return isinstance(block, dict) and "reasoningContent" in block
 
 
-def event_message(event: Payload) -> bytes:
-    """An event (an object with its type as the only key) as a binary message."""
-    ((kind, said),) = event.items()
-    payload = dumps(said)
-    pairs = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
-    headers = b"".join(_sized(name.encode(), 1) + _STRING + _sized(value.encode(), 2) for name, value in pairs.items())
-    lengths = _number(_FRAME + len(headers) + len(payload)) + _number(len(headers))
-    message = lengths + _number(crc32(lengths)) + headers + payload
-    return message + _number(crc32(message))
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The assistant message assembled from the events, without citations, which are output only. Raises CannotReplay
+    for what cannot be put together again; a text without words and a call without a name are left out."""
+    blocks: dict[int, dict[str, Any]] = {}
+    for payload in payloads:
+        kind, said = event_in(payload)
+        index = index_of(said.get("contentBlockIndex"))
+        if kind == "contentBlockStart":
+            for part, begun in object_of(said.get("start")).items():
+                if part != "toolUse":
+                    raise CannotReplay(f"{part}")
+                blocks[index] = {"toolUse": {**begun}}
+        elif kind == "contentBlockDelta":
+            _grow(blocks.setdefault(index, {}), said["delta"])
+    content = [dumped for block in blocks.values() if (dumped := _whole_block(block))]
+    return b'{"role":"assistant","content":' + raw_list(content) + b"}"
 
 
-def _sized(text: bytes, size: int) -> bytes:
-    return len(text).to_bytes(size) + text
+def _grow(block: dict[str, Any], delta: Payload) -> None:
+    """Apply one delta to its block. Raises CannotReplay for one of an unknown kind."""
+    for part, said in delta.items():
+        if part == "text":
+            grow(block, "text", said)
+        elif part == "toolUse":
+            grow(block["toolUse"], "input", said["input"])
+        elif part == "reasoningContent":
+            thought = block.setdefault("reasoningContent", {})
+            for key, value in said.items():
+                grow(thought, key, value)
+        elif part != "citation":
+            raise CannotReplay(part)
 
 
-def _number(value: int) -> bytes:
-    return value.to_bytes(4)
+def _whole_block(block: dict[str, Any]) -> bytes:
+    """A block as JSON; empty if it says nothing. Raises CannotReplay for one that cannot be encoded."""
+    block = joined(block)
+    if "toolUse" in block:
+        use = joined(block["toolUse"])
+        if not (use.get("name") and isinstance(use["name"], str)):
+            return b""
+        block = {"toolUse": use | {"input": raw_object(use.get("input") or "", "toolUse")}}
+    elif "reasoningContent" in block:
+        thought = joined(block["reasoningContent"])
+        said = {key: value for key, value in thought.items() if key in ("text", "signature")}
+        block = {"reasoningContent": {"reasoningText": said} if said else thought}
+    elif not block.get("text", "").strip():
+        return b""
+    try:
+        return orjson.dumps(block)
+    except orjson.JSONEncodeError:
+        raise CannotReplay("contentBlock") from None
+
+
+def is_unfinished(payloads: Sequence[Payload]) -> bool:
+    """Whether the result of a tool that Bedrock runs is missing."""
+    called: set[str] = set()
+    answered: set[str] = set()
+    for payload in payloads:
+        _, said = event_in(payload)
+        content = _content_of(payload)
+        for block in (object_of(said.get("start")), *(content if isinstance(content, list) else ())):
+            use, result = object_of(object_of(block).get("toolUse")), object_of(object_of(block).get("toolResult"))
+            if use.get("type") == SERVER_TOOL:
+                called.add(str(use.get("toolUseId")))
+            answered.add(str(result.get("toolUseId")))
+    return bool(called - answered)

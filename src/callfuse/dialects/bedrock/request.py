@@ -4,19 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from callfuse.dialects.addresses import model_in
-from callfuse.dialects.base import Block, CannotReplay, Reply, Writer
-from callfuse.dialects.bedrock.answer import EVENT_STREAM, calls_of, event_message, reasons, splice_whole, thin_whole
+from callfuse.dialects.base import Block, CannotReplay, Reply
+from callfuse.dialects.bedrock.answer import calls_of, reasons, splice_whole, thin_whole
+from callfuse.dialects.bedrock.writer import ConverseWriter
 from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of
 from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.dialects.shapes import list_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
+from callfuse.wire.aws_events import MEDIA_TYPE, event
 from callfuse.wire.jsontext import Edit, Path, dumps
-
-
-class UnreadStreamError(TypeError):
-    """A reader or writer was requested for a stream that callfuse does not read."""
 
 
 class ConverseRequest(ResultBlocks):
@@ -27,7 +25,7 @@ class ConverseRequest(ResultBlocks):
     _alternates = True
     _text_type = None
     _block_path = ("toolResult", "content")
-    _stream_type = EVENT_STREAM
+    _stream_type = MEDIA_TYPE
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         super().__init__(body, payload, target)
@@ -96,9 +94,9 @@ class ConverseRequest(ResultBlocks):
             return [Edit(("toolConfig", "toolChoice"), b'{"auto":{}}')]
         return []
 
-    def writer(self, *, usage: str) -> Writer:
-        """Raises UnreadStreamError: streams are never written on."""
-        raise UnreadStreamError("vnd.amazon.eventstream")
+    def writer(self, *, usage: str) -> ConverseWriter:
+        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+        return ConverseWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
         """An answer with this text."""
@@ -109,16 +107,8 @@ class ConverseRequest(ResultBlocks):
         )
 
     def _own_stream(self, text: str) -> bytes:
-        at = {"contentBlockIndex": 0}
-        usage = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
-        events: list[Payload] = [
-            {"messageStart": {"role": "assistant"}},
-            {"contentBlockDelta": at | {"delta": {"text": text}}},
-            {"contentBlockStop": at},
-            {"messageStop": {"stopReason": "end_turn"}},
-            {"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}},
-        ]
-        return b"".join(map(event_message, events))
+        begun = event({"messageStart": {"role": "assistant"}})
+        return begun + self.writer(usage="last").close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""

@@ -1,0 +1,282 @@
+"""The `Format` of AWS event streams (`application/vnd.amazon.eventstream`), as Bedrock sends them.
+
+A frame is one message: its length and that of its headers, a CRC of these two, the headers (name, type, value), the
+payload, and a CRC of all before it. Numbers are big-endian, CRCs are those of zlib. The length tells where a message
+ends, so that one with a broken length or CRC ends the framing; the SDKs raise there.
+https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html
+
+`AWS_EVENTS` reads events whose payload is a JSON object: that of a frame has the event's type as its only key.
+`AWS_CHUNKS` reads `chunk` events that carry a JSON object of some other format in base64.
+"""
+
+from binascii import Error as NotBase64
+from binascii import a2b_base64, b2a_base64, crc32
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from callfuse.wire.format import Framer, Payload
+from callfuse.wire.jsontext import Edit, NotFramed, NotJSON, apply, dumps, loads, spans
+from callfuse.wire.values import MOST_VALUES, has_too_many_values
+
+MEDIA_TYPE: Final = b"application/vnd.amazon.eventstream"
+EXCEPTION: Final = ":exception"
+"""The key of a payload that is an exception or an error, whatever its type."""
+_PRELUDE: Final = Struct("!III")
+_NUMBER: Final = Struct("!I")
+_AROUND: Final = _PRELUDE.size + _NUMBER.size
+"""Bytes of a message beside its headers and its payload."""
+_MOST_HEADERS: Final = 128 * 1024
+_MOST_PAYLOAD: Final = 24 * 1024 * 1024
+"""Bytes of headers and of a payload that botocore takes."""
+_SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Bytes of a header's value, by its type; those of types 6 (bytes) and 7 (text) tell their length before them."""
+_BYTES: Final = 6
+_TEXT: Final = 7
+
+
+def is_begin(text: bytes) -> bool | None:
+    """Whether a body that begins like this is an event stream; None if that cannot be told yet."""
+    if len(text) >= _PRELUDE.size:
+        return _size_at(text, 0) > 0
+    return None if not text or text[0] <= _MOST_PAYLOAD >> 24 else False
+
+
+def message(kind: str, payload: bytes) -> bytes:
+    """Write an event of this type with a JSON payload."""
+    named = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
+    return _message(_headers(named), payload)
+
+
+def exception(kind: str, payload: bytes) -> bytes:
+    """Write an exception of this type with a JSON payload."""
+    named = {":exception-type": kind, ":content-type": "application/json", ":message-type": "exception"}
+    return _message(_headers(named), payload)
+
+
+def event(payload: Payload) -> bytes:
+    """Write an event whose payload for `AWS_EVENTS` is this: its type is the only key."""
+    ((kind, said),) = payload.items()
+    return message(kind, dumps(said))
+
+
+def chunk(text: bytes) -> bytes:
+    """Write a `chunk` event whose payload for `AWS_CHUNKS` is this JSON text."""
+    return message("chunk", dumps({"bytes": b2a_base64(text, newline=False).decode()}))
+
+
+class AWSEventFramer:
+    """Splits one stream into messages. `empty`: nothing is buffered. Behind a broken prelude all passes as it comes."""
+
+    __slots__ = ("_broken", "_buffer", "empty")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._broken = False
+        self.empty = True
+
+    @property
+    def waiting(self) -> int:
+        """The number of buffered bytes: those of a message that is not complete."""
+        return len(self._buffer)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk, and return the messages that it completes."""
+        if self.empty and chunk and _size_at(chunk, 0) == len(chunk) and not self._broken:  # most chunks are one
+            return [chunk]
+        self._buffer += chunk
+        frames: list[bytes] = []
+        begin = 0
+        while end := self._end_of_frame(begin):
+            frames.append(bytes(self._buffer[begin:end]))
+            begin = end
+        del self._buffer[:begin]
+        self.empty = not self._buffer
+        return frames
+
+    def _end_of_frame(self, begin: int) -> int:
+        """The end of the message that begins here; 0 if it is not complete."""
+        there = len(self._buffer)
+        if self._broken:
+            return there if there > begin else 0
+        if there - begin < _PRELUDE.size:
+            return 0
+        size = _size_at(self._buffer, begin)
+        if not size:  # a frame of its own, so that its size does not depend on the chunk
+            self._broken, size = True, _PRELUDE.size
+        return begin + size if begin + size <= there else 0
+
+    def flush(self) -> bytes:
+        """Return the buffered bytes, the beginning of a message, and clear the buffer."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        self.empty = True
+        return rest
+
+
+class _Read(NamedTuple):
+    """A message: the bytes of its headers, its type (empty if it has none) and its payload."""
+
+    headers: bytes
+    kind: str
+    payload: bytes
+
+
+class AWSEvents:
+    """Frames are messages; the payload is `{type: JSON value}`, with `EXCEPTION` for the type of what is no event."""
+
+    frame_end: Final[tuple[bytes, ...]] = ()
+    ordered: Final = False
+
+    def framer(self) -> Framer:
+        """Make a splitter for one stream."""
+        return AWSEventFramer()
+
+    def payload(self, frame: bytes) -> Payload | None:
+        """Parse a message; None if it names no type. Raises NotFramed if a length or a CRC is wrong, and NotJSON if it
+        is cut off, its payload is no JSON, or that has too many values."""
+        read = _read(frame)
+        return {read.kind: _parsed(read.payload or b"{}")} if read.kind else None
+
+    def text(self, frame: bytes) -> bytes:
+        """The JSON text of the payload; `{}` if the message names no type."""
+        read = _read(frame)
+        return b"{" + dumps(read.kind) + b":" + (read.payload or b"{}") + b"}" if read.kind else b"{}"
+
+    def with_text(self, frame: bytes, text: bytes) -> bytes:
+        """The message with its payload replaced, whose type must stay; its headers do."""
+        said = next(spans(text), None)
+        return _message(_read(frame).headers, text[said.value : said.end] if said else text)
+
+
+class AWSChunks:
+    """Frames are messages; the payload is the JSON object within a `chunk` event, or `{EXCEPTION: object}`."""
+
+    frame_end: Final[tuple[bytes, ...]] = ()
+    ordered: Final = False
+
+    def framer(self) -> Framer:
+        """Make a splitter for one stream."""
+        return AWSEventFramer()
+
+    def payload(self, frame: bytes) -> Payload | None:
+        """Parse what a chunk carries; None for other events. Raises as `AWSEvents.payload`, and NotJSON if that is no
+        object."""
+        read = _read(frame)
+        if read.kind == EXCEPTION:
+            return {read.kind: _parsed(read.payload or b"{}")}
+        return _object(_carried(read.payload)) if read.kind == "chunk" else None
+
+    def text(self, frame: bytes) -> bytes:
+        """The JSON text of the payload; `{}` for an event that is no chunk."""
+        read = _read(frame)
+        if read.kind == EXCEPTION:
+            return b"{" + dumps(read.kind) + b":" + (read.payload or b"{}") + b"}"
+        return _carried(read.payload) if read.kind == "chunk" else b"{}"
+
+    def with_text(self, frame: bytes, text: bytes) -> bytes:
+        """The message with what it carries replaced; its headers and what else it says stay."""
+        read = _read(frame)
+        if read.kind != "chunk":
+            return AWS_EVENTS.with_text(frame, text)
+        encoded = b'"' + b2a_base64(text, newline=False) + b'"'
+        return _message(read.headers, apply(read.payload, [Edit(("bytes",), encoded)]))
+
+
+def _size_at(text: bytes | bytearray, begin: int) -> int:
+    """The size of the message that begins here; 0 if there is no valid prelude."""
+    if len(text) - begin < _PRELUDE.size:
+        return 0
+    size, headers, checksum = _PRELUDE.unpack_from(text, begin)
+    if headers > _MOST_HEADERS or not 0 <= size - headers - _AROUND <= _MOST_PAYLOAD:
+        return 0
+    return int(size) if crc32(text[begin : begin + 8]) == checksum else 0
+
+
+def _read(frame: bytes) -> _Read:
+    """Take a message apart. Raises NotFramed, and NotJSON if it is only the beginning of one."""
+    size = _size_at(frame, 0)
+    if size > len(frame) or len(frame) < _PRELUDE.size:
+        raise NotJSON("a message is cut off")
+    if size != len(frame) or crc32(frame[:-4]) != _NUMBER.unpack_from(frame, size - 4)[0]:
+        raise NotFramed("no message of an event stream, or one with a wrong checksum")
+    end = _PRELUDE.size + _NUMBER.unpack_from(frame, 4)[0]
+    headers = frame[_PRELUDE.size : end]
+    return _Read(headers, _kind_of(_texts_in(headers)), frame[end:-4])
+
+
+def _kind_of(texts: Mapping[bytes, bytes]) -> str:
+    """The type of a message, by its headers; empty if it has none."""
+    says = texts.get(b":message-type", b"")
+    if says != b"event":
+        return EXCEPTION if says in (b"exception", b"error") else ""
+    return texts.get(b":event-type", b"").decode(errors="replace")
+
+
+def _texts_in(headers: bytes) -> dict[bytes, bytes]:
+    """The headers that are texts. Raises NotFramed if they are broken."""
+    found: dict[bytes, bytes] = {}
+    at, end = 0, len(headers)
+    try:
+        while at < end:
+            name = headers[at + 1 : (at := at + 1 + headers[at])]
+            kind = headers[at]
+            if kind in (_BYTES, _TEXT):
+                begin = at + 3
+                at = begin + int.from_bytes(headers[at + 1 : begin])
+                if kind == _TEXT:
+                    found[name] = headers[begin:at]
+            else:
+                at += 1 + _SIZES[kind]
+    except LookupError:
+        at = -1
+    if at != end:
+        raise NotFramed("the headers of a message are broken")
+    return found
+
+
+def _carried(payload: bytes) -> bytes:
+    """The bytes that a chunk carries. Raises NotJSON if it carries none."""
+    found = _object(payload).get("bytes")
+    try:
+        return a2b_base64(found) if isinstance(found, str) and found else b"{}"
+    except (NotBase64, ValueError) as error:
+        raise NotJSON(str(error)) from None
+
+
+def _object(text: bytes) -> Payload:
+    """Parse a JSON object. Raises NotJSON."""
+    value = _parsed(text)
+    if not isinstance(value, dict):
+        raise NotJSON("what a message carries is no object")
+    return value
+
+
+def _parsed(text: bytes) -> Any:
+    """Parse a JSON text. Raises NotJSON, also if it has too many values."""
+    if len(text) > MOST_VALUES and has_too_many_values(text):
+        raise NotJSON("too many values")
+    return loads(text)
+
+
+def _message(headers: bytes, payload: bytes) -> bytes:
+    """Write a message."""
+    lengths = _NUMBER.pack(_AROUND + len(headers) + len(payload)) + _NUMBER.pack(len(headers))
+    begun = b"".join((lengths, _NUMBER.pack(crc32(lengths)), headers, payload))
+    return begun + _NUMBER.pack(crc32(begun))
+
+
+def _headers(named: Mapping[str, str]) -> bytes:
+    """Write headers that are texts."""
+    pairs = ((name.encode(), text.encode()) for name, text in named.items())
+    return b"".join(_sized(name, 1) + bytes([_TEXT]) + _sized(text, 2) for name, text in pairs)
+
+
+def _sized(text: bytes, size: int) -> bytes:
+    return len(text).to_bytes(size) + text
+
+
+AWS_EVENTS: Final = AWSEvents()
+AWS_CHUNKS: Final = AWSChunks()
+HEARTBEAT: Final = message("callfuse-keep-alive", b"{}")
+"""An event of a type that no service has: the SDKs leave it out."""
