@@ -28,6 +28,10 @@ def app_for(kit: DialectKit) -> ScriptedApp:
     return play(reply(kit, again(), stream=True), reply(kit, elsewhere(), stream=True))
 
 
+CANNOT_FORBID = "bedrock-converse"
+"""The dialect in which no tool choice forbids tools: the rung after `force_text` is taken."""
+
+
 async def asked(kit: DialectKit, app: ScriptedApp, on_loop: Callable[[Any], Any], ladder: str = "block") -> Exchange:
     """One exchange with a looping model and this callback."""
     guarded = guard(app, ladder, on_loop=on_loop, callback_timeout_s=0.05)
@@ -289,6 +293,8 @@ async def test_a_callback_decides(
     calls: int,
 ) -> None:
     """None keeps the action, a rung changes it, `allow` or True lets the call go, False stops it."""
+    if (ladder, answer, kit.name) == ("block", "force_text", CANNOT_FORBID):
+        delivered, calls = None, 1
     app = app_for(kit)
     exchange = await asked(kit, app, make(answer), ladder)
     (view,) = kit.sdk(exchange.body, stream=True)
@@ -313,7 +319,7 @@ async def test_a_callback_may_climb_by_itself(kit: DialectKit) -> None:
     scripts = [reply(kit, again(tag=tag), stream=True) for tag in ("first", "second", "third", "fourth")]
     app = play(*scripts)
     exchange = await asked(kit, app, lambda _event: next(rungs))
-    assert len(app.heard) == 3
+    assert len(app.heard) == 3 - (kit.name == CANNOT_FORBID)
     assert kit.sdk(exchange.body, stream=True)[0].calls == ()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from callfuse.guard.guard import Guard
-from callfuse.wire import EVENTS, WHOLE, Format
+from callfuse.wire import AWS_EVENTS, EVENTS, WHOLE, Format
 from callfuse.wire.ndjson import NDJSON
 from tests.guard.driving import EVENT_KITS, Scene, scene
 from tests.support.kits import KITS, DialectKit
@@ -43,6 +43,8 @@ def exchange(kit: DialectKit, ladder: str | list[str] = "block", *, stream: bool
 
 def form_of(kit: DialectKit) -> Format:
     """How the dialect streams."""
+    if kit.name == "bedrock-converse":
+        return AWS_EVENTS
     return NDJSON if kit.name == "ollama" else EVENTS
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from callfuse.dialects.anthropic import Anthropic
 from callfuse.dialects.base import Dialect
 from callfuse.dialects.bedrock import Bedrock
+from callfuse.dialects.bedrock_invoke import BedrockInvoke
 from callfuse.dialects.cohere import Cohere
 from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.ollama import Ollama
@@ -23,6 +24,7 @@ DIALECTS: tuple[Dialect, ...] = (
     Ollama(),
     Gemini(),
     Cohere(),
+    BedrockInvoke(),
     Bedrock(),
 )
 """Every dialect there is. A new one is a folder in `dialects/`, and a line here."""

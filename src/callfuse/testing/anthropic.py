@@ -24,14 +24,14 @@ _ERROR_TYPES = {
 
 
 class Anthropic:
-    """`POST .../v1/messages`."""
+    """`POST .../v1/messages`, and Bedrock's `/model/{id}/invoke`."""
 
     name = "anthropic"
     stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends in `/v1/messages`, under any prefix."""
-        return path.endswith("/v1/messages")
+        """Whether the path ends in `/v1/messages`, or as Bedrock's, under any prefix."""
+        return path.endswith(("/v1/messages", "/invoke"))
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
         """The calls and results at the end of the conversation; both empty if it ends otherwise."""

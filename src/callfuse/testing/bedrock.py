@@ -1,4 +1,4 @@
-"""Bedrock's Converse of the scripted vendor: reads and checks requests, writes answers as AWS event streams and bodies.
+"""Bedrock of the scripted vendor: Converse, and Anthropic's messages by `/invoke-with-response-stream`.
 
 In: a `Turn`. Out: frames or a body. The rules are those of Converse for a history: roles alternate, each tool use is
 answered in the message behind it, no text is blank, and a history with tools needs a tool configuration.
@@ -10,9 +10,11 @@ from typing import Any
 
 import orjson
 
+from callfuse.testing.anthropic import Anthropic
 from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.turn import Turn, dumps, objects, read_signature, signature_for, texts
-from callfuse.wire.aws_events import MEDIA_TYPE, event, exception
+from callfuse.wire import sse
+from callfuse.wire.aws_events import MEDIA_TYPE, chunk, event, exception
 
 PATH = re.compile(r"/model/.+/converse(-stream)?")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -92,6 +94,33 @@ class Bedrock:
         """A message whose checksum is wrong."""
         frame = event({"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "so"}}})
         return frame[:-1] + bytes([frame[-1] ^ 1])
+
+
+class BedrockInvoke(Anthropic):
+    """`POST .../model/{id}/invoke-with-response-stream`: Anthropic's events, each carried by a `chunk`."""
+
+    name = "bedrock-invoke"
+    stream_type = MEDIA_TYPE
+
+    def serves(self, path: str) -> bool:
+        """Whether the path is that of streams, under any prefix."""
+        return path.endswith("/invoke-with-response-stream")
+
+    def frames(self, turn: Turn) -> Iterator[bytes]:
+        """Events from `message_start` to `message_stop`."""
+        return (chunk(sse.data(frame) or b"{}") for frame in super().frames(turn))
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """AWS's error envelope."""
+        return {"message": message}
+
+    def error_frame(self, message: str) -> bytes:
+        """An exception in the stream."""
+        return exception("modelStreamErrorException", dumps({"message": message}))
+
+    def malformed_frame(self) -> bytes:
+        """A message whose checksum is wrong."""
+        return Bedrock().malformed_frame()
 
 
 def _stream_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:

@@ -16,8 +16,8 @@ from callfuse.model import MARKER
 
 STREAMING_METHOD = ":streamGenerateContent"
 """The end of Gemini's paths for streams."""
-CONVERSE_STREAM = "/converse-stream"
-"""That of Bedrock's."""
+BEDROCK_STREAMS = ("/converse-stream", "/invoke-with-response-stream")
+"""Those of Bedrock's."""
 STREAM_UNASKED = frozenset({"ollama"})
 """Dialects that stream by default."""
 
@@ -146,7 +146,7 @@ class VendorRequest:
     @property
     def streams(self) -> bool:
         """Whether the request asks for a stream."""
-        if self.path.endswith((STREAMING_METHOD, CONVERSE_STREAM)):
+        if self.path.endswith((STREAMING_METHOD, *BEDROCK_STREAMS)):
             return True
         return self.body.get("stream", self.dialect in STREAM_UNASKED) is True
 

@@ -14,7 +14,7 @@ import anyio
 import orjson
 
 from callfuse.testing.anthropic import Anthropic
-from callfuse.testing.bedrock import Bedrock
+from callfuse.testing.bedrock import Bedrock, BedrockInvoke
 from callfuse.testing.cohere import Cohere
 from callfuse.testing.gemini import Gemini, GeminiArray, wants_array
 from callfuse.testing.ollama import Ollama
@@ -35,6 +35,7 @@ DIALECTS: tuple[VendorDialect, ...] = (
     Ollama(),
     Cohere(),
     Bedrock(),
+    BedrockInvoke(),
 )
 """Every vendor that is played. A new one is a file in `testing/`, and a line here."""
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})

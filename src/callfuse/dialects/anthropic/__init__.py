@@ -20,34 +20,12 @@ from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import dumps
 
 _ERROR_TYPES: Final = {400: "invalid_request_error", 404: "not_found_error", 502: "api_error", 504: "timeout_error"}
-_SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke", "/invoke-with-response-stream")
-"""Ends of paths that serve other vendors' models, too. Bedrock's streams are binary and pass unread."""
+_SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke")
+"""Ends of paths that serve other vendors' models, too. Bedrock's streams are `bedrock_invoke`'s."""
 
 
-class Anthropic(EventDialect):
-    """The dialect `anthropic`."""
-
-    name: Final = "anthropic"
-    backend: Final = "anthropic"
-    call_mark: Final = b"tool_use"
-    heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
-
-    def serves(self, path: str) -> bool:
-        """Whether the path is one of messages. On shared paths the body decides. Counting tokens is not an exchange."""
-        path = path.rstrip("/")
-        if path.endswith("/v1/messages"):
-            return True
-        return path.endswith(_SHARED) and "count-tokens" not in path and publisher_in(path) in ("", "anthropic")
-
-    def read_request(self, body: bytes, payload: Any, target: str = "") -> MessagesRequest | None:
-        """The request, if the body has messages and `max_tokens` or `anthropic_version`."""
-        if not has_messages(payload) or not ("max_tokens" in payload or "anthropic_version" in payload):
-            return None
-        return MessagesRequest(body, payload, target)
-
-    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether the frame is a ping or holds nothing but comments."""
-        return payload.get("type") == "ping" if payload else sse.is_comment(frame)
+class MessagesDialect(EventDialect):
+    """A dialect whose answers are Anthropic's messages, however they are carried."""
 
     def reader(self, *, trace: bool = False) -> MessagesReader:
         """A reader for one streamed answer."""
@@ -69,6 +47,30 @@ class Anthropic(EventDialect):
         """The calls of the message."""
         return read_whole(payload)
 
+
+class Anthropic(MessagesDialect):
+    """The dialect `anthropic`."""
+
+    name: Final = "anthropic"
+    backend: Final = "anthropic"
+    call_mark: Final = b"tool_use"
+    heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
+
+    def serves(self, path: str) -> bool:
+        """Whether the path is one of messages. On shared paths the body decides. Counting tokens is not an exchange."""
+        path = path.rstrip("/")
+        if path.endswith("/v1/messages"):
+            return True
+        return path.endswith(_SHARED) and "count-tokens" not in path and publisher_in(path) in ("", "anthropic")
+
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> MessagesRequest | None:
+        """The request, if the body has messages and `max_tokens` or `anthropic_version`."""
+        return MessagesRequest(body, payload, target) if is_messages(payload) else None
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Whether the frame is a ping or holds nothing but comments."""
+        return payload.get("type") == "ping" if payload else sse.is_comment(frame)
+
     def error_body(self, status: int, message: str) -> bytes:
         """Anthropic's error envelope."""
         kind = _ERROR_TYPES.get(status, "api_error")
@@ -80,6 +82,11 @@ class Anthropic(EventDialect):
         if body := body_in(value, "messages", _has_tool_blocks, by_key=by_key):
             return Recorded({"max_tokens": 0} | body.payload)  # `read_request` demands it, and a bare history has none
         return answer_in(value, "content", list)
+
+
+def is_messages(payload: Any) -> bool:
+    """Whether a body is a request of Anthropic's: it has messages and `max_tokens` or `anthropic_version`."""
+    return has_messages(payload) and ("max_tokens" in payload or "anthropic_version" in payload)
 
 
 def _has_tool_blocks(message: Payload) -> bool:

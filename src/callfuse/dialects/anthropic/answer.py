@@ -9,8 +9,8 @@ Written answers keep three rules of the vendor: content blocks are numbered with
 thinking of two answers in one message is refused.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, Final, TypeGuard
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import orjson
 
@@ -161,10 +161,22 @@ def _usage(*, summed: bool) -> Usage:
     return Usage("input_tokens", "output_tokens", summed=summed)
 
 
+class Channel(NamedTuple):
+    """How the events of a stream are changed and written."""
+
+    edit: Callable[[bytes, Sequence[Edit]], bytes]
+    write: Callable[[Payload], bytes]
+
+
+EVENTS: Final = Channel(edit_event, typed_event)
+"""Server-sent events, each named by its payload's `type`."""
+
+
 class MessagesWriter:
     """Continues one client's stream. See `base.Writer`."""
 
-    def __init__(self, *, structured: bool, summed: bool) -> None:
+    def __init__(self, *, structured: bool, summed: bool, channel: Channel = EVENTS) -> None:
+        self._channel = channel
         self._structured = structured
         self._spoke = False
         self._next = 0
@@ -212,7 +224,7 @@ class MessagesWriter:
                     edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
             elif kind == "message_stop" and due:
                 pieces += (self._text(due.pop()), self._delta())
-            pieces.append(edit_event(frame.raw, edits))
+            pieces.append(self._channel.edit(frame.raw, edits))
         return b"".join(pieces)
 
     def _thin_block(self, frame: bytes, payload: Payload, gone: Sequence[int]) -> bytes:
@@ -223,7 +235,7 @@ class MessagesWriter:
             return b""
         if payload.get("type") == "content_block_start":
             self._next = left + 1
-        return edit_event(frame, [Edit(("index",), dumps(left))] if left != index else [])
+        return self._channel.edit(frame, [Edit(("index",), dumps(left))] if left != index else [])
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The held events without withheld calls, stop reason and end; without text that must fit a schema, because
@@ -257,25 +269,26 @@ class MessagesWriter:
             self._usage.see(object_of(payload.get("message")).get("usage"))
             return b""
         if kind == "message_delta":
-            return edit_event(frame, [Edit(("usage",), dumps(self._usage.see(payload.get("usage") or {})))])
+            total = self._usage.see(payload.get("usage") or {})
+            return self._channel.edit(frame, [Edit(("usage",), dumps(total))])
         index = index_of(payload.get("index"))
         if kind == "content_block_start":
             number = self._allotted if self._may_think or not thinks(payload.get("content_block")) else None
             self._numbers[index] = number
             self._allotted += number is not None
         number = self._numbers.get(index)
-        return b"" if number is None else edit_event(frame, [Edit(("index",), dumps(number))])
+        return b"" if number is None else self._channel.edit(frame, [Edit(("index",), dumps(number))])
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' texts, the stop reason with the usage of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
         delta = self._delta("tool_use" if called else "end_turn")
-        return b"".join((*pieces, delta, typed_event({"type": "message_stop"})))
+        return b"".join((*pieces, delta, self._channel.write({"type": "message_stop"})))
 
     def _delta(self, reason: str = "end_turn") -> bytes:
         """A `message_delta` with the stop reason and the usage of all answers."""
         delta = {"stop_reason": reason, "stop_sequence": None}
-        return typed_event(
+        return self._channel.write(
             {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()}
         )
 
@@ -285,7 +298,7 @@ class MessagesWriter:
         self._next += 1
         return b"".join(
             map(
-                typed_event,
+                self._channel.write,
                 (
                     {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
                     {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}},

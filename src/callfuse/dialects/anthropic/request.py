@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from callfuse.dialects.anthropic.answer import (
+    EVENTS,
+    Channel,
     MessagesWriter,
     is_direct,
     splice_whole,
@@ -18,7 +20,6 @@ from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.dialects.shapes import list_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
-from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, Path, dumps
 
 _OWN_TYPES: Final = (None, "custom")
@@ -34,6 +35,7 @@ class MessagesRequest(ResultBlocks):
 
     _joins_roles = True
     _block_path = ("content",)
+    _channel: ClassVar[Channel] = EVENTS
 
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         super().__init__(body, payload, target)
@@ -129,7 +131,7 @@ class MessagesRequest(ResultBlocks):
 
     def writer(self, *, usage: str) -> MessagesWriter:
         """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
-        return MessagesWriter(structured=self.structured, summed=usage == "sum")
+        return MessagesWriter(structured=self.structured, summed=usage == "sum", channel=self._channel)
 
     def own_answer(self, text: str) -> bytes:
         """A message with this text."""
@@ -148,7 +150,7 @@ class MessagesRequest(ResultBlocks):
         }
 
     def _own_stream(self, text: str) -> bytes:
-        begun = typed_event({"type": "message_start", "message": self._own_head()})
+        begun = self._channel.write({"type": "message_start", "message": self._own_head()})
         return begun + self.writer(usage="last").close({0: Block(text)})
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

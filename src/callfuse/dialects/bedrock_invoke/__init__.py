@@ -1,0 +1,87 @@
+"""Bedrock's `/invoke-with-response-stream`: Anthropic's messages, whose events are carried by an AWS event stream.
+
+Each event is a `chunk` with the JSON of the model's own format in base64. Only Anthropic's is read. Whole answers come
+from `/invoke`, which `anthropic` serves.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.anthropic import MessagesDialect, is_messages
+from callfuse.dialects.anthropic.answer import Channel, MessagesReader
+from callfuse.dialects.anthropic.request import MessagesRequest
+from callfuse.dialects.base import Event, Request, What
+from callfuse.dialects.recorded import Recorded
+from callfuse.wire import AWS_CHUNKS, Format, Payload
+from callfuse.wire.aws_events import EXCEPTION, HEARTBEAT, MEDIA_TYPE, chunk
+from callfuse.wire.jsontext import Edit, apply, dumps
+
+
+class InvokeReader(MessagesReader):
+    """Assembles the calls of one streamed answer, which an exception of AWS's may break off."""
+
+    __slots__ = ()
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """The events in one payload."""
+        return (Event(What.BROKE),) if EXCEPTION in payload else super().read(payload)
+
+
+def _edited(frame: bytes, edits: Sequence[Edit]) -> bytes:
+    """A chunk with edits applied to what it carries."""
+    return AWS_CHUNKS.with_text(frame, apply(AWS_CHUNKS.text(frame), edits)) if edits else frame
+
+
+def _written(payload: Payload) -> bytes:
+    """A chunk of callfuse's own."""
+    return chunk(dumps(payload))
+
+
+class InvokeRequest(MessagesRequest):
+    """One request for a message, which the path asks to be streamed."""
+
+    __slots__ = ()
+
+    _stream_type = MEDIA_TYPE
+    _channel = Channel(_edited, _written)
+
+    def __init__(self, body: bytes, payload: Payload, target: str) -> None:
+        super().__init__(body, payload, target)
+        self.stream = True
+
+
+class BedrockInvoke(MessagesDialect):
+    """The dialect `bedrock-invoke`. Its payloads are those of Anthropic's events."""
+
+    name: Final = "bedrock-invoke"
+    backend: Final = "anthropic"
+    call_mark: Final = b"type"  # a header's name: no frame is passed by, for what it carries cannot be seen
+    heartbeat = HEARTBEAT
+
+    def serves(self, path: str) -> bool:
+        """Whether the path is that of streams. The body decides whether the model's format is read."""
+        return path.rstrip("/").endswith("/invoke-with-response-stream")
+
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> InvokeRequest | None:
+        """The request, if the body is one of Anthropic's."""
+        return InvokeRequest(body, payload, target) if is_messages(payload) else None
+
+    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+        """AWS event streams, if the content type says so; else None."""
+        return AWS_CHUNKS if content_type.startswith(MEDIA_TYPE) else None
+
+    def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
+        """Whether the frame carries a ping, or nothing."""
+        return payload.get("type") == "ping" if payload else frame == HEARTBEAT
+
+    def reader(self, *, trace: bool = False) -> InvokeReader:
+        """A reader for one streamed answer."""
+        return InvokeReader()
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """AWS's error envelope."""
+        return dumps({"message": message})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """None: recorded bodies are those of `anthropic`."""
+        return None
