@@ -24,6 +24,7 @@ def asked(dialect: str, **fields: Any) -> Any:
     bodies: dict[str, dict[str, Any]] = {
         "openai-responses": {"input": [HELLO]},
         "anthropic": {"max_tokens": 9, "messages": [HELLO]},
+        "bedrock-invoke": {"max_tokens": 9, "messages": [HELLO]},
         "gemini": {"contents": [{"role": "user", "parts": [{"text": "Find it."}]}]},
         "bedrock-converse": {"messages": [{"role": "user", "content": [{"text": "Find it."}]}]},
     }
@@ -35,7 +36,8 @@ def asked(dialect: str, **fields: Any) -> Any:
 
 def whole(dialect: str, *more: Any, **fields: Any) -> Any:
     """A request of a dialect that lists one tool, `search`, and these entries beside it."""
-    first = {"openai-responses": FLAT_TOOL, "anthropic": ANTHROPIC_TOOL, "bedrock-converse": BEDROCK_TOOL}
+    first = {"openai-responses": FLAT_TOOL, "bedrock-converse": BEDROCK_TOOL}
+    first |= dict.fromkeys(("anthropic", "bedrock-invoke"), ANTHROPIC_TOOL)
     tools: Any = [first.get(dialect, OPENAI_TOOL), *more]
     if dialect == "gemini":
         tools = [{"functionDeclarations": [{"name": "search"}]}, *more]
@@ -73,6 +75,7 @@ def test_a_long_name_is_not_searched(dialect: str) -> None:
         forms: dict[str, dict[str, Any]] = {
             "openai-responses": FLAT_TOOL | {"name": name},
             "anthropic": ANTHROPIC_TOOL | {"name": name},
+            "bedrock-invoke": ANTHROPIC_TOOL | {"name": name},
             "bedrock-converse": {"toolSpec": {"name": name}},
             "gemini": {"functionDeclarations": [{"name": name}]},
         }
