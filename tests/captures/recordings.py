@@ -29,6 +29,7 @@ DIALECTS = {
     "ollama": "ollama",
     "gemini": "gemini",
     "cohere-v2": "cohere-v2",
+    "gemini-interactions": "gemini-interactions",
     "bedrock-converse": "bedrock-converse",
 }
 """The dialect of a folder."""
@@ -114,12 +115,6 @@ class Unread:
 
 
 UNREAD = (
-    Unread(
-        "gemini-interactions",
-        frozenset({"json", "sse"}),
-        "/v1beta/interactions",
-        "an API of its own beside generateContent, with its own items and events: no dialect of callfuse's",
-    ),
     Unread(
         "mcp",
         frozenset({"json", "sse"}),

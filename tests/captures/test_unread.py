@@ -3,9 +3,6 @@
 That makes all: each recording in the folder is read by a dialect, or is of a kind that is named here with its reason.
 """
 
-import json
-from typing import Any
-
 import pytest
 
 from callfuse import CallFuseMiddleware
@@ -54,23 +51,6 @@ def passes(request: Request, body: bytes, content_type: bytes, *, told: str = ""
         assert len(app.ledger) == 0  # type: ignore[arg-type]  # the default ledger has a length
         assert app.counts.of("findings") == 0
         assert app.counts.of("not_guarded") == app.counts.of("not_guarded", told) == len(log) == bool(told)
-
-
-@each_unread("gemini-interactions", "")
-def test_interactions(key: str) -> None:
-    """After the same call twice with one result, in the API's own words, the answer passes."""
-    calls = entries()[key]["calls"]
-    steps: list[dict[str, Any]] = [{"type": "user_input", "content": [{"type": "text", "text": "Go."}]}]
-    for at in range(2):
-        head = {"name": calls[0]["name"], "id": f"c{at}"}
-        steps.append({"type": "function_call", "arguments": calls[0]["arguments_json"], **head})
-        steps.append({"type": "function_result", "call_id": head["id"], "result": "nothing"})
-    asked = {"model": "gemini-3-flash-preview", "input": steps, "stream": key.endswith("sse")}
-    kind = unread(key)
-    assert kind is not None
-    body = (FOLDER / key).read_bytes()
-    request = Request(kind.path, json.dumps(asked).encode())
-    passes(request, body, SSE if key.endswith("sse") else JSON, told="gemini-interactions")
 
 
 @each_unread("mcp", ".response.sse")

@@ -23,6 +23,7 @@ def asked(dialect: str, **fields: Any) -> Any:
     (found,) = (one for one in DIALECTS if one.name == dialect)
     bodies: dict[str, dict[str, Any]] = {
         "openai-responses": {"input": [HELLO]},
+        "gemini-interactions": {"input": "Find it."},
         "anthropic": {"max_tokens": 9, "messages": [HELLO]},
         "bedrock-invoke": {"max_tokens": 9, "messages": [HELLO]},
         "gemini": {"contents": [{"role": "user", "parts": [{"text": "Find it."}]}]},
@@ -36,7 +37,7 @@ def asked(dialect: str, **fields: Any) -> Any:
 
 def whole(dialect: str, *more: Any, **fields: Any) -> Any:
     """A request of a dialect that lists one tool, `search`, and these entries beside it."""
-    first = {"openai-responses": FLAT_TOOL, "bedrock-converse": BEDROCK_TOOL}
+    first = {"openai-responses": FLAT_TOOL, "gemini-interactions": FLAT_TOOL, "bedrock-converse": BEDROCK_TOOL}
     first |= dict.fromkeys(("anthropic", "bedrock-invoke"), ANTHROPIC_TOOL)
     tools: Any = [first.get(dialect, OPENAI_TOOL), *more]
     if dialect == "gemini":
@@ -74,6 +75,7 @@ def test_a_long_name_is_not_searched(dialect: str) -> None:
     def entry(name: str) -> dict[str, Any]:
         forms: dict[str, dict[str, Any]] = {
             "openai-responses": FLAT_TOOL | {"name": name},
+            "gemini-interactions": FLAT_TOOL | {"name": name},
             "anthropic": ANTHROPIC_TOOL | {"name": name},
             "bedrock-invoke": ANTHROPIC_TOOL | {"name": name},
             "bedrock-converse": {"toolSpec": {"name": name}},

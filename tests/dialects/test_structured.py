@@ -25,6 +25,7 @@ FORMATS: dict[str, list[dict[str, Any]]] = {
         {"generationConfig": {"responseMimeType": "application/json", "responseSchema": SCHEMA}},
         {"generation_config": {"response_json_schema": SCHEMA}},
     ],
+    "gemini-interactions": [{"response_format": {"type": "text", "schema": SCHEMA}}],
     "cohere-v2": [{"response_format": {"type": "json_object"}}],
     "bedrock-converse": [{"outputConfig": {"textFormat": {"type": "json_schema", "structure": {}}}}],
 }

@@ -83,7 +83,10 @@ def test_when_a_call_leaves_changes_nothing_else(kit: DialectKit, data: st.DataO
     assert met(way="cut") == (left, *rest)
 
 
-STREAMS_PIECES = ("openai-chat", "openai-responses", "anthropic", "cohere-v2")
+STREAMS_PIECES = (
+    *("openai-chat", "openai-responses", "anthropic", "cohere-v2"),
+    *("bedrock-converse", "gemini-interactions"),
+)
 
 
 def in_pieces(kit: DialectKit) -> bool:

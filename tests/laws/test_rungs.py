@@ -36,6 +36,7 @@ SHUT: dict[str, tuple[str, Any]] = {
     "anthropic": ("tool_choice", {"type": "none"}),
     "gemini": ("toolConfig", {"functionCallingConfig": {"mode": "NONE"}}),
     "cohere-v2": ("tool_choice", "NONE"),
+    "gemini-interactions": ("generation_config", "none"),
 }
 """How a vendor is told that no tool may be called. Ollama cannot be told: there the tools go."""
 STAND_IN = b',"thoughtSignature":"skip_thought_signature_validator"'
@@ -57,6 +58,8 @@ def is_shut(kit: DialectKit, body: bytes) -> bool:
     if kit.name == "ollama":
         return "tools" not in asked
     key, value = SHUT[kit.name]
+    if key == "generation_config":
+        return bool(asked["tools"]) and asked[key].get("tool_choice") == value
     return bool(asked["tools"]) and asked.get(key) == value
 
 

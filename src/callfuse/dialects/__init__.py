@@ -12,6 +12,7 @@ from callfuse.dialects.bedrock import Bedrock
 from callfuse.dialects.bedrock_invoke import BedrockInvoke
 from callfuse.dialects.cohere import Cohere
 from callfuse.dialects.gemini import Gemini
+from callfuse.dialects.interactions import Interactions
 from callfuse.dialects.ollama import Ollama
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.dialects.openai_responses import OpenAIResponses
@@ -23,6 +24,7 @@ DIALECTS: tuple[Dialect, ...] = (
     Anthropic(),
     Ollama(),
     Gemini(),
+    Interactions(),
     Cohere(),
     BedrockInvoke(),
     Bedrock(),
@@ -30,7 +32,6 @@ DIALECTS: tuple[Dialect, ...] = (
 """Every dialect there is. A new one is a folder in `dialects/`, and a line here."""
 
 UNREAD: Final = {
-    "gemini-interactions": re.compile(r"/v1(?:alpha|beta)?\w*/interactions/?$"),
     "openai-assistants": re.compile(r"/threads(?:/[^/]+)?/runs(?:/[^/]+/submit_tool_outputs)?/?$"),
     "vertex-raw-predict": re.compile(r"/publishers/[^/]+/models/(?!count-tokens)[^/]+:(?:r|streamR)awPredict/?$"),
 }

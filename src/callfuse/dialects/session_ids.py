@@ -15,6 +15,8 @@ NOTHING: Final[Payload] = {}
 Source = tuple[str, object]
 
 CHAIN: Final = "previous_response_id"
+INTERACTION: Final = "previous_interaction_id"
+"""The same of Gemini's Interactions API."""
 CACHE_KEY: Final = "prompt_cache_key"
 
 FIELDS: Final = frozenset(
@@ -26,6 +28,7 @@ FIELDS: Final = frozenset(
         "session_id",
         "conversation",
         CHAIN,
+        INTERACTION,
         CACHE_KEY,
     }
 )
@@ -58,7 +61,7 @@ def known_ids(payload: Payload) -> Iterator[Source]:
     yield "metadata.user_id", _claude_code_session(metadata.get("user_id"))
     conversation = payload.get("conversation")
     yield "conversation", conversation.get("id") if isinstance(conversation, dict) else conversation
-    yield CHAIN, payload.get(CHAIN)
+    yield CHAIN, payload.get(CHAIN) or payload.get(INTERACTION)
 
 
 def cache_key(payload: Payload) -> Source:

@@ -46,7 +46,7 @@ class Usage:
         counts = self._before | self._now
         for key, value in counts.items():
             if self._summed or key.startswith(self._outputs.partition("_")[0]):
-                counts[key] = _sum(self._before.get(key), self._now.get(key), value)
+                counts[key] = sum_of(self._before.get(key), self._now.get(key), value)
         if self._total:
             counts[self._total] = sum(count_of(counts.get(key)) for key in (self._inputs, self._outputs))
         return counts
@@ -57,10 +57,10 @@ def count_of(value: Any) -> int | float:
     return value if isinstance(value, int | float) else 0
 
 
-def _sum(one: Any, other: Any, either: Any) -> Any:
+def sum_of(one: Any, other: Any, either: Any) -> Any:
     """The sum of two counts, or of two objects of counts, key by key."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return {key: _sum(one.get(key), other.get(key), (one | other)[key]) for key in one | other}
+        return {key: sum_of(one.get(key), other.get(key), (one | other)[key]) for key in one | other}
     if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
         return one + other
     return either

@@ -8,8 +8,8 @@
         ...
 
 `vendor` is an ASGI app: serve it as above, wrap it in `CallFuseMiddleware`, or give it to an ASGI transport. It plays
-OpenAI (chat completions and Responses), Anthropic, Gemini, Ollama, Cohere and Bedrock, refuses what the real ones
-refuse, and keeps every request in `vendor.requests`.
+OpenAI (chat completions and Responses), Anthropic, Gemini (Interactions too), Ollama, Cohere and Bedrock, refuses
+what the real ones refuse, and keeps every request in `vendor.requests`.
 """
 
 from callfuse.testing.script import (

@@ -17,6 +17,7 @@ from callfuse.testing.anthropic import Anthropic
 from callfuse.testing.bedrock import Bedrock, BedrockInvoke
 from callfuse.testing.cohere import Cohere
 from callfuse.testing.gemini import Gemini, GeminiArray, wants_array
+from callfuse.testing.interactions import Interactions, StepMemory
 from callfuse.testing.ollama import Ollama
 from callfuse.testing.openai_chat import OpenAIChat
 from callfuse.testing.openai_responses import OpenAIResponses
@@ -32,6 +33,7 @@ DIALECTS: tuple[VendorDialect, ...] = (
     OpenAIResponses(),
     Anthropic(),
     Gemini(),
+    Interactions(),
     Ollama(),
     Cohere(),
     Bedrock(),
@@ -77,7 +79,10 @@ class ScriptedVendor:
         self._piece_chars = piece_chars
         self._judge = judge
         self._answered = 0
-        self._memory = Memory()
+        self._memories: dict[str, Memory | StepMemory] = {
+            OpenAIResponses.name: Memory(),
+            Interactions.name: StepMemory(),
+        }
         self.requests: list[VendorRequest] = []
         """All requests that could be parsed, refused ones included, in order."""
         self.billed = Usage()
@@ -119,8 +124,8 @@ class ScriptedVendor:
             return
         turn = Turn(request, self._choices(dialect, request, reply), self._piece_chars)
         self.billed += turn.usage
-        if dialect.name == OpenAIResponses.name:
-            self._memory.keep(body, dialect.whole(turn))
+        if memory := self._memories.get(dialect.name):
+            memory.keep(body, dialect.whole(turn))
         fault = reply if isinstance(reply, Fault) else None
         if request.streams:
             await self._stream(send, dialect, turn, fault)
@@ -129,7 +134,8 @@ class ScriptedVendor:
 
     def _record(self, dialect: VendorDialect, scope: Message, body: dict[str, Any], raw: bytes) -> VendorRequest:
         names = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
-        known = self._memory.recall(body) if dialect.name == OpenAIResponses.name else body
+        memory = self._memories.get(dialect.name)
+        known = memory.recall(body) if memory else body
         calls, results = dialect.last_round(known or body)
         broken = violations(dialect.name, known) if known is not None else [UNKNOWN_RESPONSE]
         request = VendorRequest(

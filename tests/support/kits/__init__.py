@@ -11,6 +11,7 @@ from tests.support.kits.anthropic import AnthropicKit
 from tests.support.kits.bedrock import BedrockKit
 from tests.support.kits.cohere import CohereKit
 from tests.support.kits.gemini import GeminiArrayKit, GeminiKit
+from tests.support.kits.interactions import InteractionsKit
 from tests.support.kits.ollama import OllamaKit
 from tests.support.kits.openai_chat import OpenAIChatKit
 from tests.support.kits.openai_responses import OpenAIResponsesKit
@@ -106,6 +107,7 @@ KITS: tuple[DialectKit, ...] = (
     GeminiArrayKit(),
     CohereKit(),
     BedrockKit(),
+    InteractionsKit(),
 )
 
 STREAMS = {kit.path: (kit.stream_path, kit.query) for kit in (GeminiKit, GeminiArrayKit, BedrockKit)}

@@ -1,0 +1,77 @@
+"""Gemini's Interactions API: `/interactions`, whose answers are steps and which stores them by id."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callfuse.dialects.base import WholeChoice
+from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.interactions.answer import (
+    InteractionsReader,
+    is_unfinished,
+    model_turn,
+    model_turn_of_whole,
+    read_whole,
+)
+from callfuse.dialects.interactions.request import InteractionsRequest
+from callfuse.dialects.interactions.steps import RESULT
+from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.dialects.shapes import object_of
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import dumps
+
+_PATH: Final = re.compile(r"/v1(?:alpha|beta)?\w*/(?:projects/[^/]+/locations/[^/]+/)?interactions/?$")
+
+
+class Interactions(EventDialect):
+    """The dialect `gemini-interactions`."""
+
+    name: Final = "gemini-interactions"
+    backend: Final = "gemini"
+    call_mark: Final = b"function_call"
+
+    def serves(self, path: str) -> bool:
+        """Whether the path ends in `/interactions` behind a version. Paths below it (stored ones) are not exchanges."""
+        return _PATH.search(path) is not None
+
+    def read_request(self, body: bytes, payload: Any, target: str = "") -> InteractionsRequest | None:
+        """The request, if the body has an input. None in the background, where there is no answer to guard."""
+        if not isinstance(payload, dict) or payload.get("background") is True:
+            return None
+        return InteractionsRequest(body, payload) if isinstance(payload.get("input"), str | list) else None
+
+    def reader(self, *, trace: bool = False) -> InteractionsReader:
+        """A reader for one streamed answer."""
+        return InteractionsReader()
+
+    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
+        """The id and the steps of a streamed answer."""
+        return model_turn(payloads)
+
+    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
+        """The id and the steps of a whole answer."""
+        return model_turn_of_whole(body)
+
+    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+        """Whether the result of a tool that Google runs is missing."""
+        return is_unfinished(payloads)
+
+    def read_whole(self, payload: Payload) -> list[WholeChoice]:
+        """The calls of the interaction."""
+        return read_whole(payload)
+
+    def answer_id(self, payload: Payload) -> str:
+        """The id of the interaction, from its body or an event with it; empty if there is none."""
+        interaction = object_of(payload.get("interaction"))
+        return str(interaction.get("id") or ("steps" in payload and payload.get("id")) or "")
+
+    def error_body(self, status: int, message: str) -> bytes:
+        """The API's error envelope."""
+        return dumps({"error": {"code": str(status), "message": message}})
+
+    def recognise(self, value: Any) -> Recorded | None:
+        """A request by steps in its `input`; an answer by a list `steps`."""
+        body = body_in(
+            value, "input", lambda step: step.get("type") in (RESULT, "user_input", "model_output", "thought")
+        )
+        return body or answer_in(value, "steps", list)

@@ -1,0 +1,212 @@
+"""Answers of the Interactions API: reads their calls, changes whole ones, rebuilds the model's turn.
+
+An answer is a row of numbered steps: thoughts, outputs, calls, and what Google's own tools did. Only `function_call` is
+for the client. Its arguments come as an object in the step's start, as pieces of JSON, or not at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.edits import raw_elements, raw_list, raw_object
+from callfuse.dialects.interactions.steps import CALL, OUTPUT, THOUGHT, call_of, is_of, own_step
+from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, objects_of, plain_text_of
+from callfuse.dialects.usage import Counts, Usage, count_of, sum_of
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+
+CUTTING: Final = frozenset({"incomplete", "failed", "cancelled", "budget_exceeded", "requires_continuation"})
+"""Statuses after which the last call may be incomplete."""
+CALLED: Final = "requires_action"
+COMPLETED: Final = "completed"
+_TOTALS: Final = ("total_input_tokens", "total_output_tokens", "total_thought_tokens", "total_tool_use_tokens")
+STEP_EVENTS: Final = frozenset({"step.start", "step.delta", "step.stop"})
+
+
+class InteractionsReader(Reader):
+    """Assembles the calls of one streamed answer."""
+
+    __slots__ = ("_by_index",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_index: dict[int, OpenCall] = {}
+
+    def read(self, payload: Payload) -> Sequence[Event]:
+        """The events in one payload."""
+        kind = payload.get("event_type")
+        if kind == "step.delta":
+            delta = object_of(payload.get("delta"))
+            if delta.get("type") == "arguments_delta":
+                call = self._by_index.get(index_of(payload.get("index")))
+                if call is not None:
+                    call.pieces.append(plain_text_of(delta.get("arguments")))
+            return NO_EVENTS
+        if kind == "step.start":
+            return self._open(payload)
+        if kind == "step.stop":
+            call = self._by_index.pop(index_of(payload.get("index")), None)
+            if call is None:
+                return NO_EVENTS
+            call.closed = True
+            return (Event(What.CLOSED, 0, call),)
+        if kind == "interaction.completed":
+            return self._end(object_of(payload.get("interaction")).get("status"))
+        restarts = kind == "interaction.created" and bool(self.calls)
+        return (Event(What.BROKE),) if restarts or kind == "error" else NO_EVENTS
+
+    def _open(self, payload: Payload) -> Sequence[Event]:
+        """The event for the start of a step, if it is a call for the client."""
+        step = payload.get("step")
+        if not is_of(step, CALL):
+            return NO_EVENTS
+        index = index_of(payload.get("index"))
+        call = OpenCall(0, index, str(step.get("id") or ""), str(step.get("name") or ""))
+        if step.get("arguments"):
+            call.pieces.append(dumps(step["arguments"]).decode())
+        self.calls.append(call)
+        self._by_index[index] = call
+        return (Event(What.OPENED, 0, call),)
+
+    def _end(self, status: Any) -> Sequence[Event]:
+        """The events for the end."""
+        if is_one_of(status, CUTTING):
+            return (Event(What.CUT, 0, self.calls[-1] if self.calls else None), Event(What.ENDED))
+        return (Event(What.FINISHED), Event(What.ENDED))
+
+
+def read_whole(payload: Payload) -> list[WholeChoice]:
+    """The calls of a whole answer."""
+    steps = payload.get("steps")
+    if not isinstance(steps, list):
+        return []
+    calls = [call_of(step) for step in steps if is_of(step, CALL)]
+    return [WholeChoice(0, tuple(calls), cut=is_one_of(payload.get("status"), CUTTING))]
+
+
+def is_unfinished(payloads: Sequence[Payload]) -> bool:
+    """Whether the result of a tool that Google runs is missing."""
+    called: set[str] = set()
+    answered: set[str] = set()
+    for payload in payloads:
+        for step in (*objects_of(payload.get("steps")), object_of(payload.get("step"))):
+            kind = plain_text_of(step.get("type"))
+            if kind.endswith("_call") and kind != CALL:
+                called.add(str(step.get("id")))
+            answered.add(str(step.get("call_id")))
+    return bool(called - answered)
+
+
+class InteractionsUsage(Usage):
+    """Sums the tokens of output, thoughts and tools (and their details); the rest is the last answer's, and the total
+    fits."""
+
+    def __init__(self, *, summed: bool) -> None:
+        super().__init__("", "", summed=summed)
+        self._sums = summed
+
+    def total(self) -> Counts:
+        """The counts for the client."""
+        before, now = self._before, self._now
+        if not before:
+            return dict(now)
+        counts = before | now
+        for key, value in counts.items():
+            if self._sums or any(word in key for word in ("output", "thought", "tool_use")):
+                counts[key] = sum_of(before.get(key), now.get(key), value)
+        if "total_tokens" in counts:
+            counts["total_tokens"] = sum(count_of(counts.get(key)) for key in _TOTALS)
+        return counts
+
+
+def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+    """The interaction without the calls at these (choice, call) places. A block adds its text and completes it."""
+    payload = loads(body)
+    calls = [at for at, step in enumerate(payload["steps"]) if is_of(step, CALL)]
+    edits = [Edit(("steps", calls[place]), None) for _, place in withheld]
+    if block := blocks.get(0):
+        edits.append(Edit(("steps", END), dumps(own_step(block.text))))
+        if payload.get("status") == CALLED:
+            edits.append(Edit(("status",), dumps(COMPLETED)))
+    return apply(body, edits)
+
+
+def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
+    """The second interaction with the first one's id, and its steps in front (not its outputs, if they must fit a
+    schema), and the usage of both."""
+    one, other = loads(first), loads(second)
+    edits = [Edit((key,), dumps(one[key])) for key in ("id", "model") if key in one and key in other]
+    before = zip(raw_elements(first, ("steps",)), one["steps"], strict=True)
+    steps = [raw for raw, step in before if not (structured and is_of(step, OUTPUT))]
+    new = zip(raw_elements(second, ("steps",)), other["steps"], strict=True)
+    steps += [raw for raw, step in new if not (foreign and is_of(step, THOUGHT))]
+    edits.append(Edit(("steps",), raw_list(steps)))
+    if total := InteractionsUsage(summed=summed).of_both(one.get("usage"), other.get("usage")):
+        edits.append(Edit(("usage",), dumps(total)))
+    return apply(second, edits)
+
+
+def model_turn_of_whole(body: bytes) -> bytes:
+    """The id and the steps of a whole answer. Raises CannotReplay if there are none."""
+    steps = raw_elements(body, ("steps",))
+    if not steps:
+        raise CannotReplay("steps")
+    return _turn(str(loads(body).get("id") or ""), steps)
+
+
+def _turn(id_: str, steps: Sequence[bytes]) -> bytes:
+    return b'{"id":' + dumps(id_) + b',"steps":' + raw_list(steps) + b"}"
+
+
+def model_turn(payloads: Sequence[Payload]) -> bytes:
+    """The id and the steps assembled from the events. Raises CannotReplay for what cannot be put together again; calls
+    without a name are left out."""
+    steps: dict[int, dict[str, Any]] = {}
+    arguments: dict[int, list[str]] = {}
+    id_ = ""
+    for payload in payloads:
+        kind, index = payload.get("event_type"), index_of(payload.get("index"))
+        id_ = id_ or str(object_of(payload.get("interaction")).get("id") or "")
+        if kind == "step.start":
+            steps[index] = dict(payload["step"])
+        elif kind == "step.delta":
+            delta = payload["delta"]
+            if delta.get("type") == "arguments_delta":
+                arguments.setdefault(index, []).append(delta.get("arguments") or "")
+            else:
+                _grow(steps[index], delta)
+    for index, pieces in arguments.items():
+        steps[index]["arguments"] = raw_object("".join(pieces), "arguments_delta")
+    return _turn(id_, [_encode(step) for step in steps.values() if not (is_of(step, CALL) and not step.get("name"))])
+
+
+def _grow(step: dict[str, Any], delta: Payload) -> None:
+    """Apply one delta to its step. Raises CannotReplay for one of an unknown kind."""
+    kind = delta.get("type")
+    if kind == "text":
+        content = step["content"] = [*list_of(step.get("content"))] or [{"type": "text"}]
+        content[-1] = dict(content[-1])
+        grow(content[-1], "text", delta["text"])
+    elif kind == "thought_signature":
+        step["signature"] = delta.get("signature")
+    elif kind == "thought_summary":
+        step["summary"] = [*list_of(step.get("summary")), delta.get("content")]
+    elif kind == "text_annotation_delta" or (kind == "text_annotation"):
+        return  # where a text is from: output only
+    elif kind == step.get("type"):  # a tool of Google's: what it was asked, or found
+        step.update({key: value for key, value in delta.items() if key != "type"})
+    else:
+        raise CannotReplay(f"{kind}")
+
+
+def _encode(step: dict[str, Any]) -> bytes:
+    """A step as JSON. Raises CannotReplay for one that cannot be encoded."""
+    if isinstance(step.get("content"), list):
+        step = step | {"content": [joined(part) if isinstance(part, dict) else part for part in step["content"]]}
+    try:
+        return orjson.dumps(step)
+    except orjson.JSONEncodeError:
+        raise CannotReplay(f"{step.get('type')}") from None

@@ -1,0 +1,48 @@
+"""Steps of the Interactions API: which are calls for the client, results, words of a person, and how to write them."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeGuard
+
+from callfuse.model import Result, ToolCall
+from callfuse.wire import Payload
+
+CALL: Final = "function_call"
+RESULT: Final = "function_result"
+USER: Final = "user_input"
+OUTPUT: Final = "model_output"
+THOUGHT: Final = "thought"
+_CONTENTS: Final = frozenset({"text", "image", "audio", "document", "video", "file"})
+"""Types of contents, of which an input may be a list in place of steps."""
+
+
+def steps_of(spoken: Any) -> list[Any]:
+    """The steps of an input, which may also be a text or a list of contents: one step of the user's."""
+    if isinstance(spoken, list) and not all(isinstance(one, dict) and one.get("type") in _CONTENTS for one in spoken):
+        return spoken
+    return [{"type": USER, "content": spoken}]
+
+
+def is_of(step: Any, kind: str) -> TypeGuard[Payload]:
+    """Whether a step is an object of this type."""
+    return isinstance(step, dict) and step.get("type") == kind
+
+
+def call_of(step: Payload, exact: Callable[[], Any] | None = None) -> ToolCall:
+    """The call in a step. `exact`: reads its arguments with all digits."""
+    return ToolCall(str(step.get("id") or ""), str(step.get("name") or ""), step.get("arguments"), exact=exact)
+
+
+def keyed_result_of(step: Payload) -> tuple[str, Result]:
+    """The call's id and the result in a step."""
+    failed = step.get("is_error")
+    return str(step.get("call_id") or ""), Result(step.get("result"), None if failed is None else bool(failed))
+
+
+def answer_to(call: ToolCall, text: str) -> Payload:
+    """The result that callfuse gives for a withheld call."""
+    return {"type": RESULT, "call_id": call.id, "name": call.name, "result": text, "is_error": True}
+
+
+def own_step(text: str) -> Payload:
+    """A step with callfuse's own text."""
+    return {"type": OUTPUT, "content": [{"type": "text", "text": text}]}

@@ -1,0 +1,229 @@
+"""Gemini's Interactions API of the scripted vendor: reads and checks requests, writes answers as streams and as bodies.
+
+In: a `Turn`. Out: frames or a body. The main rule: each function call is answered exactly once, by a result in front of
+the model's next steps. `StepMemory` keeps the stored interactions, which chains go on from.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from callfuse.testing.script import Answer, Call, Usage
+from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, read_signature, signature_for, texts
+
+PATH = re.compile(r"/interactions\Z")
+PLACE = "previous_interaction_id"
+CHOICES = ("auto", "any", "none", "validated")
+MODELS = ("model_output", "thought", "function_call")
+STEPS = (*MODELS, "user_input", "function_result")
+
+Json = Mapping[str, Any]
+
+
+class Interactions:
+    """`POST .../interactions`."""
+
+    name = "gemini-interactions"
+    stream_type = EVENT_STREAM
+
+    def serves(self, path: str) -> bool:
+        """Whether the path ends in `/interactions`, under any prefix."""
+        return PATH.search(path) is not None
+
+    def last_round(self, body: Json) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        steps = steps_of(body.get("input"))
+        end = len(steps)
+        while end and steps[end - 1].get("type") == "function_result":
+            end -= 1
+        results = tuple(_said(step.get("result")) for step in steps[end:])
+        start = end
+        while start and steps[start - 1].get("type") in MODELS:
+            start -= 1
+        calls = tuple(
+            Call(str(step.get("name")), dumps(step.get("arguments")).decode(), str(step.get("id")))
+            for step in steps[start:end]
+            if step.get("type") == "function_call"
+        )
+        return (calls if results else ()), results
+
+    def choice_count(self, body: Json) -> int:
+        """Always 1."""
+        return 1
+
+    def broken_rules(self, body: Json) -> Iterator[str]:
+        """The vendor's rules that a request breaks, one sentence each."""
+        return broken_rules(body)
+
+    def frames(self, turn: Turn) -> Iterator[bytes]:
+        """Server-sent events from `interaction.created` to `interaction.completed`, then `[DONE]`."""
+        (answer,) = turn.choices
+        head = _head(turn)
+        yield _event("interaction.created", interaction=head | {"status": "in_progress"})
+        yield _event("interaction.status_update", interaction_id=head["id"], status="in_progress")
+        for index, (opening, deltas) in enumerate(_stream_steps(turn, answer)):
+            yield _event("step.start", index=index, step=opening)
+            for delta in deltas:
+                yield _event("step.delta", index=index, delta=delta)
+            yield _event("step.stop", index=index)
+        ended = head | {"status": _status(answer), "usage": _usage(turn.usage)}
+        yield _event("interaction.completed", interaction=ended)
+        yield b"data: [DONE]\n\n"
+
+    def whole(self, turn: Turn) -> dict[str, Any]:
+        """An interaction."""
+        (answer,) = turn.choices
+        ended = {"status": _status(answer), "usage": _usage(turn.usage), "steps": list(_whole_steps(turn, answer))}
+        return _head(turn) | ended
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """The API's error envelope."""
+        return {"error": {"code": str(status), "message": message}}
+
+    def error_frame(self, message: str) -> bytes:
+        """An `error` event."""
+        return _event("error", error={"code": "503", "message": message})
+
+    def malformed_frame(self) -> bytes:
+        """An event that breaks off in the middle of its JSON."""
+        return b'event: step.delta\ndata: {"event_type":"step.delta","index":0,"del\n\n'
+
+
+def steps_of(spoken: Any) -> list[dict[str, Any]]:
+    """The steps of an input, which may also be a text or a list of contents."""
+    steps = objects(spoken)
+    if isinstance(spoken, str) or (steps and all(step.get("type") in ("text", "image") for step in steps)):
+        return [{"type": "user_input", "content": spoken}]
+    return steps
+
+
+def _said(result: Any) -> str:
+    return texts(result) if isinstance(result, str | list) else dumps(result).decode()
+
+
+def _event(kind: str, **more: Any) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + dumps({**more, "event_type": kind}) + b"\n\n"
+
+
+def interaction_id(turn: Turn) -> str:
+    """The id of an answer."""
+    return f"v1_scripted_{turn.request.number}"
+
+
+def _head(turn: Turn) -> dict[str, Any]:
+    times = {"created": "2026-01-02T03:04:05Z", "updated": "2026-01-02T03:04:05Z"}
+    return {"id": interaction_id(turn), "object": "interaction", "model": turn.request.model, **times}
+
+
+def _status(answer: Answer) -> str:
+    return answer.finish or ("requires_action" if answer.calls else "completed")
+
+
+def _opening(turn: Turn, place: int, call: Call) -> dict[str, Any]:
+    return {"type": "function_call", "id": turn.call_id("", 0, place, call), "name": call.name, "arguments": {}}
+
+
+def _whole_steps(turn: Turn, answer: Answer) -> Iterator[dict[str, Any]]:
+    if answer.thinking:
+        summary = [{"type": "text", "text": answer.thinking}]
+        yield {"type": "thought", "signature": signature_for(interaction_id(turn), answer.thinking), "summary": summary}
+    if answer.text:
+        yield {"type": "model_output", "content": [{"type": "text", "text": answer.text}]}
+    for place, call in enumerate(answer.calls):
+        yield _opening(turn, place, call) | {"arguments": orjson.loads(call.text or "{}")}
+
+
+def _stream_steps(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Each step as it opens, with the deltas that fill it."""
+    if answer.thinking:
+        summary = {"type": "thought_summary", "content": {"type": "text", "text": answer.thinking}}
+        signed = {"type": "thought_signature", "signature": signature_for(interaction_id(turn), answer.thinking)}
+        yield {"type": "thought"}, [summary, signed]
+    if answer.text:
+        yield {"type": "model_output"}, [{"type": "text", "text": piece} for piece in turn.pieces(answer.text)]
+    for place, call in enumerate(answer.calls):
+        pieces = [{"type": "arguments_delta", "arguments": piece} for piece in turn.pieces(call.text)]
+        yield _opening(turn, place, call), pieces
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "total_tokens": usage.total_tokens,
+        "total_input_tokens": usage.input_tokens,
+        "total_cached_tokens": usage.cached_tokens,
+        "total_output_tokens": usage.output_tokens,
+        "total_thought_tokens": 0,
+        "total_tool_use_tokens": 0,
+    }
+
+
+def broken_rules(body: Json) -> Iterator[str]:
+    """The rules that a request's body breaks, one sentence each."""
+    if not (isinstance(body.get("model"), str) and body["model"]) and not body.get("agent"):
+        yield "model: a non-empty string is required"
+    spoken = body.get("input")
+    if not isinstance(spoken, str | list) or not spoken:
+        yield "input: a text or a non-empty array is required"
+        return
+    config = body.get("generation_config")
+    choice = config.get("tool_choice") if isinstance(config, dict) else None
+    mode = (choice.get("allowed_tools") or {}).get("mode", "auto") if isinstance(choice, dict) else choice
+    if mode is not None and mode not in CHOICES:
+        yield f"generation_config.tool_choice: {mode!r} is not one of {', '.join(CHOICES)}"
+    steps = steps_of(spoken)
+    for at, step in enumerate(steps):
+        if step.get("type") not in STEPS:
+            yield f"input[{at}].type: {step.get('type')!r} is not one of {', '.join(STEPS)}"
+        if step.get("type") == "thought" and not _fits(step):
+            yield f"input[{at}]: the thought does not fit its signature"
+    yield from _check_answered(steps)
+
+
+def _fits(step: Json) -> bool:
+    signed = read_signature(str(step.get("signature")))
+    return signed is None or signed.fits(texts(step.get("summary")))
+
+
+def _check_answered(steps: Sequence[Json]) -> Iterator[str]:
+    """Each call has one result, in front of the next step of the user's or the model's."""
+    waiting: list[str] = []
+    answering = False
+    for at, step in enumerate([*steps, {"type": "user_input"}]):
+        kind = step.get("type")
+        if kind == "function_result":
+            answering = True
+            if (id_ := str(step.get("call_id"))) in waiting:
+                waiting.remove(id_)
+            else:
+                yield f"input[{at}]: the result of a call that nobody made: {id_}"
+        elif kind == "user_input" or answering:
+            if waiting:
+                yield f"input[{at}]: function calls without a result: {', '.join(waiting)}"
+            waiting, answering = [], False
+        if kind == "function_call":
+            waiting.append(str(step.get("id")))
+
+
+class StepMemory:
+    """The stored interactions of a vendor: the conversation up to each, by its id."""
+
+    def __init__(self) -> None:
+        self._upto: dict[str, list[dict[str, Any]]] = {}
+
+    def recall(self, body: Json) -> dict[str, Any] | None:
+        """The body with the stored conversation that it continues in front; None if that is unknown."""
+        place = str(body.get(PLACE) or "")
+        if not place:
+            return dict(body)
+        if place not in self._upto:
+            return None
+        left = {key: value for key, value in body.items() if key != PLACE}
+        return left | {"input": self._upto[place] + steps_of(body.get("input"))}
+
+    def keep(self, body: Json, response: Json) -> None:
+        """Store the answer to this body, unless it has `store: false`."""
+        if body.get("store") is not False:
+            known = steps_of((self.recall(body) or {}).get("input"))
+            self._upto[str(response.get("id"))] = known + objects(response.get("steps"))
