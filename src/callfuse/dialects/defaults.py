@@ -43,3 +43,8 @@ class OpenAIDialect(EventDialect):
         """OpenAI's error envelope."""
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
+
+
+def is_polled(payload: Payload) -> bool:
+    """Whether a request has its answer made in the background, to be fetched later by its id."""
+    return payload.get("background") is True and payload.get("stream") is not True

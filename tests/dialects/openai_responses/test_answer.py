@@ -260,7 +260,11 @@ def test_a_call_without_a_name_key_is_held() -> None:
     assert event.call.name == "search"
 
 
-def test_an_answer_in_the_background_passes() -> None:
-    """It has no answer yet that could be guarded."""
-    script = reply(function())
-    assert meet(request(*spinning(function()), background=True), [script]).body == script.body
+def test_an_answer_in_the_background() -> None:
+    """What is polled for passes, as there is no answer yet that could be guarded; what is streamed is guarded."""
+    script = whole_reply(status="queued")
+    asked = request(*spinning(function()), background=True, stream=False)
+    assert meet(asked, [script], "warn").body == script.body
+    assert meet(asked, [script], "warn").app.heard[0].body == asked.body
+    met = meet(request(*spinning(function()), background=True), [reply(function())])
+    assert MARK in met.body.decode()

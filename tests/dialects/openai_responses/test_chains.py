@@ -560,3 +560,22 @@ def test_reminders_answered_in_text_do_not_end_a_chain(stream: bool) -> None:
     *_, last = in_session(talk).meetings
     assert b"call_6" not in last.body
     assert MARK.encode() in last.body
+
+
+def test_a_chain_of_streams_in_the_background() -> None:
+    """Guarded as any: the third call is withheld, its request goes on from the steer's, and each call has a result."""
+
+    async def talk(session: Session) -> None:
+        await spun(session, background=True)
+        await session.exchange(
+            going_on(result(call(2)), after="resp_2", background=True),
+            answer(call(3), tag="3"),
+            answer(message("Another way."), tag="4"),
+        )
+        await session.exchange(going_on("And?", after="resp_3", background=True), answer(message("Ok."), tag="5"))
+
+    *_, steered, last = in_session(talk, "chance_then_block").meetings
+    assert "call_3" not in json.dumps(output(steered.body))
+    assert heard(steered, 1)["previous_response_id"] == "resp_3"
+    assert heard(steered, 1)["background"] is True
+    assert heard(last)["previous_response_id"] == "resp_4"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
-from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.defaults import EventDialect, is_polled
 from callfuse.dialects.interactions.answer import (
     InteractionsReader,
     is_unfinished,
@@ -35,8 +35,9 @@ class Interactions(EventDialect):
         return _PATH.search(path) is not None
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InteractionsRequest | None:
-        """The request, if the body has an input. None in the background, where there is no answer to guard."""
-        if not isinstance(payload, dict) or payload.get("background") is True:
+        """The request, if the body has an input. None in the background without a stream: it is answered before the
+        model has said anything."""
+        if not isinstance(payload, dict) or is_polled(payload):
             return None
         return InteractionsRequest(body, payload) if isinstance(payload.get("input"), str | list) else None
 

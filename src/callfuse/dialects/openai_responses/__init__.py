@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
-from callfuse.dialects.defaults import OpenAIDialect
+from callfuse.dialects.defaults import OpenAIDialect, is_polled
 from callfuse.dialects.openai_responses.answer import ResponsesReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
@@ -28,8 +28,9 @@ class OpenAIResponses(OpenAIDialect):
         return path.rstrip("/").endswith("/responses")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
-        """The request, if the body has an input. None in background mode, where there is no answer to guard."""
-        if not isinstance(payload, dict) or payload.get("background") is True:
+        """The request, if the body has an input. None in the background without a stream: it is answered before the
+        model has said anything."""
+        if not isinstance(payload, dict) or is_polled(payload):
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
         return ResponsesRequest(body, payload) if isinstance(spoken, str | list) else None
