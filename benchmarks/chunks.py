@@ -21,6 +21,7 @@ from typing import NamedTuple
 from benchmarks.driving import ASGIApp, Message, Receive, Scope, Send, scope_of, timed
 from callfuse import CallFuseMiddleware
 from callfuse.testing import Answer, Call, ScriptedVendor
+from callfuse.wire.aws_events import MEDIA_TYPE
 
 TEXT_US = 0.8
 CALL_US = 3.0
@@ -38,7 +39,11 @@ PATHS = {
     "gemini": "/v1beta/models/gemini-test:streamGenerateContent",
     "ollama": "/api/chat",
     "cohere-v2": "/v2/chat",
+    "gemini-interactions": "/v1beta/interactions",
+    "bedrock-converse": "/model/test/converse-stream",
 }
+BINARY_US = 5.0
+"""The goal for an AWS event stream, whose messages must be framed: no chunk tells by its end that it is whole."""
 
 
 class Stream(NamedTuple):
@@ -131,9 +136,13 @@ def streams(count: int) -> dict[str, Stream]:
             chat, chat_chunks(call_deltas(count), finish="tool_calls", padded=True), CALL_US
         ),
     }
-    for dialect in ("openai-responses", "anthropic", "cohere-v2"):
+    for dialect in ("openai-responses", "anthropic", "cohere-v2", "gemini-interactions"):
         found[f"{dialect} text"] = Stream(PATHS[dialect], scripted(dialect, text, len(said[0])), TEXT_US)
         found[f"{dialect} call"] = Stream(PATHS[dialect], scripted(dialect, call, len(words(0))), CALL_US)
+    dialect = "bedrock-converse"
+    for kind, answer, chars in (("text", text, len(said[0])), ("call", call, len(words(0)))):
+        chunks = scripted(dialect, answer, chars)
+        found[f"{dialect} {kind}"] = Stream(PATHS[dialect], chunks, BINARY_US, MEDIA_TYPE)
     for kind, answer, goal_us in (("text", text, TEXT_US), ("whole calls", Answer(calls=calls), CALL_US)):
         found[f"ollama {kind}"] = Stream(PATHS["ollama"], scripted("ollama", answer, len(said[0])), goal_us, lines)
     wholes: list[object] = [{"functionCall": {"name": one.name, "args": one.arguments}} for one in calls]
@@ -163,8 +172,14 @@ def request(path: str, *, repeats: int = 0) -> bytes:
         history, tool = "input", {"type": "function"} | schema
     elif path == PATHS["anthropic"]:
         tool = {"name": TOOL, "description": "", "input_schema": {"type": "object"}}
+    elif path == PATHS["gemini-interactions"]:
+        said, history, tool = {"type": "user_input", "content": "Go on."}, "input", {"type": "function"} | schema
+    elif path == PATHS["bedrock-converse"]:
+        said = {"role": "user", "content": [{"text": "Go on."}]}
     said_and_done = [said, *(item for n in range(repeats) for item in round_of(path, f"c{n}"))]
     body = {"model": "test", "max_tokens": 100, "stream": True, "tools": [tool], history: said_and_done}
+    if path == PATHS["bedrock-converse"]:
+        body = {"messages": said_and_done, "toolConfig": {"tools": [{"toolSpec": {"name": TOOL}}]}}
     return json.dumps(body).encode()
 
 
@@ -178,6 +193,13 @@ def round_of(path: str, id_: str) -> list[object]:
     if path == PATHS["openai-responses"]:
         call = {"type": "function_call", "call_id": id_, "name": TOOL, "arguments": json.dumps(arguments)}
         return [call, {"type": "function_call_output", "call_id": id_, "output": "ok"}]
+    if path == PATHS["gemini-interactions"]:
+        call = {"type": "function_call", "id": id_, "name": TOOL, "arguments": arguments}
+        return [call, {"type": "function_result", "call_id": id_, "result": "ok"}]
+    if path == PATHS["bedrock-converse"]:
+        call = {"toolUse": {"toolUseId": id_, "name": TOOL, "input": arguments}}
+        result = {"toolResult": {"toolUseId": id_, "content": [{"text": "ok"}]}}
+        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     if path == PATHS["anthropic"]:
         call = {"type": "tool_use", "id": id_, "name": TOOL, "input": arguments}
         result = {"type": "tool_result", "tool_use_id": id_, "content": "ok"}
@@ -221,7 +243,10 @@ def naive(app: ASGIApp) -> ASGIApp:
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def sender(message: Message) -> None:
             body = message.get("body", b"")
-            begin, end = body.find(b"{"), body.rfind(b"}") + 1
+            before, behind = (
+                (12, 4) if body.startswith(b"\0") else (0, 0)
+            )  # lengths and checksums, which may hold a brace
+            begin, end = body.find(b"{", before), body.rfind(b"}", 0, len(body) - behind) + 1
             if begin >= 0:
                 value = json.loads(body[begin:end])
                 message = {**message, "body": body[:begin] + json.dumps(value).encode() + body[end:]}

@@ -52,6 +52,9 @@ HOMES = {
         "done_sentinel": "kit: always",
         "parallel": "body: two calls, the pieces of each in its own events",
     },
+    "gemini-interactions": {
+        "arguments_object": "kit: always",
+    },
     "gemini": {
         "arguments_object": "kit: always",
         "crlf": "kit: newline",

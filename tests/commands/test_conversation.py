@@ -408,7 +408,7 @@ def test_odd_shapes() -> None:
     """What is no message, or has no content, is left alone."""
     odd = [None, "x", {}, {"role": "user"}, user({"type": "text"}), {"role": "user", "content": 7}, TASK]
     for name in BY_NAME:
-        if name != "gemini":
+        if not name.startswith("gemini"):
             assert find_commands(asked(name, odd), "!/").any is False
 
 

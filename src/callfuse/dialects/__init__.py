@@ -20,11 +20,11 @@ from callfuse.wire import Payload
 
 DIALECTS: tuple[Dialect, ...] = (
     OpenAIChat(),
+    Interactions(),
     OpenAIResponses(),
     Anthropic(),
     Ollama(),
     Gemini(),
-    Interactions(),
     Cohere(),
     BedrockInvoke(),
     Bedrock(),

@@ -12,6 +12,7 @@ https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html
 from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64, crc32
 from collections.abc import Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,8 @@ _MOST_PAYLOAD: Final = 24 * 1024 * 1024
 """Bytes of headers and of a payload that botocore takes."""
 _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Bytes of a header's value, by its type; those of types 6 (bytes) and 7 (text) tell their length before them."""
+_SHORT: Final = 128
+"""Bytes of headers that are remembered; Bedrock's have about 90."""
 _BYTES: Final = 6
 _TEXT: Final = 7
 
@@ -202,15 +205,21 @@ def _read(frame: bytes) -> _Read:
         raise NotFramed("no message of an event stream, or one with a wrong checksum")
     end = _PRELUDE.size + _NUMBER.unpack_from(frame, 4)[0]
     headers = frame[_PRELUDE.size : end]
-    return _Read(headers, _kind_of(_texts_in(headers)), frame[end:-4])
+    kind = _known_kind_of(headers) if len(headers) <= _SHORT else _kind_of(headers)
+    return _Read(headers, kind, frame[end:-4])
 
 
-def _kind_of(texts: Mapping[bytes, bytes]) -> str:
-    """The type of a message, by its headers; empty if it has none."""
+def _kind_of(headers: bytes) -> str:
+    """The type of a message, by its headers; empty if it has none. Raises NotFramed if they are broken."""
+    texts = _texts_in(headers)
     says = texts.get(b":message-type", b"")
     if says != b"event":
         return EXCEPTION if says in (b"exception", b"error") else ""
     return texts.get(b":event-type", b"").decode(errors="replace")
+
+
+_known_kind_of = lru_cache(maxsize=32)(_kind_of)
+"""The same, remembered: the events of one type have the same headers. Reading them takes 1.5 us."""
 
 
 def _texts_in(headers: bytes) -> dict[bytes, bytes]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final, TypeGuard
 
+from callfuse.dialects.shapes import is_one_of
 from callfuse.model import Result, ToolCall
 from callfuse.wire import Payload
 
@@ -17,9 +18,13 @@ _CONTENTS: Final = frozenset({"text", "image", "audio", "document", "video", "fi
 
 def steps_of(spoken: Any) -> list[Any]:
     """The steps of an input, which may also be a text or a list of contents: one step of the user's."""
-    if isinstance(spoken, list) and not all(isinstance(one, dict) and one.get("type") in _CONTENTS for one in spoken):
+    if isinstance(spoken, list) and not (spoken and all(map(_is_content, spoken))):
         return spoken
     return [{"type": USER, "content": spoken}]
+
+
+def _is_content(one: Any) -> bool:
+    return isinstance(one, dict) and is_one_of(one.get("type"), _CONTENTS)
 
 
 def is_of(step: Any, kind: str) -> TypeGuard[Payload]:
