@@ -36,9 +36,9 @@ class Material:
 
     @property
     def form(self) -> str:
-        """The form of an answer: `sse`, `ndjson`, `array` or `json`."""
+        """The form of an answer: `sse`, `ndjson`, `array`, `binary` or `json`."""
         start = self.body.lstrip()[:1]
-        return {b"[": "array", b"{": "ndjson"}.get(start, "sse") if self.stream else "json"
+        return {b"[": "array", b"{": "ndjson", b"\0": "binary"}.get(start, "sse") if self.stream else "json"
 
     @property
     def target(self) -> tuple[str, bytes]:

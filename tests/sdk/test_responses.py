@@ -4,7 +4,10 @@ Each in every way of asking, and of keeping the conversation: by the client, by 
 or by the vendor.
 """
 
+from typing import Any
+
 import pytest
+from openai import AsyncOpenAI
 
 from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
 from tests.sdk.responses import KEEPS, Keeps, ResponsesAgent, calls_of
@@ -139,3 +142,20 @@ async def test_the_final_response_of_a_steer(way: Way) -> None:
     assert steered.usage.input_tokens == 150
     assert steered.usage.total_tokens == 180
     assert steered.usage.input_tokens_details.cached_tokens == 90
+
+
+async def test_a_stream_in_the_background() -> None:
+    """It is guarded as any: the SDK gets a response that has completed without the call."""
+    vendor = ScriptedVendor(looping_model(stubborn=True))
+    call = {"type": "function_call", "name": "search_web", "arguments": '{"query":"current status"}'}
+    said: Any = [{"role": "user", "content": "Go."}]
+    for at in range(2):
+        said += [call | {"call_id": f"c{at}"}, {"type": "function_call_output", "call_id": f"c{at}", "output": "none"}]
+    tools: Any = [{"type": "function", "name": "search_web", "parameters": {}, "strict": None}]
+    async with wired(vendor, "block") as url, AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+        stream = await client.responses.create(model="m", input=said, tools=tools, background=True, stream=True)
+        seen = [event async for event in stream]
+    assert vendor.requests[0].body["background"] is True
+    assert seen[-1].type == "response.completed"
+    assert MARK in seen[-1].response.output_text
+    assert calls_of(seen[-1].response) == []

@@ -103,29 +103,28 @@ class InteractionsWriter:
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
         kind = (payload or {}).get("event_type")
-        if payload is None or not isinstance(kind, str):
-            return frame
-        if kind == "interaction.created":
-            return b""
-        edits: list[Edit] = []
+        if payload is None or kind == "interaction.created":
+            return frame if payload is None else b""
         if kind == _UPDATE:
-            if payload.get("status") == "in_progress":
-                return b""
-            edits.append(Edit(("interaction_id",), dumps(self._head["id"])))
-        elif kind == _END and isinstance(payload.get("interaction"), dict):
-            interaction = payload["interaction"]
-            edits += [
-                Edit(("interaction", key), dumps(self._head[key])) for key in ("id", "model") if key in interaction
-            ]
-            if total := self._usage.see(interaction.get("usage")):
-                edits.append(Edit(("interaction", "usage"), dumps(total)))
-        elif kind in STEP_EVENTS:
-            index = index_of(payload.get("index"))
-            number = self._number(index, gone=self._foreign and is_of(payload.get("step"), THOUGHT))
-            if number is None:
-                return b""
-            edits += [Edit(("index",), dumps(number))] if number != index else []
-        return edit_event(frame, edits)
+            begins = payload.get("status") == "in_progress"
+            return b"" if begins else edit_event(frame, [Edit(("interaction_id",), dumps(self._head["id"]))])
+        if kind == _END:
+            return edit_event(frame, self._end_edits(payload.get("interaction")))
+        if not is_one_of(kind, STEP_EVENTS):
+            return frame
+        index = index_of(payload.get("index"))
+        number = self._number(index, gone=self._foreign and is_of(payload.get("step"), THOUGHT))
+        if number is None:
+            return b""
+        return edit_event(frame, [Edit(("index",), dumps(number))] if number != index else [])
+
+    def _end_edits(self, interaction: Any) -> list[Edit]:
+        """The edits that give the end of the next answer the client's identity, and the usage of all answers."""
+        if not isinstance(interaction, dict):
+            return []
+        edits = [Edit(("interaction", key), dumps(self._head[key])) for key in ("id", "model") if key in interaction]
+        total = self._usage.see(interaction.get("usage"))
+        return [*edits, Edit(("interaction", "usage"), dumps(total))] if total else edits
 
     def _number(self, index: int, *, gone: bool) -> int | None:
         """The number in this stream for a step of the next answer; None if it is left out (`gone`)."""
