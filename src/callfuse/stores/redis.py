@@ -133,16 +133,22 @@ class RedisLedger:
         if there is None and state.session:  # the script did not read the session that the local copy names
             return state, known
         session = lane.credential, state.session or lane.owner
-        kept = self._decode(values.decode_session, found[1])
+        return state, await self._take_session(session, known, found[1], now)
+
+    async def _take_session(
+        self, session: SessionKey, known: SessionState, raw: bytes | None, now: float
+    ) -> SessionState:
+        """Take a session from the server's value; the `known` one of the local copy where that has none."""
+        kept = self._decode(values.decode_session, raw)
         if kept is not None:
             await self._local.write_session(session, kept, now)
             if kept.overrides:
                 self._note(session, now, has_set=True)
-            return state, kept
-        if found[1] is None and (known.overrides or known.by_code or known.ran):
+            return kept
+        if raw is None and (known.overrides or known.by_code or known.ran):
             self._keep_unsent(session, known)
             self._index.forget(session)
-        return state, known
+        return known
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
         """Write lanes, to the local copy too."""
