@@ -10,7 +10,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve quick test lint type bench fuzz clean
+.PHONY: help setup demo serve quick test hosts lint type bench fuzz clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -28,6 +28,9 @@ quick: $(READY) ## Run the fast tests, with few examples each: under a minute on
 
 test: lint type ## Check everything: lint, types, and every test; some six minutes on two cores
 	$(PYTEST) $(ARGS)
+
+hosts: $(READY) ## Run the tests in real hosts, frameworks and agents, which are downloaded (2.5 GB) and kept
+	CALLFUSE_HOSTS=1 $(BIN)/python -m pytest --timeout 900 tests/hosts tests/cli/test_run_agents.py $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

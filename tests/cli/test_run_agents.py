@@ -4,7 +4,6 @@ They are installed with npm into `build/agents` where `CALLFUSE_HOSTS=1` asks fo
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,14 +16,12 @@ import pytest
 
 from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest, served
 from tests.cli.processes import CLEAN, PLAIN
+from tests.hosts.environments import asked_for
 
 FOLDER = Path(__file__).parents[2] / "build" / "agents"
 INSTALL_S, RUN_S = 600, 120
 
-pytestmark = [
-    pytest.mark.skipif(os.environ.get("CALLFUSE_HOSTS") != "1", reason="CALLFUSE_HOSTS=1 installs and runs agents"),
-    pytest.mark.timeout(INSTALL_S + RUN_S),
-]
+pytestmark = [asked_for, pytest.mark.timeout(INSTALL_S + RUN_S)]
 
 
 @dataclass(frozen=True)
