@@ -46,6 +46,17 @@ BODIES: dict[str, dict[str, Any]] = {
         "messages": [{"role": "user", "content": [{"text": "Hi"}]}],
         "toolConfig": {"tools": [{"toolSpec": {"name": "f", "inputSchema": {"json": {}}}}]},
     },
+    "gemini-interactions": {
+        "model": "m",
+        "input": "Hi",
+        "tools": [{"type": "function", "name": "f", "parameters": {}}],
+    },
+    "bedrock-invoke": {
+        "anthropic_version": "bedrock-2023-05-31",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+    },
 }
 
 

@@ -280,3 +280,17 @@ def test_gemini_s_responses_get_their_names() -> None:
     heard = json.loads(sent(kit, bare_request, tool_names=True))
     assert [part["functionResponse"]["name"] for part in heard["contents"][-1]["parts"]] == expected
     assert sent(kit, request, tool_names=True) == request.body
+
+
+def test_results_of_interactions_get_their_names() -> None:
+    """A result is known by its call's id; a name that is there stays."""
+    kit = next(kit for kit in every_kit() if kit.name == "gemini-interactions")
+    both = Round((known_call("call_a"), same_call("call_b")), ("one", "two"))
+    request = ask(kit, History((User("Find it."), both)), stream=True)
+    body = json.loads(request.body)
+    results = [step for step in body["input"] if step["type"] == "function_result"]
+    expected = [step.pop("name") for step in results]
+    bare_request = Request(request.path, json.dumps(body).encode(), request.headers, query=request.query)
+    heard = json.loads(sent(kit, bare_request, tool_names=True))
+    assert [step["name"] for step in heard["input"] if step["type"] == "function_result"] == expected
+    assert sent(kit, request, tool_names=True) == request.body

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from tests.project.sources import PROJECT, Module, document, modules, parsed
 
-TARGETS = ["bench", "clean", "demo", "fuzz", "help", "lint", "quick", "serve", "setup", "test", "type"]
+TARGETS = ["bench", "clean", "demo", "fuzz", "help", "hosts", "lint", "quick", "serve", "setup", "test", "type"]
 METADATA: dict[str, Any] = tomllib.loads(document("pyproject.toml"))
 MODULES_OF = {
     "annotated-types": "annotated_types",
@@ -105,7 +105,7 @@ def test_demo_and_serve_install_what_they_need_only(target: str, checkout: Path)
     assert installed(make("--dry-run", target, folder=checkout)) == ["'.[demo]'"]
 
 
-@pytest.mark.parametrize("target", ["test", "quick", "lint", "type", "bench", "fuzz", "setup"])
+@pytest.mark.parametrize("target", ["test", "quick", "hosts", "lint", "type", "bench", "fuzz", "setup"])
 def test_the_tests_install_the_rest(target: str, checkout: Path) -> None:
     """Each step is of the same `.venv`."""
     script = make("--dry-run", target, folder=checkout)

@@ -43,7 +43,9 @@ PATHS: Final = {
     "gemini": "/v1beta/models/model:generateContent",
     "ollama": "/api/chat",
     "cohere-v2": "/v2/chat",
+    "gemini-interactions": "/v1beta/interactions",
     "bedrock-converse": "/model/model/converse",
+    "bedrock-invoke": "/model/anthropic.model/invoke-with-response-stream",
 }
 """Where a request of each dialect is sent to."""
 SHAPED: Final = ("gemini", "openai-responses")

@@ -4,12 +4,12 @@ The input is a text, a list of contents, or a list of steps. The steps of one an
 the user's. In a chain (`previous_interaction_id`) results come without their calls; `recall` supplies these.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache, partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, Continuation, Note, StoredAnswer
-from callfuse.dialects.declared import RequestWithTools, entries, name_of
+from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
 from callfuse.dialects.history import (
     Pairing,
@@ -204,16 +204,35 @@ class InteractionsRequest(RequestWithTools):
             elif not is_one_of(kind, _GOOGLES):
                 yield None
 
+    def described_tools(self) -> Iterator[DescribedTool]:
+        """The functions."""
+        for at, tool in enumerate(list_of(self._payload.get("tools"))):
+            if is_of(tool, "function"):
+                yield from described(tool, ("tools", at))
+
+    def name_results(self) -> list[Edit]:
+        """The edits that name the function at each result without a name."""
+        return [
+            Edit(("input", places[at], "name"), dumps(call.name))
+            for _, calls, places, matched in self._paired(range(self.length))
+            for call, at in zip(calls, matched, strict=True)
+            if at is not None and call.name.strip() and not self._steps[places[at]].get("name")
+        ]
+
+    def _paired(self, wanted: Container[int]) -> Iterator[tuple[int, list[ToolCall], list[int], Sequence[int | None]]]:
+        """The answers at the `wanted` positions, as (position, calls, indexes of results, which of these is each
+        call's)."""
+        for answer in self._answers():
+            if answer is not None and answer[0] in wanted:
+                position, calls, places = answer
+                ids = [str(self._steps[place].get("call_id") or "") for place in places]
+                yield position, calls, places, Pairing(ids).places([call.id for call in calls])
+
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to the results of these calls."""
         wanted = by_position(notes)
         found: dict[int, list[str]] = {}
-        for answer in self._answers() if wanted else ():
-            if answer is None or answer[0] not in wanted:
-                continue
-            position, calls, places = answer
-            ids = [str(self._steps[place].get("call_id") or "") for place in places]
-            matched = Pairing(ids).places([call.id for call in calls])
+        for position, calls, places, matched in self._paired(wanted) if wanted else ():
             for at, text in note_places(wanted[position], calls, matched):
                 found.setdefault(places[at], []).append(text)
         edits: list[Edit] = []
