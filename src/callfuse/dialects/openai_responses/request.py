@@ -1,26 +1,21 @@
 """Requests of the Responses API: reads rounds with their results, and writes changed bodies that keep all other bytes.
 
-The input is a text or a list of items. The items of one response begin after a result or another role's message. In a
-chain, and with item references, results come without their calls; `recall` supplies these from the ledger.
+The input is a text or a list of items. A chain goes on by `previous_response_id`, or in a stored `conversation`. Items
+may be references by id.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cache, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Note, StoredAnswer
-from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
-from callfuse.dialects.edits import raw_elements, raw_list
+from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Reply, StoredAnswer
+from callfuse.dialects.declared import DescribedTool, described, entries, name_of
+from callfuse.dialects.edits import raw_elements
 from callfuse.dialects.history import (
-    Pairing,
     append_text,
-    by_position,
-    digest_of,
     is_own_or_reminder,
-    note_places,
-    pair,
     texts,
 )
+from callfuse.dialects.item_list import ItemList, Part, opening_of
 from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -38,11 +33,11 @@ from callfuse.dialects.openai_responses.items import (
 )
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, plain_text_of
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
-from callfuse.model import MARKER, Round, ToolCall
+from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
+from callfuse.model import MARKER, Result, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.events import typed_event
-from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
+from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 
 MAX_ITEMS: Final = 512
 """Items per conversation that are kept because later requests must change them; the newest stay."""
@@ -51,7 +46,6 @@ _SCHEMAS: Final = frozenset({"json_schema", "json_object"})
 _SPEAKERS: Final = frozenset({"user", "system", "developer"})
 _SPOKEN: Final = frozenset({"message", "additional_tools"})
 """Types of items with a role."""
-_BEFORE_ALL: Final = {"role": "system"}
 _OF_A_RUN: Final = ("_call", "_output", "_request", "_response")
 """Ends of the types of items with calls and results, the vendor's own tools included."""
 _NO_ROOM: Final = frozenset({"computer_call_output", "tool_search_output"})
@@ -66,65 +60,50 @@ _TOOL_LIST: Final = "additional_tools"
 _WITH_TOOLS: Final = frozenset({_TOOL_LIST, "tool_search_output"})
 """Items that contain tools: Codex lists its tools in one; a tool search returns those that it found."""
 
-Recall = Mapping[str, Callable[[], ToolCall]]
-"""Calls by id, each made on demand."""
 
+class ResponsesRequest(ItemList):
+    """One request: parsed body and its bytes."""
 
-class ResponsesRequest(RequestWithTools):
-    """One request: parsed body and its bytes. Also its own `ChainedRequest`."""
+    __slots__ = ("trail",)
 
-    __slots__ = (
-        "_items",
-        "_known",
-        "_known_turn",
-        "_payload",
-        "_place",
-        "begins_chain",
-        "body",
-        "length",
-        "model",
-        "probe",
-        "stream",
-        "structured",
-        "trail",
-    )
-
-    choices: int = 1
+    _chain_key = "previous_response_id"
+    _own_prefix = OWN_RESPONSE
 
     def __init__(self, body: bytes, payload: Payload) -> None:
-        super().__init__()
-        self.body = body
         spoken = payload.get("input", [])  # may be missing in a chain
-        self._payload = payload | {"input": spoken}
-        self._items: list[Any] = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
-        self.length = len(self._items)
-        self.model = str(payload.get("model") or "")
-        self.stream = payload.get("stream") is True
+        items = spoken if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
+        super().__init__(body, payload | {"input": spoken}, items)
         form = object_of(object_of(payload.get("text")).get("format"))
         self.structured = is_one_of(form.get("type"), _SCHEMAS)
-        self._place = _place(payload)
-        may_call = payload.get("tools") or payload.get("prompt") or self.chained or any(_tool_lists(self._items))
-        self.probe = not may_call  # a stored conversation may have tools
-        models_turn = any(_role_of(item) in ("", "assistant") for item in self._items)
-        self.begins_chain = self.stored and not self.chained and not models_turn
-        self._known: Recall = {}
-        self._known_turn = b""
+        self.probe = self.probe and not (payload.get("prompt") or any(_tool_lists(items)))
         self.trail = Trail(stored=self.stored)
 
-    @property
-    def chain(self) -> "ResponsesRequest":
-        """The request itself: OpenAI stores answers."""
-        return self
+    def _find_place(self) -> tuple[bytes, ...]:
+        """The stored response, or else the stored conversation that the request continues."""
+        conversation = self._payload.get("conversation")
+        if isinstance(conversation, dict):
+            conversation = conversation.get("id")
+        return super()._find_place() or opening_of("conversation", conversation)
 
-    @property
-    def stored(self) -> bool:
-        """Whether the vendor stores the answer."""
-        return self._payload.get("store") is not False
+    def _part(self, item: Any) -> Part:
+        kind = plain_text_of(item.get("type")) if type(item) is dict else None
+        if kind in CALLS:
+            return Part.CALL if is_client_call(item) else Part.MODEL
+        if kind in RESULTS and item.get("execution") != "server":
+            return Part.RESULT
+        return Part.SPOKEN if _role_of(item) in _SPEAKERS else Part.MODEL
 
-    @property
-    def chained(self) -> bool:
-        """Whether the request continues a stored conversation."""
-        return bool(self._place)
+    def _id(self, item: Payload) -> str:
+        return call_id(item)
+
+    def _call(self, position: int, item: Payload) -> ToolCall:
+        return call_of(item)
+
+    def _keyed_result(self, item: Payload) -> tuple[str, Result]:
+        return keyed_result_of(item)
+
+    def _is_real_user(self, item: Any) -> bool:
+        return _role_of(item) == "user" and not is_own_or_reminder(item.get("content"))
 
     def opening(self) -> Iterator[bytes]:
         """The instructions and the messages up to the first of the user; for a chain the id that it continues."""
@@ -139,66 +118,6 @@ class ResponsesRequest(RequestWithTools):
                 yield from texts(item.get("content"))
             if role == "user":
                 return
-
-    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
-        """The position and the digest of the last message of a person before `end`. In a chain, earlier ones count."""
-        for position in range((self.length if end is None else end) - 1, -1, -1):
-            if _is_real_user(item := self._items[position]):
-                before = (self._known_turn, *self._place) if self.chained else ()
-                return position, digest_of((*before, *texts(item.get("content"))))
-        return -1, self._known_turn
-
-    def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first, with None for each message of a person."""
-        items = self._items
-        for answer in self._answers():
-            if answer is None:
-                yield None
-                continue
-            position, calls, places = answer
-            results = [keyed_result_of(items[place]) for place in places]
-            yield Round(pair(calls, results), position)
-
-    def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
-        """The answers with calls, newest first, as (position, calls, indexes of results); None for a message of a
-        person."""
-        calls: list[ToolCall] = []
-        results: list[int] = []
-        begun = False
-        listed = cache(self._listed_ids)
-        position = self.length
-        for item in (*reversed(self._items), _BEFORE_ALL):
-            position -= 1
-            kind = plain_text_of(item.get("type")) if type(item) is dict else None
-            if kind in CALLS:
-                begun = True
-                if is_client_call(item):
-                    calls.append(call_of(item))
-                continue
-            is_report = kind in RESULTS and item.get("execution") != "server"
-            if not is_report and _role_of(item) not in _SPEAKERS:
-                begun = True
-                continue
-            if begun or (results and not is_report):
-                calls += self._missing_calls(results, listed)
-                if calls:
-                    yield position + 1, calls[::-1], results[::-1]
-                calls, results, begun = [], [], False
-            if is_report:
-                results.append(position)
-            elif _is_real_user(item):
-                yield None
-
-    def _missing_calls(self, results: Sequence[int], listed: Callable[[], Set[str]]) -> list[ToolCall]:
-        """The calls of these results that are not in the input, as far as `recall` supplied them; newest first."""
-        if not self._known:
-            return []
-        ids = [call_id(self._items[place]) for place in results]
-        return [self._known[id_]() for id_ in ids if id_ in self._known and id_ not in listed()]
-
-    def _listed_ids(self) -> Set[str]:
-        """The ids of the calls in the input."""
-        return {call_id(item) for item in self._items if is_client_call(item)}
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: a stored prompt or conversation may have others. Built-in tools are
@@ -222,20 +141,6 @@ class ResponsesRequest(RequestWithTools):
             if isinstance(item, dict) and item.get("type") == _TOOL_LIST:
                 yield from _described(item.get("tools"), ("input", place, "tools"))
 
-    def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts appended to the results of these calls."""
-        wanted = by_position(notes)
-        found: dict[int, list[str]] = {}
-        for answer in self._answers() if wanted else ():
-            if answer is None or answer[0] not in wanted:
-                continue
-            position, calls, places = answer
-            matched = Pairing([call_id(self._items[place]) for place in places]).places([call.id for call in calls])
-            for at, text in note_places(wanted[position], calls, matched):
-                found.setdefault(places[at], []).append(text)
-        edits = [edit for place, added in found.items() for edit in self._append_text(place, "\n\n".join(added))]
-        return apply(self.body, edits)
-
     def _append_text(self, place: int, text: str) -> list[Edit]:
         """The edits that append a text to a result; empty if the result cannot have one."""
         item = self._items[place]
@@ -249,23 +154,6 @@ class ResponsesRequest(RequestWithTools):
         at = len(output) - 1
         return append_text((*path, at, "stderr"), output[at].get("stderr"), text)
 
-    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
-        """The body with each turn's items and a result for each call appended. In a chain only the last results, to
-        continue the answer that the vendor has just stored. Raises CannotReplay."""
-        edits = [Edit(("tool_choice",), b'"none"')] if options.text_only else self._loosen_choice()
-        if options.model and self.model:
-            edits.append(Edit(("model",), dumps(options.model)))
-        if self.chained:
-            edits.append(Edit(("input",), raw_list(_results(attempts[-1]))))
-            if "previous_response_id" in self._payload:
-                edits.append(Edit(("previous_response_id",), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
-            return apply(self.body, edits)
-        new = b",".join(raw for one in attempts for raw in (*self._turn_items(one, options), *_results(one)))
-        if not isinstance(self._payload.get("input"), list):
-            return apply(self.body, [*edits, Edit(("input",), partial(_put_last, new))])
-        edits.append(Edit(("input", END), new))
-        return apply(self.body, [*edits, *(without_reasoning(self._items) if options.model else ())])
-
     def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterator[bytes]:
         """The items of a turn in a form that the asked model accepts. Raises CannotReplay for reasoning that cannot be
         sent back."""
@@ -278,6 +166,18 @@ class ResponsesRequest(RequestWithTools):
                 if not (self.stored or item.get("encrypted_content") or item.get("content")):
                     raise CannotReplay("reasoning")
                 yield raw
+
+    def _user_item(self, content: bytes) -> bytes:
+        return user_item(content)
+
+    def _reply_item(self, reply: Reply) -> Payload:
+        return answer_to(reply.call, reply.text)
+
+    def _without_reasoning(self) -> Iterable[Edit]:
+        return without_reasoning(self._items)
+
+    def _forbid_calls(self) -> Edit:
+        return Edit(("tool_choice",), b'"none"')
 
     def writer(self, *, usage: str) -> ResponsesWriter:
         """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
@@ -310,7 +210,7 @@ class ResponsesRequest(RequestWithTools):
     def synthetic_reply(self, text: str) -> OwnAnswer:
         """A response of callfuse's own, whole or as events. In a chain it repeats the id of the response before it, so
         that the next request continues that one."""
-        response = self._response(self._synthetic_id())
+        response = self._response(self._own_answer_id())
         response["previous_response_id"] = self._payload.get("previous_response_id")
         if not self.stream:
             message = OwnMessage(own_id(response["id"], 0), text, refuses=self.structured).item()
@@ -322,22 +222,6 @@ class ResponsesRequest(RequestWithTools):
             writer.note_sent(event)
             begun += typed_event(event)
         return OwnAnswer(EVENT_STREAM, begun + writer.close({0: Block(text)}))
-
-    def _synthetic_id(self) -> str:
-        return self._payload.get("previous_response_id") or OWN_RESPONSE + digest_of((self.body,)).hex()
-
-    def after_synthetic_reply(self) -> tuple[bytes, ...]:
-        """The opening of a request that continues `synthetic_reply`."""
-        return self.after(self._synthetic_id())
-
-    def typed_message(self, at: int) -> TypedMessage | None:
-        """What a person typed in an item (or in an input that is a text); None if it is not a person's."""
-        item = self._items[at]
-        if not _is_real_user(item):
-            return None
-        if not isinstance(self._payload.get("input"), list):
-            return read_typed((), item["content"], key="input")
-        return read_typed(("input", at), item.get("content"))
 
     def has_result(self, at: int) -> bool:
         """Whether an item is the result of a tool."""
@@ -366,11 +250,6 @@ class ResponsesRequest(RequestWithTools):
         refusals = [part.get("refusal") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         return own_text(refusals if any(refusals) else parts)
 
-    def detach_from_synthetic_reply(self) -> list[Edit]:
-        """The edit that removes the id of a response of callfuse's own, which the vendor does not know."""
-        own = str(self._payload.get("previous_response_id")).startswith(OWN_RESPONSE)
-        return [Edit(("previous_response_id",), None)] if own else []
-
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the withheld calls."""
         return self.writer(usage="last").thin_whole(body, withheld, blocks)
@@ -381,15 +260,7 @@ class ResponsesRequest(RequestWithTools):
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
         """The opening of a request that continues this answer; empty in a `conversation`, which keeps its name."""
-        if not answer_id or not (self.chained or self.begins_chain) or self._payload.get("conversation"):
-            return ()
-        return b"previous_response_id", answer_id.encode()
-
-    def recall(self, calls: Recall, turn: bytes) -> None:
-        """Supply calls, by id, whose results may come without them; `turn`: see `base.ChainedRequest`."""
-        self._known = calls
-        if self.chained:
-            self._known_turn = turn
+        return () if self._payload.get("conversation") else super().after(answer_id)
 
     def resume(self, known: Continuation) -> bytes:
         """The body adapted to what the vendor stored. See `stored.resume`."""
@@ -422,37 +293,11 @@ class ResponsesRequest(RequestWithTools):
         return []
 
 
-def _place(payload: Payload) -> tuple[bytes, ...]:
-    """The key and id of the stored response or conversation that a request continues; empty if it continues none."""
-    conversation = payload.get("conversation")
-    if isinstance(conversation, dict):
-        conversation = conversation.get("id")
-    for key, place in (("previous_response_id", payload.get("previous_response_id")), ("conversation", conversation)):
-        if isinstance(place, str) and place:
-            return key.encode(), place.encode("utf-8", "surrogatepass")
-    return ()
-
-
-def _results(attempt: Attempt) -> list[bytes]:
-    """A result for each call of a turn."""
-    return [dumps(answer_to(reply.call, reply.text)) for reply in attempt.replies]
-
-
-def _put_last(items: bytes, text: bytes) -> bytes:
-    """An input that is a plain text, as a list with items appended."""
-    return raw_list((user_item(text), items))
-
-
 def _role_of(item: Any) -> str:
     """The role of an item; empty if it has none."""
     if not isinstance(item, dict) or not is_one_of(item.get("type", "message"), _SPOKEN):
         return ""
     return str(item.get("role") or "")
-
-
-def _is_real_user(item: Any) -> bool:
-    """Whether an item is a message of a person: not callfuse's, and not a harness's reminder."""
-    return _role_of(item) == "user" and not is_own_or_reminder(item.get("content"))
 
 
 def _tool_names(tools: Any) -> Iterator[Any]:

@@ -1,0 +1,296 @@
+"""Base class for requests whose history is a list of items in `input`: the Responses API, Gemini's Interactions API.
+
+The input may also be a text. The items of one answer begin after a result or another's words. The vendor stores
+answers: a request may continue one by its id (a chain), and then results come without their calls; `recall` supplies
+these.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from enum import Enum, auto
+from functools import cache, partial
+from typing import Any, ClassVar, Self
+
+from callfuse.dialects.base import AskOptions, Attempt, Note, Reply
+from callfuse.dialects.declared import RequestWithTools
+from callfuse.dialects.edits import raw_list
+from callfuse.dialects.history import Pairing, by_position, digest_of, note_places, pair, texts
+from callfuse.dialects.typed import TypedMessage, read_typed
+from callfuse.model import Result, Round, ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+
+Recall = Mapping[str, Callable[[], ToolCall]]
+"""Calls by id, each made on demand."""
+
+
+class Part(Enum):
+    """What an item is in a conversation."""
+
+    CALL = auto()
+    """A call for the client."""
+    MODEL = auto()
+    """Anything else of the model's, or of tools that the vendor runs."""
+    RESULT = auto()
+    """A result that the client gives."""
+    SPOKEN = auto()
+    """Words of a user, a system or a developer."""
+
+
+class ItemList(RequestWithTools):
+    """A request with an `input`: the parsed body and its bytes. Also its own `ChainedRequest`."""
+
+    __slots__ = (
+        "_items",
+        "_known",
+        "_known_turn",
+        "_payload",
+        "_place",
+        "begins_chain",
+        "body",
+        "length",
+        "model",
+        "probe",
+        "stream",
+        "structured",
+    )
+
+    choices: int = 1
+
+    _chain_key: ClassVar[str]
+    """The key that holds the id of the stored answer which a request continues."""
+    _own_prefix: ClassVar[str]
+    """Begins the ids of callfuse's own answers."""
+
+    def __init__(self, body: bytes, payload: Payload, items: list[Any]) -> None:
+        super().__init__()
+        self.body = body
+        self._payload = payload
+        self._items = items
+        self.length = len(items)
+        self.model = str(payload.get("model") or "")
+        self.stream = payload.get("stream") is True
+        self.structured = False
+        self._place = self._find_place()
+        self.probe = not (payload.get("tools") or self.chained)  # a stored conversation may have tools
+        self.begins_chain = self.stored and not self.chained and all(self._part(item) is Part.SPOKEN for item in items)
+        self._known: Recall = {}
+        self._known_turn = b""
+
+    # Reading items: implemented by dialects.
+
+    @abstractmethod
+    def _part(self, item: Any) -> Part:
+        """What an item is."""
+
+    @abstractmethod
+    def _id(self, item: Payload) -> str:
+        """The id that a call and its result share."""
+
+    @abstractmethod
+    def _call(self, position: int, item: Payload) -> ToolCall:
+        """The call in an item."""
+
+    @abstractmethod
+    def _keyed_result(self, item: Payload) -> tuple[str, Result]:
+        """The call's id and the result in an item."""
+
+    @abstractmethod
+    def _is_real_user(self, item: Any) -> bool:
+        """Whether an item is a person's: not callfuse's, and not a harness's reminder."""
+
+    # Asking again: implemented by dialects.
+
+    @abstractmethod
+    def _append_text(self, place: int, text: str) -> Iterable[Edit]:
+        """The edits that append a text to the result at `place`; none if it cannot have one."""
+
+    @abstractmethod
+    def _user_item(self, content: bytes) -> bytes:
+        """A user's item with this content (JSON text), equivalent to an input that is no list of items."""
+
+    @abstractmethod
+    def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterable[bytes]:
+        """The items of a turn in a form that the asked model accepts. Raises CannotReplay."""
+
+    @abstractmethod
+    def _reply_item(self, reply: Reply) -> Payload:
+        """The result with the reply to a call."""
+
+    @abstractmethod
+    def _without_reasoning(self) -> Iterable[Edit]:
+        """The edits that prepare the items for another model."""
+
+    @abstractmethod
+    def _forbid_calls(self) -> Edit:
+        """The edit that forbids all tools."""
+
+    @abstractmethod
+    def _loosen_choice(self) -> list[Edit]:
+        """The edits after which the model need not call one certain tool."""
+
+    # Chains.
+
+    def _find_place(self) -> tuple[bytes, ...]:
+        """The key and id of what is stored and the request continues; empty if it continues nothing."""
+        return opening_of(self._chain_key, self._payload.get(self._chain_key))
+
+    @property
+    def chain(self) -> Self:
+        """The request itself: the vendor stores answers."""
+        return self
+
+    @property
+    def stored(self) -> bool:
+        """Whether the vendor stores the answer."""
+        return self._payload.get("store") is not False
+
+    @property
+    def chained(self) -> bool:
+        """Whether the request continues a stored answer."""
+        return bool(self._place)
+
+    def after(self, answer_id: str) -> tuple[bytes, ...]:
+        """The opening of a request that continues this answer."""
+        return opening_of(self._chain_key, answer_id) if self.chained or self.begins_chain else ()
+
+    def recall(self, calls: Recall, turn: bytes) -> None:
+        """Supply calls, by id, whose results may come without them; `turn`: see `base.ChainedRequest`."""
+        self._known = calls
+        if self.chained:
+            self._known_turn = turn
+
+    def _own_answer_id(self) -> str:
+        """The id of an answer of callfuse's own. In a chain it is that of the answer before it, so that the next
+        request continues that one."""
+        return self._payload.get(self._chain_key) or self._own_prefix + digest_of((self.body,)).hex()
+
+    def after_synthetic_reply(self) -> tuple[bytes, ...]:
+        """The opening of a request that continues `synthetic_reply`."""
+        return self.after(self._own_answer_id())
+
+    def detach_from_synthetic_reply(self) -> list[Edit]:
+        """The edit that removes the id of an answer of callfuse's own, which the vendor does not know."""
+        is_own = str(self._payload.get(self._chain_key)).startswith(self._own_prefix)
+        return [Edit((self._chain_key,), None)] if is_own else []
+
+    # Shared by all.
+
+    def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
+        """The position and the digest of the last item of a person before `end`. In a chain, earlier ones count."""
+        for position in range((self.length if end is None else end) - 1, -1, -1):
+            if self._is_real_user(item := self._items[position]):
+                before = (self._known_turn, *self._place) if self.chained else ()
+                return position, digest_of((*before, *texts(item.get("content"))))
+        return -1, self._known_turn
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds with their results, newest first, with None for each item of a person."""
+        for answer in self._answers():
+            if answer is None:
+                yield None
+                continue
+            position, calls, places = answer
+            yield Round(pair(calls, [self._keyed_result(self._items[place]) for place in places]), position)
+
+    def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
+        """The answers with calls, newest first, as (position, calls, indexes of results); None for an item of a
+        person."""
+        calls: list[ToolCall] = []
+        results: list[int] = []
+        begun = False
+        listed = cache(self._listed_ids)
+        part_of, call_of = self._part, self._call
+        for position in range(self.length - 1, -2, -1):
+            item: Any = self._items[position] if position >= 0 else None
+            part = part_of(item) if position >= 0 else Part.SPOKEN  # what is before all ends the first answer
+            if part is Part.CALL:
+                begun = True
+                calls.append(call_of(position, item))
+                continue
+            if part is Part.MODEL:
+                begun = True
+                continue
+            if begun or (results and part is Part.SPOKEN):
+                calls += self._missing_calls(results, listed)
+                if calls:
+                    yield position + 1, calls[::-1], results[::-1]
+                calls, results, begun = [], [], False
+            if part is Part.RESULT:
+                results.append(position)
+            elif self._is_real_user(item):
+                yield None
+
+    def _missing_calls(self, results: Sequence[int], listed: Callable[[], Set[str]]) -> list[ToolCall]:
+        """The calls of these results that are not in the input, as far as `recall` supplied them; newest first."""
+        if not self._known:
+            return []
+        ids = [self._id(self._items[place]) for place in results]
+        return [self._known[id_]() for id_ in ids if id_ in self._known and id_ not in listed()]
+
+    def _listed_ids(self) -> Set[str]:
+        """The ids of the calls in the input."""
+        return {self._id(item) for item in self._items if self._part(item) is Part.CALL}
+
+    def _paired(self, wanted: Container[int]) -> Iterator[tuple[int, list[ToolCall], list[int], Sequence[int | None]]]:
+        """The answers at the `wanted` positions, as (position, calls, indexes of results, which of these is each
+        call's)."""
+        for answer in self._answers():
+            if answer is not None and answer[0] in wanted:
+                position, calls, places = answer
+                pairing = Pairing([self._id(self._items[place]) for place in places])
+                yield position, calls, places, pairing.places([call.id for call in calls])
+
+    def with_notes(self, notes: Sequence[Note]) -> bytes:
+        """The body with texts appended to the results of these calls."""
+        wanted = by_position(notes)
+        found: dict[int, list[str]] = {}
+        for position, calls, places, matched in self._paired(wanted) if wanted else ():
+            for at, text in note_places(wanted[position], calls, matched):
+                found.setdefault(places[at], []).append(text)
+        edits = [edit for place, added in found.items() for edit in self._append_text(place, "\n\n".join(added))]
+        return apply(self.body, edits)
+
+    def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
+        """The body with each turn's items and a result for each call appended. In a chain only the last results, to
+        continue the answer that the vendor has just stored. Raises CannotReplay."""
+        edits = [self._forbid_calls()] if options.text_only else self._loosen_choice()
+        if options.model and self._payload.get("model"):
+            edits.append(Edit(("model",), dumps(options.model)))
+        if self.chained:
+            edits.append(Edit(("input",), raw_list(self._replies(attempts[-1]))))
+            if self._chain_key in self._payload:
+                edits.append(Edit((self._chain_key,), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
+            return apply(self.body, edits)
+        new = b",".join(raw for one in attempts for raw in (*self._turn_items(one, options), *self._replies(one)))
+        if not self._is_listed:
+            return apply(self.body, [*edits, Edit(("input",), partial(self._put_last, new))])
+        edits.append(Edit(("input", END), new))
+        return apply(self.body, [*edits, *(self._without_reasoning() if options.model else ())])
+
+    @property
+    def _is_listed(self) -> bool:
+        """Whether the input is a list of items; else it is what one of a user's contains."""
+        return self._items is self._payload["input"]
+
+    def _replies(self, attempt: Attempt) -> list[bytes]:
+        """A result for each call of a turn."""
+        return [dumps(self._reply_item(reply)) for reply in attempt.replies]
+
+    def _put_last(self, items: bytes, spoken: bytes) -> bytes:
+        """An input that is no list of items, as one, with items appended."""
+        return raw_list((self._user_item(spoken), items))
+
+    def typed_message(self, at: int) -> TypedMessage | None:
+        """What a person typed in an item (or in an input that is no list of items); None if it is not a person's."""
+        item = self._items[at]
+        if not self._is_real_user(item):
+            return None
+        if not self._is_listed:
+            return read_typed((), item.get("content"), key="input")
+        return read_typed(("input", at), item.get("content"))
+
+
+def opening_of(key: str, id_: Any) -> tuple[bytes, ...]:
+    """A key and an id as the opening of a conversation; empty without an id."""
+    return (key.encode(), id_.encode("utf-8", "surrogatepass")) if isinstance(id_, str) and id_ else ()
