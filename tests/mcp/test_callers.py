@@ -1,6 +1,7 @@
 """Whose calls count together, and what is kept of them."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,21 @@ def client(name: str) -> dict[str, Any]:
     return {**META, "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
 
 
+def signed(signature: bytes) -> Headers:
+    """Headers with a signature of AWS's, by one and the same key."""
+    credential = b"Credential=AKIA/20260728/eu-west-1/bedrock-agentcore/aws4_request"
+    return (*NEW, (b"authorization", b"AWS4-HMAC-SHA256 " + credential + b", Signature=" + signature))
+
+
+OF_USERS = ("x-brave-api-key", "x-github-token", "x-user-id", "x-forwarded-client-cert", "x-goog-iap-jwt-assertion")
+"""Headers by which servers know their users, that no list has."""
+
+
+def having_one(name: str, value: bytes) -> Request:
+    """A call with one more header."""
+    return call(headers=(*NEW, (name.encode(), value)))
+
+
 APART: list[tuple[str, Request, Request]] = [
     ("session", call(), call(headers=having(OLD, b"mcp-session-id", b"other"))),
     ("path", call(), call(path="/other/mcp")),
@@ -36,6 +52,26 @@ APART: list[tuple[str, Request, Request]] = [
     ("origin", call(headers=NEW, meta=META), call(headers=having(NEW, b"origin", b"https://evil.test"), meta=META)),
     ("agent", call(headers=NEW, meta=META), call(headers=having(NEW, b"user-agent", b"agent/2"), meta=META)),
     ("cookie", call(headers=(*NEW, (b"cookie", b"session=1"))), call(headers=(*NEW, (b"cookie", b"session=2")))),
+    *((f"header {name}", having_one(name, b"1"), having_one(name, b"2")) for name in OF_USERS),
+    (
+        "header beside a gateway's credential",
+        call(headers=(*BEARER, (b"x-notion-token", b"1"))),
+        call(headers=(*BEARER, (b"x-notion-token", b"2"))),
+    ),
+    ("query", replace(call(headers=NEW), query=b"api_key=1"), replace(call(headers=NEW), query=b"api_key=2")),
+    ("query of a session", replace(call(), query=b"token=1"), replace(call(), query=b"token=2")),
+    ("host of a session", call(), call(headers=having(OLD, b"host", b"evil.test"))),
+    ("signature", call(headers=signed(b"1")), call(headers=signed(b"2"))),
+    (
+        "signature of a run",
+        call(headers=(*signed(b"1"), (b"x-callfuse-session-id", b"run-1"))),
+        call(headers=(*signed(b"2"), (b"x-callfuse-session-id", b"run-1"))),
+    ),
+    (
+        "sessions whose conversations anybody may call so",
+        call(meta={"session_id": "default"}),
+        call(meta={"session_id": "default"}, headers=having(OLD, b"mcp-session-id", b"other")),
+    ),
     ("thread", call(meta={"threadId": "1"}), call(meta={"threadId": "2"})),
     ("name", call(headers=OWN), call(headers=having(OWN, b"x-callfuse-session-id", b"run-2"))),
     (
@@ -73,6 +109,16 @@ TOGETHER: list[tuple[str, Request, Request]] = [
     ("ChatGPT", call(meta={"openai/session": "s"}), call(meta={"openai/session": "s", "openai/locale": "de"})),
     ("sessions of one run", call(headers=OWN), call(headers=having(OWN, b"mcp-session-id", b"other"))),
     (
+        "conversation that others name",
+        call(meta={"sessionId": "t"}, headers=(*OLD, (b"x-api-key", b"k"))),
+        call(meta={"sessionId": "t"}, headers=(*having(OLD, b"mcp-session-id", b"other"), (b"x-api-key", b"k"))),
+    ),
+    (
+        "traces, proxies and mirrored arguments",
+        call(headers=(*NEW, (b"traceparent", b"00-1"), (b"x-forwarded-for", b"1"), (b"mcp-param-q", b"a"))),
+        call(headers=(*NEW, (b"tracestate", b"1"), (b"x-request-id", b"2"), (b"dpop", b"b"))),
+    ),
+    (
         "sub-agents of a session",
         call(headers=(*OLD, (b"traceparent", b"00-1"))),
         call(headers=(*OLD, (b"traceparent", b"00-2"))),
@@ -100,8 +146,14 @@ def test_headers_that_a_setting_names_tell_callers_apart() -> None:
 class User:
     """Who a middleware in front says that it is, as Starlette's do."""
 
-    def __init__(self, *, known: bool) -> None:
+    def __init__(self, *, known: bool, name: str = "") -> None:
         self.is_authenticated = known
+        self.display_name = name
+
+    @property
+    def identity(self) -> str:
+        """As Starlette's base class has it."""
+        raise NotImplementedError
 
 
 def test_who_is_authenticated_no_more_gets_nothing_that_was_kept() -> None:
@@ -116,6 +168,21 @@ def test_who_is_authenticated_no_more_gets_nothing_that_was_kept() -> None:
     done = run_all(authenticating, [call(headers=BEARER)] * 3)
     assert notices(done[2])
     known = False
+    assert not notices(run(authenticating, call(headers=BEARER)))
+    assert len(server.runs) == 3
+
+
+def test_users_of_one_gateway_are_told_apart() -> None:
+    """Where a middleware in front knows them by what nothing else shows."""
+    server, name = ToolServer(), "alice"
+    app = guarded(server)
+
+    async def authenticating(scope: Any, receive: Any, send: Any) -> None:
+        scope["user"] = User(known=True, name=name)
+        await app(scope, receive, send)
+
+    assert notices(run_all(authenticating, [call(headers=BEARER)] * 3)[2])
+    name = "bob"
     assert not notices(run(authenticating, call(headers=BEARER)))
     assert len(server.runs) == 3
 

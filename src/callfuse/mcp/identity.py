@@ -2,8 +2,11 @@
 
 The first of these that names a conversation counts: callfuse's own header, headers of harnesses and gateways, the keys
 of `_meta` below, the session of the transport (`Mcp-Session-Id`), which some clients open for each call. Without any of
-these, as in revision 2026-07-28, a caller is a credential and a client: its name and version, and what its requests say
-of where they come from and go to. Never an address. Everything is scoped by the path, and by a hash of the credential.
+these, as in revision 2026-07-28, a caller is a credential and a client: its name and version, and all headers but those
+that say nothing of who asks, for a server may know its users by any header. Never an address. Everything is scoped by
+the server's URL, by whom a middleware in front has authenticated, and by a hash of the credential.
+
+Whatever is not known to be the same counts apart: then a loop goes on, but nobody gets the result of somebody else.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -11,42 +14,77 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from callfuse.boundary import Boundary
-from callfuse.conversations.identity import DIGEST_SIZE, NO_CREDENTIAL, Headers, Lane, lane_of, session_name
+from callfuse.conversations.identity import (
+    DIGEST_SIZE,
+    NO_CREDENTIAL,
+    Headers,
+    Lane,
+    credential_of,
+    lane_of,
+    session_name,
+)
 from callfuse.wire.jsontext import dumps
 
 SESSION: Final = b"mcp-session-id"
 CLIENT: Final = "io.modelcontextprotocol/clientInfo"
-CONVERSATIONS: Final = ("callfuse/session", "threadId", "sessionID", "openai/session", "session_id", "sessionId")
-"""Keys of `_meta` that name a conversation: ours, Codex's thread, opencode's and ChatGPT's session, and what others
-call it."""
+CONVERSATIONS: Final = ("callfuse/session", "threadId", "sessionID", "openai/session")
+"""Keys of `_meta` that name a conversation: ours, Codex's thread, opencode's and ChatGPT's session."""
+OF_OTHERS: Final = ("session_id", "sessionId")
+"""What others call it. Its values may be anybody's (`default`): without a credential a session of the transport is
+better."""
 _BAGGAGE: Final = "baggage"
-_OF_CLIENT: Final = (b"host", b"origin", b"user-agent")
+_OF_USER: Final = ("identity", "display_name", "username")
+"""Attributes of a user of Starlette's kind that say who it is."""
+_SIGNED: Final = b"AWS4-"
+"""A signature, of which only the id of its key is a credential: that is no secret, and the app cannot check the
+signature where it is not asked."""
+_INDIFFERENT: Final = frozenset(
+    b"accept accept-charset accept-encoding accept-language cache-control connection content-encoding content-length "
+    b"content-type date expect host keep-alive pragma priority referer te trailer transfer-encoding upgrade "
+    b"upgrade-insecure-requests via "
+    b"last-event-id mcp-method mcp-name mcp-protocol-version mcp-session-id "
+    b"b3 baggage request-id sentry-trace traceparent tracestate uber-trace-id x-amzn-trace-id x-cloud-trace-context "
+    b"x-correlation-id x-request-id "
+    b"cdn-loop cf-connecting-ip cf-connecting-ipv6 cf-ipcountry cf-ray cf-visitor forwarded true-client-ip "
+    b"x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-prefix x-forwarded-proto x-forwarded-scheme "
+    b"x-forwarded-server x-forwarded-ssl x-original-uri x-real-ip x-scheme "
+    b"dpop idempotency-key x-request-start x-stainless-retry-count".split()
+)
+"""Headers that say nothing of who asks, or nothing that another does not say: of the message, the transport, traces,
+and proxies. `dpop` proves the token that is in `authorization`, anew for each request."""
+_INDIFFERENT_KINDS: Final = (b"mcp-param-", b"sec-fetch-", b"x-b3-", b"x-datadog-", b"x-envoy-")
+"""How names of further such headers begin; the first mirror arguments."""
 
 
 class _Place:
-    """What tells callers apart whatever their session is: the server's path, and whether they are authenticated."""
+    """What tells callers apart whatever their session is: the parts of the server's URL, and who a middleware in front
+    says that they are."""
 
-    def __init__(self, path: str, authentication: bytes) -> None:
-        self._parts = path.encode("utf-8", "surrogatepass"), authentication
+    def __init__(self, *parts: bytes) -> None:
+        self._digest = _digest(parts)
 
     def opening(self) -> Iterable[bytes]:
-        return self._parts
+        return (self._digest,)
 
 
 def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any], further: Set[bytes]) -> Lane:
     """The lane of a request. `scope`: that of ASGI, `headers`: its headers by name in lower case, `further`: names of
     those that are credentials, too."""
-    named = next((value for key in CONVERSATIONS if isinstance(value := meta.get(key), str) and value.strip()), None)
+    query = scope.get("query_string", b"")
+    keys: tuple[str, ...] = CONVERSATIONS
+    if SESSION not in headers or credential_of(headers, query, further) != NO_CREDENTIAL:
+        keys += OF_OTHERS
+    named = next((value for key in keys if isinstance(value := meta.get(key), str) and value.strip()), None)
     baggage = meta.get(_BAGGAGE)
     if isinstance(baggage, str) and b"baggage" not in headers:
         headers = {**headers, b"baggage": baggage.encode("utf-8", "replace")}
     payload = {} if named is None else {"session_id": named}
-    place = _Place(scope["path"], _authentication(scope.get("user")))
-    lane = lane_of(headers, place, scope.get("query_string", b""), payload, further=further)
+    url = headers.get(b"host", b""), scope["path"].encode("utf-8", "surrogatepass"), query
+    lane = lane_of(headers, _Place(*url, *_authentication(scope.get("user"))), query, payload, further=further)
     session = headers.get(SESSION, b"").decode("latin-1")
     if not lane.named and session:
         return lane._replace(session=session_name(session), source=SESSION.decode())
-    if lane.named and lane.credential != NO_CREDENTIAL:
+    if lane.named and lane.credential != NO_CREDENTIAL and not headers.get(b"authorization", b"").startswith(_SIGNED):
         return lane
     fingerprint = _fingerprint(lane, headers, meta)
     if lane.named:  # anybody may use the name: what an equal client does not send counts apart
@@ -54,19 +92,38 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
     return lane._replace(session=fingerprint.hex(), fingerprint=fingerprint)
 
 
-def _authentication(user: object) -> bytes:
-    """What a middleware in front has found out. Nobody whose token has expired gets what was given to it before."""
+def _authentication(user: object) -> Iterable[bytes]:
+    """What a middleware in front has found out. Nobody whose token has expired gets what was given to it before, and
+    nobody what was given to another user."""
+    if user is None:
+        return
+    yield b"known" if _attribute(user, "is_authenticated") else b"unknown"
+    for name in _OF_USER:
+        yield str(_attribute(user, name)).encode("utf-8", "surrogatepass")
+
+
+def _attribute(user: object, name: str) -> object:
+    """An attribute of a user; None if it has none."""
+    found: object = None
     with Boundary():  # Starlette's base class raises NotImplementedError
-        if user is not None:
-            return b"known" if getattr(user, "is_authenticated", None) else b"unknown"
-    return b""
+        found = getattr(user, name, None)
+    return found if isinstance(found, str | int) else None
 
 
 def _fingerprint(lane: Lane, headers: Headers, meta: Mapping[str, Any]) -> bytes:
     """A digest of the client as far as its requests describe it."""
     client = meta.get(CLIENT)
     said = [client.get(key) for key in ("name", "version")] if isinstance(client, dict) else []
-    parts = [lane.fingerprint, *(headers.get(name, b"") for name in _OF_CLIENT), dumps(said)]
+    telling = (name for name in sorted(headers) if _may_tell(name))
+    return _digest((lane.fingerprint, dumps(said), *(part for name in telling for part in (name, headers[name]))))
+
+
+def _may_tell(name: bytes) -> bool:
+    """Whether a header of this name may say who asks."""
+    return name not in _INDIFFERENT and not name.startswith(_INDIFFERENT_KINDS)
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
     digest = blake2b(digest_size=DIGEST_SIZE)
     for part in parts:
         digest.update(b"%d:%b" % (len(part), part))
