@@ -10,6 +10,7 @@ import trio
 from callfuse.mcp import MCPMiddleware
 from callfuse.mcp import exchange as mcp_exchange
 from callfuse.mcp.caller import Caller
+from callfuse.mcp.callers import Known
 from callfuse.observe.events import ExchangeEnded, NotGuarded
 from tests.mcp.server import (
     META,
@@ -109,6 +110,57 @@ async def leave_amid(app: MCPMiddleware, request: Request, server: Stream) -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+WORK = ("begin", "settle", "give_up", "cancel", "await_later", "take_awaited")
+
+
+async def test_one_caller_s_calls_are_worked_on_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who works on them holds the lock, for others may do so in threads; also when a client leaves meanwhile."""
+    known: list[Known] = []
+    seen: list[str] = []
+    original = Known.__init__
+
+    def keeping(self: Known, *arguments: Any) -> None:
+        original(self, *arguments)
+        known.append(self)
+
+    monkeypatch.setattr(Known, "__init__", keeping)
+    for name in WORK:
+        monkeypatch.setattr(Caller, name, watched(name, getattr(Caller, name), known, seen))
+    server = Stream(PRIMING, waits=True)
+    app = guarded(server)
+    resume = Request("/mcp", b"", (*OLD, (b"last-event-id", b"1")), method="GET")
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    task = asyncio.create_task(drive(app, call(id_=7)))
+    await server.began.wait()
+    await drive(app, post(cancel))
+    await known[0].lock.acquire()
+    task.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    known[0].lock.release()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    answering = Stream(later=(frame(response(), id_=b"2"),))
+    app.app = answering
+    await drive(app, call())
+    await drive(app, resume)
+    app.app = ToolServer()
+    await drive(app, call({"q": "new"}))
+    assert {"begin", "settle", "cancel", "await_later"} <= set(seen)
+
+
+def watched(name: str, work: Any, known: list[Known], seen: list[str]) -> Any:
+    """A method of `Caller` that says that it was called, and looks at the lock."""
+
+    def watching(self: Caller, *arguments: Any) -> Any:
+        seen.append(name)
+        assert [one.lock.locked() for one in known if one.caller is self] == [True], name
+        return work(self, *arguments)
+
+    return watching
 
 
 async def test_a_cancelled_call_does_not_count() -> None:

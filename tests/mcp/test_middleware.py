@@ -454,6 +454,44 @@ def test_what_is_withheld_of_a_batch_is_taken_out(form: str) -> None:
     assert done.complete
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "body"),
+    [
+        (401, b"application/json", b'{"error":"invalid_token"}'),
+        (403, b"text/plain", b"no"),
+        (
+            404,
+            b"application/json",
+            b'{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}',
+        ),
+        (500, b"text/html", b"<html>"),
+        (200, b"text/html", b"<html>"),
+    ],
+)
+def test_a_server_that_refuses_the_rest_of_a_batch(status: int, kind: bytes, body: bytes) -> None:
+    """Its answer arrives as it is: who is refused gets no result that was kept, and knows why."""
+    app = guarded(ToolServer())
+    spin(app, 2)
+
+    async def refusing(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
+        await send({"type": "http.response.body", "body": body})
+
+    app.app = refusing
+    done = run(app, post([call_message(id_=8), {"jsonrpc": "2.0", "id": "p", "method": "ping"}]))
+    assert (done.status, done.body) == (status, body)
+    assert done.header(b"content-type") == kind
+
+
+def test_results_of_equal_ids_are_nobody_s() -> None:
+    """Such a batch is against the protocol: a result is never given again for another call."""
+    app = guarded(ToolServer(lambda params: text(f"result {params['arguments']['q']}")))
+    run_all(app, [post([call_message({"q": word}, id_=1) for word in ("a", "b")])] * 3)
+    for word in ("a", "b"):
+        for done in run_all(app, [call({"q": word})] * 4):
+            assert result(done)["content"][0]["text"] in (f"result {word}", *notices(done))
+
+
 def test_a_batch_whose_rest_gets_no_response() -> None:
     """The server accepts it with 202 and no body; the client gets our responses."""
     server = ToolServer()

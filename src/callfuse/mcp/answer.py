@@ -8,7 +8,7 @@ pass as they are.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from callfuse.asgi.answer import BODY, START
+from callfuse.asgi.answer import BODY, START, is_success
 from callfuse.asgi.budget import Share
 from callfuse.asgi.headers import read, without
 from callfuse.asgi.stream import ClientStream
@@ -22,14 +22,17 @@ STREAM: Final = b"text/event-stream"
 JSON: Final = b"application/json"
 _OF_BODY: Final = frozenset({b"content-type", b"content-length"})
 _OK: Final = 200
+_WITHOUT_BODY: Final = frozenset({202, 204})
+"""Statuses with which a server takes messages that get no response."""
 
 
 class Answer:
     """The app's answer to one request. `take` is the app's `send`.
 
-    `extra`: responses of callfuse's own that go with those of the app. `limit`: bytes of a whole answer, or of an
-    event, that are kept at most. `status`: 0 until it has begun. `unread`: why the answer passes as it is; empty if it
-    does not. `has_ids`: its events have ids, so that it may go on in another answer. `complete`: its end was sent.
+    `extra`: responses of callfuse's own that go with those of the app, if it answers with success. `limit`: bytes of a
+    whole answer, or of an event, that are kept at most. `status`: 0 until it has begun. `unread`: why the answer passes
+    as it is; empty if it does not. `has_ids`: its events have ids, so that it may go on in another answer. `complete`:
+    its end was sent.
     """
 
     def __init__(self, send: Send, rewrite: Rewrite, share: Share, limit: int, extra: Sequence[bytes] = ()) -> None:
@@ -70,6 +73,9 @@ class Answer:
         found = read(message)
         self.status = int(message["status"])
         content_type = found.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        is_json = content_type.endswith((b"/json", b"+json"))
+        if not (is_success(message) and (is_json or content_type == STREAM or self.status in _WITHOUT_BODY)):
+            self._extra = ()  # who is refused gets nothing, and an error stays what it is
         if found.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             self.unread = "content-encoding"
         elif content_type == STREAM:
@@ -79,7 +85,7 @@ class Answer:
                 events = [sse.event(one, "message") for one in self._extra]
                 await self._client.write(b"".join(events))
             return
-        elif content_type.endswith((b"/json", b"+json")) or self._extra:
+        elif is_json or self._extra:
             self._whole = bytearray()
             await self._client.start(self._start_of_batch(message), at_once=False)
             return

@@ -1,7 +1,8 @@
 """The callers that one middleware knows: bounded in number, bytes and time, the one unused for longest goes first."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +28,19 @@ class Known:
     lane: Lane
     caller: Caller
     lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """The lock for a few steps that must be made, though the client has left and the task is cancelled."""
+        try:
+            self.lock.acquire_nowait()  # in most cases: nothing is awaited
+        except anyio.WouldBlock:
+            with anyio.CancelScope(shield=True):
+                await self.lock.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     @property
     def is_session(self) -> bool:

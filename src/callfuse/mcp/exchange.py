@@ -108,12 +108,17 @@ class Exchange:
     async def _rewrite(self, data: bytes) -> bytes:
         """Record the responses in data of the answer; returns the data with the notices that go with them."""
         with self._fail_open.stage("while reading a result"):
-            waiting = {one.request.key: one for one in self._pending if one.is_open}
-            return await settle(self.known, data, waiting.get)
+            return await settle(self.known, data, self._find)
         return data
 
+    def _find(self, key: bytes) -> Pending | None:
+        """The call for the key of a response. None if several have it: nobody can tell whose result that is."""
+        found = [one for one in self._pending if one.request.key == key]
+        return found[0] if len(found) == 1 else None
+
     def end(self, *, gone: bool) -> None:
-        """The exchange is over. `gone`: the client has left before its end."""
+        """The exchange is over: to be told while its caller's lock is held. `gone`: the client has left before its
+        end."""
         caller, answer, self._answer = self.known.caller, self._answer, None
         goes_on = answer is not None and answer.has_ids and self.known.is_session
         with self._fail_open.stage("at the end of a call"):

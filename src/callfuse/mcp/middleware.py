@@ -99,7 +99,7 @@ class MCPMiddleware:
         try:
             posted = await self._read(found, body)
             with self._fail_open.stage("in a request"):
-                exchange = None if posted is None else self._begin(scope, found, posted)
+                exchange = None if posted is None else await self._begin(scope, found, posted)
             if exchange is not None:
                 await exchange.judge(off_loop.weight_of(body.content or b""))
             if exchange is None:
@@ -110,7 +110,7 @@ class MCPMiddleware:
                 await exchange.run(self.app, scope, body, send)
         finally:
             if exchange is not None:
-                self._end(exchange, gone=body.gone)
+                await self._end(exchange, gone=body.gone)
             body.close()
 
     async def _read(self, found: dict[bytes, bytes], body: RequestBody) -> Posted | None:
@@ -131,36 +131,38 @@ class MCPMiddleware:
             self.bus.emit(NotGuarded(cause))
         return None
 
-    def _begin(self, scope: Scope, found: dict[bytes, bytes], posted: Posted) -> Exchange | None:
+    async def _begin(self, scope: Scope, found: dict[bytes, bytes], posted: Posted) -> Exchange | None:
         """The exchange of a POST; None if it has no calls that are judged."""
         if posted.tasks:
             self.bus.emit(NotGuarded("task"))
         lane = self._lane(scope, found, posted.meta)
         if posted.cancelled or posted.opens:
-            self._heed(lane, posted)
+            await self._heed(lane, posted)
         if not posted.calls:
             return None
         is_modern = found.get(VERSION, b"").decode("latin-1") >= MODERN or posted.is_modern
         return Exchange(posted, self._callers.of(lane), self.bus, is_modern=is_modern)
 
-    def _heed(self, lane: Lane, posted: Posted) -> None:
+    async def _heed(self, lane: Lane, posted: Posted) -> None:
         """Take note of what a caller cancels, and of one that begins: only a session tells it from those before."""
         known = self._callers.find(lane)
         if known is None:
             return
-        for key in posted.cancelled:
-            known.caller.cancel(key)
+        async with known.held():
+            for key in posted.cancelled:
+                known.caller.cancel(key)
         if posted.opens and lane.source == FINGERPRINT:
             self._callers.forget(lane)
 
-    def _end(self, exchange: Exchange, *, gone: bool) -> None:
-        exchange.end(gone=gone)
-        with self._fail_open.stage("at the end of a call"):
-            lane = exchange.known.lane
-            if exchange.is_refused:
-                self._callers.forget(lane)
-            elif self._callers.find(lane) is exchange.known:  # else it was forgotten meanwhile
-                self._callers.keep(exchange.known)
+    async def _end(self, exchange: Exchange, *, gone: bool) -> None:
+        async with exchange.known.held():
+            exchange.end(gone=gone)
+            with self._fail_open.stage("at the end of a call"):
+                lane = exchange.known.lane
+                if exchange.is_refused:
+                    self._callers.forget(lane)
+                elif self._callers.find(lane) is exchange.known:  # else it was forgotten meanwhile
+                    self._callers.keep(exchange.known)
 
     async def _watch(self, scope: Scope, receive: Receive, send: Send, found: dict[bytes, bytes]) -> None:
         """Serve a GET, whose stream may bring what an earlier answer did not come to, or a DELETE, which ends a
