@@ -174,6 +174,48 @@ def test_a_port_that_somebody_has(models: tuple[Models, str]) -> None:
     assert "--port" in check.advice
 
 
+@pytest.mark.parametrize(
+    ("answer", "state", "shown"),
+    [
+        (b'{"version":"1.2.3"}', State.OK, "callfuse 1.2.3 is running"),
+        (b'{"version":"\\u001b]0;title\\u0007\\u202e"}', State.OK, "callfuse \\x1b]0;title\\x07\\u202e is running"),
+        (b'{"version":"' + b"x" * 100_000 + b'"}', State.FAILED, "cannot be listened on"),
+        (b"[1]", State.FAILED, "cannot be listened on"),
+        (b"", State.FAILED, "cannot be listened on"),
+    ],
+)
+def test_whatever_listens_at_the_port(answer: bytes, state: State, shown: str) -> None:
+    """It may be anybody's: nothing that it says steers a terminal, and little of it is read."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("no lifespan")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": answer})
+
+    with served(app) as url:
+        check = examined({"upstream": "http://[::1]:1", "port": int(url.rpartition(":")[2])})["port"]
+    assert (check.state, shown in check.found) == (state, True), check
+
+
+def test_lines_steer_no_terminal() -> None:
+    """Whatever they quote: an error, a variable, a header."""
+    checks = [failed("\x1b[2Jport", "\x1b]0;title\x07 \u202e", "\x9b31m"), ok("store", "")]
+    assert all(line.isprintable() for line in as_lines(checks))
+    assert len([*as_lines(checks)]) == 3
+
+
+def test_a_key_that_no_header_may_have(models: tuple[Models, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line break at its end, say: that is said, and nothing of it."""
+    vendor, url = models
+    for key in ("sk-s3cret\n", " sk-s3cret", "sk-s3cret\u2026"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        check = examined({"upstream": url}, request=True)["upstream"]
+        assert (check.state, "the key of OPENAI_API_KEY has" in check.found) == (State.FAILED, True)
+        assert "s3cret" not in str(check)
+    assert {method for method, _, _ in vendor.asked} == {"HEAD"}
+
+
 def test_variables_that_lead_elsewhere(models: tuple[Models, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that is started here would not come to callfuse."""
     port = free_port()

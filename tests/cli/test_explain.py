@@ -110,6 +110,13 @@ def test_what_does_not_fire_says_why(tmp_path: Path) -> None:
     assert last(explained(tmp_path, spoken))[1].startswith("no call counts yet")
 
 
+@pytest.mark.parametrize("path", ["/v1beta/models/m:generateContent?key=AIzaS3cret", "/v1/other?key=AIzaS3cret"])
+def test_the_query_is_not_shown(tmp_path: Path, path: str) -> None:
+    """Google's clients send their key in it."""
+    assert "S3cret" not in str(explained(tmp_path, BODIES["gemini"], path))
+    assert "S3cret" not in str(explained(tmp_path, {"body": BODIES["gemini"], "url": f"https://x.test{path}"}))
+
+
 def test_secrets_are_starred(tmp_path: Path) -> None:
     """What is printed may be pasted into an issue."""
     key = "sk-proj-" + "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -167,7 +174,7 @@ def test_a_recorded_request_has_path_and_headers(tmp_path: Path) -> None:
     url = "https://gateway.example/openai/v1/chat/completions?a=1"
     record = {"url": url, "headers": {"X-Session-Id": "mine", "Content-Encoding": "gzip"}, "body": body}
     checks = explained(tmp_path, record)
-    assert checks[0].found.endswith("sent to /openai/v1/chat/completions?a=1")
+    assert checks[0].found.endswith("sent to /openai/v1/chat/completions")
     assert checks[2].found == "its session is mine, named by x-session-id"
     checks = explained(tmp_path, record | {"body": json.dumps(body), "headers": {"x-callfuse-via": "callfuse"}})
     assert any("another callfuse" in one.found and one.state is State.WARNING for one in checks)

@@ -7,6 +7,8 @@ from enum import StrEnum
 from textwrap import wrap
 from typing import Any, Final
 
+from callfuse.observe.printable import printable
+
 WIDTH: Final = 100
 """Columns of a line."""
 INDENT: Final = 20
@@ -51,7 +53,7 @@ def failed(area: str, found: str, advice: str) -> Check:
 def as_lines(checks: Iterable[Check]) -> Iterator[str]:
     """The checks for a person: state, area and what was found, and below it what to do."""
     for one in checks:
-        yield from _block(f"{one.state:<9}{one.area:<{INDENT - 9}}", one.found)
+        yield from _block(f"{one.state:<9}{printable(one.area):<{INDENT - 9}}", one.found)
         if one.advice:
             yield from _block(" " * (INDENT - 3) + "-> ", one.advice)
 
@@ -73,6 +75,7 @@ def is_well(checks: Iterable[Check]) -> bool:
 
 
 def _block(head: str, text: str) -> list[str]:
-    """Text behind a head, with its further lines below."""
-    lines = [part for line in text.splitlines() for part in wrap(line, WIDTH - INDENT, **WHOLE)]
+    """Text behind a head, with its further lines below. What it quotes may come from anybody: no letter of it steers a
+    terminal."""
+    lines = [part for line in text.splitlines() for part in wrap(printable(line), WIDTH - INDENT, **WHOLE)] or [""]
     return [f"{head}{lines[0]}", *(f"{'':<{INDENT}}{line}" for line in lines[1:])]

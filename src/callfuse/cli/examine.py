@@ -22,6 +22,7 @@ from callfuse.cli.serve import open_listener
 from callfuse.config import Resolved, without_credentials
 from callfuse.config.environment import CONFIG_FILE
 from callfuse.errors import ConfigError, install_hint
+from callfuse.observe.printable import plain
 from callfuse.policy.presets import mode_name
 from callfuse.policy.rungs import Rung
 from callfuse.proxy.client import UpstreamClient
@@ -30,9 +31,14 @@ from callfuse.proxy.settings import UPSTREAM_HINT, ServeSettings
 from callfuse.proxy.target import Upstream
 from callfuse.stores import probe
 from callfuse.stores.address import MEMORY
+from callfuse.wire.jsontext import loads
 
 PATIENCE_S: Final = 15.0
 """How long an upstream may take for an answer that costs it nothing."""
+MOST_READ: Final = 4096
+"""Bytes of the answer of whatever listens at the port."""
+LONGEST_VERSION: Final = 50
+"""Characters of the version that it names."""
 SLOW: Final = 0.5
 """Of the time that an exchange waits for the store: a round trip that takes a larger part is told."""
 _EXTRAS: Final = ("serve", "redis", "otel")
@@ -139,9 +145,14 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
         why = (error.strerror or str(error)).partition(" (while")[0]
     url = f"{base_url(serve, serve.port)}{admin_path}/health".replace("//0.0.0.0:", "//127.0.0.1:")
     with Boundary():  # whatever listens there may answer anything
-        async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http, http.get(url) as answer:
-            said = await answer.json()
-            return [ok(area, f"{base_url(serve, serve.port)}: callfuse {said['version']} is running there")]
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aiohttp.ClientSession() as http,
+            http.get(url, allow_redirects=False) as answer,
+        ):
+            said = loads(await answer.content.read(MOST_READ))
+            version = plain(str(said["version"]), LONGEST_VERSION)
+            return [ok(area, f"{base_url(serve, serve.port)}: callfuse {version} is running there")]
     advice = "end what has it, or take another: --port N (0 for any free one), --host ADDRESS"
     return [failed(area, f"{base_url(serve, serve.port)} cannot be listened on: {why}", advice)]
 
@@ -225,6 +236,9 @@ async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> 
     name, value = next(((name, value) for name in key.variables if (value := os.environ.get(name))), ("", ""))
     if key.variables and not value:
         return failed(area, f"no key for a request: {' and '.join(key.variables)} unset", "set it, or omit --request")
+    if not (value.isascii() and value.isprintable()) or value != value.strip():
+        found = f"the key of {name} has a blank, a line break or another letter that no header may have"
+        return failed(area, found, "set it anew, for agents cannot send it either: is there a line break at its end?")
     headers = [*key.further, *([(key.header, key.prefix + value)] if value else [])]
     if upstream.authorization and key.header != "authorization":
         headers.append(("authorization", upstream.authorization))

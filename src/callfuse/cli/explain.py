@@ -124,14 +124,15 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
         given = replace(given, body=dumps(recognised[1]))
     looks_like = recognised[0] if recognised else _by_shape(value)
     path = given.path or PATHS[looks_like.name]
-    dialect = dialect_of(path.partition("?")[0])
+    shown = path.partition("?")[0]  # a query may hold a key
+    dialect = dialect_of(shown)
     if dialect is None:
-        api = unread_api(path)
+        api = unread_api(shown)
         advice = f"{api} is not read yet; {NO_PATH}" if api else NO_PATH
-        yield failed(AREA, f"no format is known for the path {plain(path)}", advice)
+        yield failed(AREA, f"no format is known for the path {plain(shown)}", advice)
         return
     of_path = "" if given.path else ", as --path does not say otherwise"
-    yield ok(AREA, f"{len(given.body):,} bytes of {dialect.name}, sent to {plain(path)}{of_path}")
+    yield ok(AREA, f"{len(given.body):,} bytes of {dialect.name}, sent to {plain(shown)}{of_path}")
     request = _read(dialect, value, given, path)
     call = _last_call(request)
     told = asyncio.run(_run(replace(given, path=path), resolved, call))
@@ -176,8 +177,8 @@ def _by_shape(value: Any) -> Dialect:
     if value is None:
         return DIALECTS[0]
     body = dumps(value)
-    readers = (one for one in DIALECTS[1:] if one.read_request(body, value, PATHS[one.name]) is not None)
-    return next((one for one in readers if one.name in SHAPED), DIALECTS[0])
+    shaped = (one for one in DIALECTS if one.name in SHAPED)
+    return next((one for one in shaped if one.read_request(body, value, PATHS[one.name]) is not None), DIALECTS[0])
 
 
 def _last_call(request: Request | None) -> ToolCall | None:
