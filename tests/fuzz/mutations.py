@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.support.wire import frames
+from tests.support.wire import frames, with_payloads
 
 OBJECT = re.compile(rb"\{.*\}", re.DOTALL)
 WORD = re.compile(rb'"[A-Za-z_]{2,}"')
@@ -27,6 +27,8 @@ KEYS = (
     "reasoning_details", "thought", "thoughtSignature", "candidates", "finishReason", "provider_metadata", "status",
     "messages", "tools", "stream", "model", "tool_call_id", "tool_use_id", "is_error", "system", "n", "tool_choice",
     "previous_response_id", "conversation", "store", "instructions", "contents", "functionResponse", "response",
+    "contentBlockIndex", "start", "toolUse", "toolUseId", "stopReason", "reasoningContent", "signature", "event_type",
+    "step", "steps", "interaction", "previous_interaction_id", "delta", "summary", "result", "toolResult",
 )  # fmt: skip
 PIECES = (
     b"\n", b"\r", b"\r\n\r\n", b"\n\n", b"data: ", b"data:", b"data: [DONE]\n\n", b"[DONE]", b"event: ping\n", b":\n\n",
@@ -160,9 +162,18 @@ def _with_object(body: bytes, dice: random.Random, change: Callable[[Any, random
         except (ValueError, RecursionError):
             continue
         changed = json.dumps(change(value, dice), ensure_ascii=dice.random() < 0.5, separators=(",", ":"))
-        parts[at] = parts[at][: found.start()] + changed.encode(errors="surrogatepass") + parts[at][found.end() :]
+        text = changed.encode(errors="surrogatepass")
+        parts[at] = _with_text(parts[at], found.start(), found.end(), text)
         return b"".join(parts)
     return in_bytes(body, dice)
+
+
+def _with_text(part: bytes, start: int, end: int, text: bytes) -> bytes:
+    """An event with this text in place of its JSON. A message of AWS's gets the checksum that it needs then: with a
+    wrong one nobody would read it."""
+    if part.startswith(b"\0"):
+        return with_payloads(part, lambda _: text)
+    return part[:start] + text + part[end:]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -121,6 +121,8 @@ MORE: list[tuple[Framework, dict[str, Any]]] = [
             "unknown": [10, ENDED],
             "people": [["llamas"] * 2, ENDED],
             "runs": 8,
+            "sub-agents at once": [4, 4],
+            "equal system messages": [2] * 5,
         },
     ),
     (

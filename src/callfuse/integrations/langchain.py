@@ -31,9 +31,9 @@ class LoopGuard(AgentMiddleware):
     (`continue`), or it raises `ToolLoopError` (`raise`). A `ToolNode` cannot end the graph that it is part of: there
     `end` is as `continue`, and `raise` needs a node that does not handle the error.
 
-    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each thread has a detector of its own; without a
-    `thread_id` the id of the conversation's first message names it. What has neither is not guarded. A new message of
-    a person is a new turn.
+    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each thread has a detector of its own, and in it each
+    run of a graph within another; without a `thread_id` the ids of the messages before the model's first answer name
+    it. What has neither is not guarded. A new message of a person is a new turn.
     """
 
     def __init__(
@@ -85,18 +85,29 @@ class LoopGuard(AgentMiddleware):
     def _judge(self, state: Any, config: Mapping[str, Any]) -> tuple[AgentRun | None, list[Any]]:
         """The run of this conversation, and the calls of its newest answer, judged by now; None for no run."""
         messages = _messages(state)
-        thread = config.get("configurable", {}).get("thread_id") or (messages[0].id if messages else None)
+        name = _conversation(messages, config.get("configurable") or {})
         at = _last(messages, AIMessage)
-        if at is None or not thread:
+        if at is None or not name:
             return None, []
         answered = {message.tool_call_id for message in messages[at:] if isinstance(message, ToolMessage)}
         calls = [call for call in messages[at].tool_calls if call["id"] not in answered]
         if not calls:
             return None, []
         asked = _last(messages, HumanMessage)
-        run = self._runs.get(str(thread), None if asked is None else messages[asked].id or asked)
+        run = self._runs.get(name, None if asked is None else messages[asked].id or asked)
         run.begin([ToolCall(call["id"] or "", call["name"], call["args"]) for call in calls], (at, messages[at].id))
         return run, calls
+
+
+def _conversation(messages: list[Any], configurable: Mapping[str, Any]) -> str:
+    """The name of a conversation; empty if it has none. The namespace tells runs of a graph within another apart, such
+    as those of two sub-agents at the same time; its last part is that of the node."""
+    within = str(configurable.get("checkpoint_ns") or "").rpartition("|")[0]
+    if thread := configurable.get("thread_id"):
+        return f"{thread}|{within}" if within else str(thread)
+    first = next((at for at, message in enumerate(messages) if isinstance(message, AIMessage)), len(messages))
+    ids = [message.id for message in messages[:first]]  # a system message may have the same in all conversations
+    return "|".join((*ids, within)) if ids and all(ids) else ""
 
 
 def _last(messages: list[Any], kind: type) -> int | None:

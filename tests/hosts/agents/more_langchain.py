@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolRetryMiddleware
 from langchain.tools import ToolRuntime
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -65,7 +65,39 @@ def main() -> dict[str, Any]:
     for _ in range(4):
         one.invoke(GO)
     told["runs"] = len(twice.used)
+    told["sub-agents at once"] = sub_agents()
+    told["equal system messages"] = users()
     return told
+
+
+def sub_agents() -> list[int]:
+    """The calls of two agents that run as tools at the same time, in the thread of the agent that has them; twice."""
+    tools = Toolbox()
+    inner = agent(stubborn, tools.search, LoopGuard())
+
+    def search_thoroughly(query: str) -> str:
+        return str(inner.invoke({"messages": [("user", query)]})["messages"][-1].text)
+
+    asks = in_rounds([search("a"), search("b")])
+    one = agent(asks, search_thoroughly, LoopGuard(), checkpointer=InMemorySaver())
+    used = []
+    for thread in ("1", "2"):
+        before = len(tools.used)
+        one.invoke(GO, {"configurable": {"thread_id": thread}})
+        used.append(len(tools.used) - before)
+    return used
+
+
+def users() -> list[int]:
+    """The calls for five users whose conversations begin with the same system message, and have no thread."""
+    tools = Toolbox()
+    one = agent(stubborn, tools.search, LoopGuard())
+    used = []
+    for at in range(5):
+        before = len(tools.used)
+        one.invoke({"messages": [SystemMessage("Be good.", id="system"), HumanMessage("Go.", id=f"user {at}")]})
+        used.append(len(tools.used) - before)
+    return used
 
 
 if __name__ == "__main__":
