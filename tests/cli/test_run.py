@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,39 @@ def test_a_command_that_asks_nobody_is_told() -> None:
     assert "callfuse: the command has asked no model through callfuse." in done.stderr
     assert "/anthropic/x for https://***@gateway.example\n" in done.stderr
     assert "s3cret" not in done.stderr
+
+
+STRANGER = """
+import os, urllib.error, urllib.request
+from urllib.parse import urlsplit
+base = urlsplit(os.environ["OPENAI_BASE_URL"])
+own = base.path.split("/")[1]
+for place in ("", "/", f"/{own[:-1]}", f"/{own}x", f"/x/../{own}", "/%2e", f"/{own}"):
+    path = f"{place}/openai/v1/models"
+    try:
+        print(urllib.request.urlopen(f"http://{base.netloc}{path}").status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+"""A program that looks for the guard by its port alone; the last path is that which it was given."""
+
+
+def test_who_finds_the_port_is_not_served() -> None:
+    """Another user of the machine, or a page in a browser: credentials of a base URL are for the command alone."""
+    asked: list[tuple[str, bytes]] = []
+
+    async def gateway(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("no lifespan")
+        asked.append((scope["path"], dict(scope["headers"]).get(b"authorization", b"")))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    with served(gateway) as url:
+        own = url.replace("//", "//me:s3cret@") + "/v1"
+        done = callfuse("run", "--", sys.executable, "-c", STRANGER, OPENAI_BASE_URL=own)
+    assert done.stdout.split() == ["404"] * 6 + ["200"]
+    assert asked == [("/v1/models", b"Basic bWU6czNjcmV0")]
 
 
 @pytest.mark.parametrize(

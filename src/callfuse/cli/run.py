@@ -1,8 +1,9 @@
 """`callfuse run -- COMMAND`: run a command behind a guard of its own.
 
-The guard listens on a free port of this machine while the command runs. The command has this process's terminal and
-its standard streams; what was found is told on stderr at the end. Nothing is logged there meanwhile, for the command
-may draw on the whole screen.
+The guard listens on a free port of this machine while the command runs, at a path that nobody else knows: base URLs may
+hold credentials, which it adds to what it sends on, and any user of the machine, and any page in a browser, can reach a
+port. The command has this process's terminal and its standard streams; what was found is told on stderr at the end.
+Nothing is logged there meanwhile, for the command may draw on the whole screen.
 
 The exit code is the command's, 128 and the signal's number if a signal has ended it, or 3 if it has ended by itself
 after a block: the last exchange of a session was one. 127: the command is not found, 126: it cannot be run. 2: wrong
@@ -20,7 +21,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from hmac import compare_digest
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any, Final
 
 import uvicorn
@@ -42,6 +45,8 @@ NOT_FOUND: Final = 127
 NOT_RUNNABLE: Final = 126
 BY_SIGNAL: Final = 128
 LOCAL: Final = "127.0.0.1"
+PLACE_BYTES: Final = 12
+"""Random bytes of the path."""
 CLOSE_S: Final = 2.0
 """How long streams may go on that the command has left open."""
 POLL_S: Final = 0.01
@@ -73,9 +78,11 @@ def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
     """Run the command behind a guard; returns the exit code."""
     try:
         resolved, wiring = _settings(options, os.environ)
-        app, account = _app(resolved)
+        place = f"/{token_urlsafe(PLACE_BYTES)}"
+        app, account = _app(resolved, place)
         _log_to(options.log, resolved.config.serve)
-        with _listening(app, resolved.config.serve) as guard:
+        with _listening(app, resolved.config.serve) as origin:
+            guard = origin + place
             env = {**os.environ, **wiring.variables(guard, os.environ)}
             try:
                 code = run_process(wiring.command(command, guard), env)
@@ -108,17 +115,34 @@ def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wi
     return replace(resolved, config=config.model_copy(update={"serve": serve, "admin": admin})), wiring
 
 
-def _app(resolved: Resolved) -> tuple[App, Account]:
-    """The guard, and what it tells. Raises ConfigError."""
+def _app(resolved: Resolved, place: str) -> tuple[App, Account]:
+    """The guard, which serves what is below the path `place`, and what it tells. Raises ConfigError."""
     account = Account()
     app = build_app(ServeSetup(resolved, None, token=""), account)
+    front = place.encode()
 
-    async def versioned(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (path := with_version(scope["path"])) != scope["path"]:
-            scope = {**scope, "path": path, "raw_path": path.encode()}
+    async def placed(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            given, raw = scope["path"].encode(), scope["raw_path"]
+            if not (compare_digest(given[: len(front)], front) and raw.startswith(front)):
+                await _refuse(scope, send)
+                return
+            path, raw = scope["path"].removeprefix(place), raw.removeprefix(front)
+            if (versioned := with_version(path)) != path:
+                path, raw = versioned, versioned.encode()
+            scope = {**scope, "path": path, "raw_path": raw}
         await app(scope, receive, send)
 
-    return versioned, account
+    return placed, account
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    """Answer somebody who has found the port, but does not know the path."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+    else:
+        await send({"type": "websocket.close"})
 
 
 def _log_to(file: Path | None, settings: ServeSettings) -> None:
