@@ -26,6 +26,7 @@ from tests.mcp.server import (
     with_header,
 )
 from tests.support.asgi import Exchange, Headers, Request, run, run_all
+from tests.support.wire import events
 
 REVISIONS: list[tuple[Headers, dict[str, Any] | None]] = [(OLD, None), (NEW, META)]
 
@@ -390,6 +391,23 @@ def test_a_client_that_takes_events_only_gets_events() -> None:
     done = spin(guarded(ToolServer()), 3, headers=headers)[2]
     assert done.header(b"content-type") == b"text/event-stream"
     assert len(notices(done)) == 1
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_a_result_on_several_lines_is_one_event(end: bytes) -> None:
+    """As servers write it that indent their JSON."""
+    made = end.join([b"{", b'"content": [', b'{"type": "text", "text": "x"}', b"]", b"}"])
+    app = guarded(ToolServer(lambda _: made))
+    done = spin(app, 3, headers=with_header(OLD, b"accept", b"text/event-stream"))[2]
+    (event,) = events(done.body)
+    assert json.loads(event.data)["result"]["content"][0] == {"type": "text", "text": "x"}
+    server = ToolServer(lambda _: made)
+    app = guarded(server)
+    spin(app, 2)
+    server.form = "sse"
+    batch = run(app, post([call_message(id_=8), {"jsonrpc": "2.0", "id": "p", "method": "ping"}]))
+    found = [json.loads(one.data) for one in events(batch.body)]
+    assert [one["id"] for one in found if "id" in one] == [8, "p"]
 
 
 def test_new_results_have_a_type() -> None:

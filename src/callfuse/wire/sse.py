@@ -116,8 +116,10 @@ def is_done(frame: bytes) -> bool:
 
 
 def event(payload: bytes, name: str = "") -> bytes:
-    """Write an event with this payload, and this name if there is one."""
+    """Write an event with this payload, and this name if there is one. Of JSON on several lines each line is data."""
     prefix = f"event: {name}\n".encode() if name else b""
+    if b"\n" in payload or b"\r" in payload:
+        payload = b"\ndata: ".join(payload.splitlines())
     return prefix + b"data: " + payload + b"\n\n"
 
 
