@@ -134,6 +134,15 @@ def test_a_steer_is_one_answer() -> None:
     assert json.loads(met.body)["stopReason"] == "tool_use"
 
 
+@pytest.mark.parametrize("odd", [{}, "words", {"text": "x"}, 1, None])
+def test_a_second_answer_without_a_list_of_blocks(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no answer, and no fault of callfuse's: the block stands in its place."""
+    second = whole(json.dumps({"output": {"message": {"role": "assistant", "content": odd}}}).encode())
+    met = meet(ask(spun()), [answer(use()), second], "chance_then_block")
+    assert content(met.body)[-1]["text"].startswith(MARK)
+    assert "ValueError" not in caplog.text
+
+
 def test_a_signed_request_is_not_asked_again() -> None:
     """The signature covers the body, so that the next rung is taken, and no warning is put in."""
     met = meet(ask(spun(), SIGNED), [answer(use())], "chance_then_block")

@@ -115,11 +115,10 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(calls_of(content)), cut=is_one_of(payload.get("stopReason"), CUTTING))]
 
 
-def _content_of(payload: Any) -> Any:
-    """The content of a whole answer's message; None if it has none."""
-    output = payload.get("output") if isinstance(payload, dict) else None
-    message = output.get("message") if isinstance(output, dict) else None
-    return message.get("content") if isinstance(message, dict) else None
+def _content_of(payload: Payload) -> list[Any] | None:
+    """The content of a whole answer's message; None if that has no list."""
+    content = object_of(object_of(payload.get("output")).get("message")).get("content")
+    return content if isinstance(content, list) else None
 
 
 def model_turn_of_whole(body: bytes) -> bytes:
@@ -223,8 +222,7 @@ def is_unfinished(payloads: Sequence[Payload]) -> bool:
     answered: set[str] = set()
     for payload in payloads:
         _, said = event_in(payload)
-        content = _content_of(payload)
-        for block in (object_of(said.get("start")), *(content if isinstance(content, list) else ())):
+        for block in (object_of(said.get("start")), *(_content_of(payload) or ())):
             use, result = object_of(object_of(block).get("toolUse")), object_of(object_of(block).get("toolResult"))
             if use.get("type") == SERVER_TOOL:
                 called.add(str(use.get("toolUseId")))
