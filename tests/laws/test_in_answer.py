@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from callfuse.testing import violations
 from tests.support.config import ONLY_REPEATS
-from tests.support.kits import DialectKit
+from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import (
     MARK,
     Meeting,
@@ -29,6 +29,7 @@ from tests.support.meeting import (
 )
 from tests.support.model import Answer, Call, History, Round, User, seen
 from tests.support.plain import RESULT, new_call, saying, spin
+from tests.support.scripted import Reply
 from tests.support.streams import KNOWN, answers, chunkings
 
 FRESH = History((User("Find the giraffe."),))
@@ -77,6 +78,50 @@ def test_the_third_equal_call_goes(kit: DialectKit, stream: bool, history: Histo
     met = meet(ask(kit, history, stream=stream), [reply(kit, answer, stream=stream)], ladder)
     check(kit, met, answer, [*same[:2], *new], stream=stream)
     assert any("kind=repeat" in line for line in met.log_at(logging.WARNING))
+
+
+@every_dialect
+@CONVERSATIONS
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_stream_that_names_no_content_type(kit: DialectKit, history: History, size: int) -> None:
+    """Its first bytes tell, as ChatGPT's backend for Codex has it."""
+    answer = saying("Let me look.", *equal(5))
+    body = stream_of(kit, answer)
+    chunks = tuple(body[at : at + size] for at in range(0, len(body), size)) if size else (body,)
+    met = meet(ask(kit, history, stream=True), [Reply(chunks, headers=())])
+    check(kit, met, answer, equal(5)[:2], stream=True)
+
+
+@every_dialect
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_healthy_one_passes(kit: DialectKit, size: int) -> None:
+    """Byte for byte; blanks before it, which keep a connection open, at once."""
+    blanks = b"" if kit.name == "bedrock-converse" else b"\n" * 20
+    body = blanks + stream_of(kit, saying("Hi."))
+    chunks = tuple(body[at : at + size] for at in range(0, len(body), size)) if size else (body,)
+    met = meet(ask(kit, FRESH, stream=True), [Reply(chunks, headers=())])
+    assert met.body == body
+    assert met.client.complete
+    if size == 1:
+        assert met.client.lengths(len(blanks)) == [*range(1, len(blanks) + 1)]
+
+
+@every_dialect
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_what_has_left_is_not_told_as_withheld(kit: DialectKit, ladder: str) -> None:
+    """A whole answer without a content type has begun to leave before it is read: the loop is told, and the next call
+    meets the first rung."""
+    answer = saying("Let me look.", *equal(5))
+
+    async def talk(session: Session) -> None:
+        body = kit.whole(answer)
+        met = await session.exchange(ask(kit, FRESH, stream=False), Reply((body,), headers=()))
+        assert met.body == body
+        told = met.log_at(logging.WARNING)
+        assert told
+        assert all("action=observe" in line for line in told if "Tool call loop" in line)
+
+    in_session(talk, ladder)
 
 
 @every_dialect

@@ -152,6 +152,8 @@ class Watch:
             observer = ended or self._observer
             if self._rest.hands_over and observer is not None:
                 handover, waiting = observer.handover, 0 if ended else observer.buffered_bytes
+            elif self._rest.hands_over:
+                waiting = self._undecided_bytes(message)
         if self._rest.unchanged and not self._rest.part:
             return self._send(message)
         if self._stage.failed:
@@ -164,7 +166,7 @@ class Watch:
 
     def _send_aligned(self, message: Message, waiting: int, ended: Observer | None) -> Awaitable[None]:
         """Send what may leave of a message, of which so many bytes wait. `ended`: it is the last one."""
-        if self._rest.hands_over:
+        if self._rest.hands_over or self._rest.part:
             message = self._align(message, waiting)
             if self._rest.part and message["type"] == BODY and not message["body"]:
                 return _nothing()
@@ -200,6 +202,14 @@ class Watch:
         self._rest.part = unsent[end:]
         return {**message, "body": unsent[:end]}
 
+    def _undecided_bytes(self, message: Message) -> int:
+        """How many bytes wait until they tell the form of an answer that names no content type. Blanks, which keep a
+        connection open, do not."""
+        if self._intake is None or message["type"] != BODY:
+            return 0
+        unsent = self._rest.part + message.get("body", b"")
+        return len(unsent) if unsent.strip() else 0
+
     def send_to_the_end(self, message: Message) -> Awaitable[None]:
         """As `send`, but settles even an answer without calls: the request brought something to keep."""
         if message["type"] == BODY and not message.get("more_body"):
@@ -212,8 +222,9 @@ class Watch:
         unsent, read = self._rest.part + message.get("body", b""), read + len(self._rest.part)
         begin, self._rest.part = read - handover.size, b""
         taken: TakenOver | None = None
-        with self._stage:
-            taken = await self._rest.take_over(self._rest.form)
+        if begin >= 0:  # else the frame has left in part: blanks before it, which told no form yet
+            with self._stage:
+                taken = await self._rest.take_over(self._rest.form)
         self._stop()
         if taken is None:
             await self._send({**message, "body": unsent})
@@ -336,13 +347,21 @@ class Watch:
             self._give_up(shape.unreadable)
         else:
             self._intake = intake
-            if shape == WHOLE_BODY and not intake.packed and self._evidence.hands_over:
+            if not intake.packed:
+                self._begin_plain(message, shape)
+
+    def _begin_plain(self, message: Message, shape: Shape) -> None:
+        """Whether a guard may go on with an answer whose bytes come plain."""
+        hands_over = self._evidence.hands_over
+        if shape == WHOLE_BODY:
+            if hands_over:
                 self._rest.hands_over, self._rest.delayed = True, []
-            elif shape.stream and not intake.packed:
-                self._frame_end = shape.stream.frame_end
-                self._rest.hands_over = self._evidence.hands_over and b"content-length" not in headers.read(message)
-                self._idle = self._evidence.hindsight is None and not self._rest.hands_over
-                self._rest.form = shape.stream
+            return
+        self._rest.hands_over = hands_over and b"content-length" not in headers.read(message)
+        if shape.stream:
+            self._frame_end = shape.stream.frame_end
+            self._idle = self._evidence.hindsight is None and not self._rest.hands_over
+            self._rest.form = shape.stream
 
     def _give_up(self, cause: str) -> None:
         """Stop watching, and tell why."""
@@ -355,6 +374,8 @@ class Watch:
         request = evidence.request
         if shape.stream:
             self._frame_end, self._rest.form = shape.stream.frame_end, shape.stream
+        elif self._rest.delayed is None:  # a whole answer that has not said so has begun to leave
+            self._rest.hands_over = False
         return Observer(
             request.dialect,
             request.choices,

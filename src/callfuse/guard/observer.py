@@ -4,6 +4,7 @@ The observer assembles the calls for the ledger and gives the verdicts of rungs 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from callfuse.detect.siblings import Room
@@ -17,6 +18,7 @@ from callfuse.guard.template import ChunkTemplate, TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import Verdict
+from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import EVENTS, Format, Framer, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON
@@ -63,11 +65,15 @@ class _Judging(NamedTuple):
     room: Room
 
     def verdicts(self, calls: Sequence[ToolCall]) -> Sequence[Verdict]:
-        """The verdicts on a round, none of which withholds."""
+        """The verdicts on a round, none of which withholds: calls that no guard could go on from have left, which uses
+        up no rung."""
         judge = self.judge
         if judge is None and self.judge_of is not None and self.room.is_passed_by(calls):
             judge = self.judge_of()
-        return judge.verdicts(calls) if judge else ()
+        found = judge.verdicts(calls) if judge else ()
+        return [
+            replace(one, rung=Rung.OBSERVE, step=one.step - 1, lowered=True) if one.withholds else one for one in found
+        ]
 
 
 class _Relay:
