@@ -12,6 +12,7 @@ import pytest
 
 from callfuse.asgi import codings
 from callfuse.asgi.codings import HARMLESS_BYTES, MOST_MEMBERS, PIECE_BYTES, UnreadableBodyError, unpack, unpacker_of
+from tests.support.zstd import zstd
 
 TEXT = json.dumps({"messages": ["x" * 500]}).encode()
 
@@ -22,19 +23,13 @@ def raw_deflate(data: bytes) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def zstd(data: bytes) -> bytes:
-    """Zstandard, as Codex sends it."""
-    packed: bytes = pytest.importorskip("zstandard").ZstdCompressor().compress(data)
-    return packed
-
-
 ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "identity": bytes,
     "gzip": gzip.compress,
     "x-gzip": gzip.compress,
     "deflate": zlib.compress,
     "raw deflate": raw_deflate,
-    "zstd": zstd,
+    "zstd": zstd.compress,
 }
 
 
@@ -50,9 +45,9 @@ def test_an_encoded_body_is_read(name: str) -> None:
 
 def test_stacked_encodings_come_off_in_reverse() -> None:
     """The last one named was put on last."""
-    assert unpack(gzip.compress(zstd(TEXT)), "zstd , gzip", 10_000) == TEXT
+    assert unpack(gzip.compress(zstd.compress(TEXT)), "zstd , gzip", 10_000) == TEXT
     with pytest.raises(UnreadableBodyError):
-        unpack(gzip.compress(zstd(TEXT)), "gzip, zstd", 10_000)
+        unpack(gzip.compress(zstd.compress(TEXT)), "gzip, zstd", 10_000)
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "identity"])
@@ -95,7 +90,7 @@ def empty_members(size: int) -> bytes:
 
 def empty_frames(size: int) -> bytes:
     """The same of zstd."""
-    one = zstd(b"")
+    one = zstd.compress(b"")
     return one * (size // len(one))
 
 
@@ -160,6 +155,43 @@ def test_the_work_is_linear(shape: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert 1.5 * small < large < 2.5 * small
 
 
+@pytest.mark.parametrize("shape", ["one frame", "many frames", "incompressible", "bomb"])
+def test_the_work_of_zstd_is_linear(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of what goes into zstd, comes out, and is handed back."""
+    counted: list[int] = []
+
+    class Counted:
+        def __init__(self, options: Any) -> None:
+            self._inner = zstd.ZstdDecompressor(options=options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            out = self._inner.decompress(data, most)
+            counted.append(len(data) + len(out) + len(self._inner.unused_data))
+            return out
+
+    parts = {name: getattr(zstd, name) for name in ("DecompressionParameter", "ZstdError")}
+    monkeypatch.setattr(codings, "import_module", lambda _: SimpleNamespace(ZstdDecompressor=Counted, **parts))
+    noise = random.Random(1)
+
+    def cost(size: int) -> int:
+        body = {
+            "one frame": lambda: zstd.compress(json.dumps([noise.random() for _ in range(size // 20)]).encode()),
+            "many frames": lambda: zstd.compress(b"x") * (size // 10),
+            "incompressible": lambda: zstd.compress(noise.randbytes(size)),
+            "bomb": lambda: zstd.compress(bytes(100 * size)),
+        }[shape]()
+        counted.clear()
+        for _ in unpacker_of("zstd").feed(body):
+            pass
+        return sum(counted)
+
+    small, large = cost(200_000), cost(400_000)
+    assert 1.5 * small < large < 2.5 * small
+
+
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "identity"])
 @pytest.mark.parametrize("step", [1, 7, 100_000])
 def test_a_body_is_unpacked_as_it_comes(name: str, step: int) -> None:
@@ -170,7 +202,7 @@ def test_a_body_is_unpacked_as_it_comes(name: str, step: int) -> None:
     pieces = [piece for at in range(0, len(packed), step) for piece in unpacker.feed(packed[at : at + step])]
     unpacker.finish()
     assert b"".join(pieces) == text
-    assert name == "zstd" or max(map(len, pieces)) <= PIECE_BYTES
+    assert max(map(len, pieces)) <= PIECE_BYTES
     short = unpacker_of(name.removeprefix("raw "))
     for _ in short.feed(packed[:-5]):
         pass
@@ -186,11 +218,34 @@ def test_too_many_codings_are_told() -> None:
 
 def test_a_zstd_window_is_limited() -> None:
     """To that of the coding: a frame may ask for 2 GB before its first byte."""
-    zstandard = pytest.importorskip("zstandard")
-    wide = zstandard.ZstdCompressionParameters(window_log=27, enable_ldm=True)
-    stream = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    wide: dict[int, int] = {zstd.CompressionParameter.window_log: 27}
+    stream = zstd.ZstdCompressor(options=wide)
     with pytest.raises(UnreadableBodyError, match="content-encoding zstd"):
         unpack(stream.compress(bytes(1000)) + stream.flush(), "zstd", 10_000)
+
+
+@pytest.mark.parametrize("names", [("compression.zstd",), ("backports.zstd",)])
+def test_zstd_is_python_s_own_or_a_package(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either will do; the two are the same."""
+
+    def load(name: str) -> Any:
+        if name not in names:
+            raise ImportError(name)
+        return zstd
+
+    monkeypatch.setattr(codings, "import_module", load)
+    assert unpack(zstd.compress(TEXT), "zstd", 10_000) == TEXT
+
+
+def test_zstd_without_such_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is told."""
+
+    def load(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(codings, "import_module", load)
+    with pytest.raises(UnreadableBodyError, match=r"Python 3.14 or the package backports\.zstd"):
+        unpack(zstd.compress(TEXT), "zstd", 10_000)
 
 
 class OddBrotli:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar
 
-import zstandard
-
 from callfuse.config import Resolved, resolve
 from tests.fuzz.material import Material, own, recorded
 from tests.fuzz.mutations import Mutation, draw, mutate
@@ -23,6 +21,7 @@ from tests.support.kits import KITS
 from tests.support.model import Style
 from tests.support.scripted import EVENT_STREAM, Reply
 from tests.support.wire import bytewise, cut
+from tests.support.zstd import zstd
 
 T = TypeVar("T")
 Ending = Literal["end", "leave", "cancel", "send fails", "upload aborted"]
@@ -257,7 +256,7 @@ def encoded(body: bytes, coding: str) -> bytes:
         case "deflate":
             return zlib.compress(body, 1)
         case "zstd":
-            return zstandard.ZstdCompressor(level=1).compress(body)
+            return zstd.compress(body, 1)
         case _:
             return body
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest.mock import patch
 
-import zstandard
 from anyio.to_thread import run_sync
 
 from callfuse import CallFuseMiddleware
@@ -38,6 +37,7 @@ from tests.support.asgi import Exchange, Message, Request, Scope
 from tests.support.meeting import given_log
 from tests.support.scripted import OTHER_STREAMS, Gate, Heard, Reply, ScriptedApp
 from tests.support.wire import quiet
+from tests.support.zstd import zstd
 
 TURNS_TO_SETTLE: Final = 20
 """Of the loop, in which what was begun must come to its end."""
@@ -359,8 +359,8 @@ def _plain(headers: Any, body: bytes) -> bytes:
         if coding == b"deflate":
             return zlib.decompress(body)
         if coding == b"zstd":
-            return zstandard.ZstdDecompressor().decompressobj().decompress(body)
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError):
+            return zstd.decompress(body)
+    except (OSError, EOFError, zlib.error, zstd.ZstdError):
         return body
     return body
 

@@ -17,6 +17,7 @@ from tests.support.meeting import MARK, ask, bare, every_dialect, meet, reply, s
 from tests.support.plain import again, elsewhere, spin
 from tests.support.scripted import Reply
 from tests.support.streams import chunkings
+from tests.support.zstd import zstd
 
 FIRST = b"call_first"
 
@@ -24,12 +25,6 @@ FIRST = b"call_first"
 def undeclared(script: Reply) -> Reply:
     """As the back end of Codex on ChatGPT streams: without a content type."""
     return replace(script, headers=tuple(pair for pair in script.headers if pair[0] != b"content-type"))
-
-
-def zstd(data: bytes) -> bytes:
-    """Zstandard."""
-    packed: bytes = pytest.importorskip("zstandard").ZstdCompressor().compress(data)
-    return packed
 
 
 def in_members(data: bytes) -> bytes:
@@ -41,7 +36,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "gzip in members": in_members,
     "deflate": zlib.compress,
-    "zstd": zstd,
+    "zstd": zstd.compress,
 }
 
 

@@ -172,6 +172,7 @@ def loaded_by(statement: str) -> set[str]:
 
 FOREIGN = {
     "aiohttp",
+    "backports",
     "httpx",
     "httpx2",
     "prometheus_client",
@@ -183,7 +184,6 @@ FOREIGN = {
     "typer",
     "uvicorn",
     "uvloop",
-    "zstandard",
 }
 """Servers, clients and frameworks: a host brings its own, and some of them change things when they are imported."""
 

