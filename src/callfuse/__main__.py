@@ -1,24 +1,22 @@
-"""The entry point of `callfuse` and `python -m callfuse`. Without the extra it needs, it prints how to install that."""
+"""The entry point of `callfuse` and `python -m callfuse`."""
 
 import sys
 
-from callfuse.errors import install_hint
-
-_EXTRAS = dict.fromkeys(("aiohttp", "rich", "starlette", "typer", "uvicorn"), "serve") | {"openai": "demo"}
+from callfuse.cli.listed import answer_without, is_of_an_extra
 
 
 def main() -> None:
-    """Run the command line and exit. Where a package of an extra is missing, exit with 2 and name the extra."""
+    """Run the command line and exit. Where a package of an extra is missing, name the extra and exit with 2; help and
+    version need none."""
+    arguments = sys.argv[1:] or ["--help"]
     try:
         from callfuse.cli.app import app
 
-        app(prog_name="callfuse")
+        app(arguments, prog_name="callfuse")
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
+        if not is_of_an_extra(error):
             raise
-        print(f"callfuse: this needs {package}: {install_hint(_EXTRAS[package])}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(answer_without(str(error.name).partition(".")[0], arguments))
 
 
 if __name__ == "__main__":

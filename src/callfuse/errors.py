@@ -10,7 +10,7 @@ On the wire callfuse raises nothing: it fails open, logs and counts.
 
 def install_hint(extra: str) -> str:
     """How to install an extra of callfuse, for the end of a message: by name, or from a checkout of its source."""
-    return f"pip install 'callfuse[{extra}]', or in a checkout of callfuse: pip install '.[{extra}]'"
+    return f'pip install "callfuse[{extra}]", or in a checkout of callfuse: pip install ".[{extra}]"'
 
 
 class CallFuseError(Exception):

