@@ -5,7 +5,7 @@ The descriptions are the docstrings below the fields of the settings classes.
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -76,12 +76,19 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _below_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    body = _classes(model.__module__).get(model.__name__, [])
     for field, below in pairwise(body):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
                 yield name, inspect.cleandoc(text)
+
+
+@cache
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """The bodies of a module's classes, by name. From Python 3.13 on `inspect` finds no source of a class that is made
+    by `create_model`, although the one that it is made of has the same name."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
 
 
 def as_plain(value: Any) -> Any:
