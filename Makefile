@@ -1,6 +1,6 @@
 # Everything runs in .venv, in two steps: what callfuse needs to run, and the rest of what its tests need. Each is
 # installed when it is first needed, and again when its sources change.
-PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 RUNS := .venv/ready-to-run
