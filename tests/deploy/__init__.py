@@ -1,0 +1,1 @@
+"""What runs callfuse elsewhere: the image, compose, Kubernetes, Helm, systemd, and the workflows."""
