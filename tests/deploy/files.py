@@ -4,6 +4,7 @@ In: names of files below the project. Out: their values; settings; programs of p
 environments of `tests/hosts`.
 """
 
+import fcntl
 import shutil
 import subprocess
 import tempfile
@@ -59,11 +60,19 @@ def debian_program(package: str, path: str) -> str:
     program = shutil.which(name) or shutil.which(folder / path)
     if program is None and shutil.which("apt-get"):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as place:
-            subprocess.run(["apt-get", "download", package], cwd=place, capture_output=True, timeout=120, check=False)
-            for file in Path(place).glob("*.deb"):
-                subprocess.run(["dpkg", "-x", str(file), str(folder)], timeout=60, check=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one test run may want it at once
+            _unpack(package, folder)
         program = shutil.which(folder / path)
     if program is None:
         pytest.skip(f"{name} is not installed, and Debian's package is not to be had")
     return program
+
+
+def _unpack(package: str, folder: Path) -> None:
+    if any(folder.iterdir()):
+        return
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run(["apt-get", "download", package], cwd=place, capture_output=True, timeout=120, check=False)
+        for file in Path(place).glob("*.deb"):
+            subprocess.run(["dpkg", "-x", str(file), str(folder)], timeout=60, check=True)

@@ -22,6 +22,7 @@ from tests.hosts.environments import asked_for, environment
 from tests.hosts.mounting import free_port
 from tests.observe.test_grafana import DASHBOARD
 from tests.project.sources import PROJECT, document
+from tests.support.redis import RedisServer, program
 
 FOLDER = DEPLOY / "compose"
 COMPOSE: dict[str, Any] = loaded("compose/compose.yaml")
@@ -69,6 +70,20 @@ def test_the_store_is_the_one_that_is_started() -> None:
     assert found[1] in SERVICES
     assert found[1] in GUARD["depends_on"]
     assert "healthcheck" in SERVICES[found[1]]
+
+
+@pytest.mark.slow
+def test_the_store_starts_with_its_options() -> None:
+    """A real server takes them, and forgets the oldest when it is full."""
+    if program() is None:
+        pytest.skip("there is no server of Redis or Valkey here")
+    server = RedisServer(*SERVICES["store"]["command"][1:])
+    try:
+        server.start()
+        found = [server.ask("CONFIG", "GET", name)[1] for name in ("maxmemory-policy", "maxmemory", "save")]
+        assert found == [b"allkeys-lru", b"268435456", b""]
+    finally:
+        server.end()
 
 
 def test_mounted_files_exist() -> None:
@@ -142,8 +157,8 @@ def test_grafana_has_the_dashboard() -> None:
 @pytest.mark.timeout(600)
 def test_the_schema_of_compose() -> None:
     """As its specification has it."""
-    program = environment("check-jsonschema==0.39.0").with_name("check-jsonschema")
-    command = [str(program), "--builtin-schema", "vendor.compose-spec", str(FOLDER / "compose.yaml")]
+    checker = environment("check-jsonschema==0.39.0").with_name("check-jsonschema")
+    command = [str(checker), "--builtin-schema", "vendor.compose-spec", str(FOLDER / "compose.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
 
