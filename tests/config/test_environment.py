@@ -1,9 +1,11 @@
 """Variables: how values are written in them, and which names are none of callfuse's business."""
 
+from pathlib import Path
+
 import pytest
 
-from callfuse.config import Config, _warn_once, load_config
-from callfuse.config.environment import admin_token
+from callfuse.config import Config, _warn_once, load_config, resolve
+from callfuse.config.environment import IN_FILES, admin_token, guardrail_key, variables
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import MODES, Rung
 
@@ -116,3 +118,40 @@ def test_the_admin_token() -> None:
             "the admin token (environment variable CALLFUSE_ADMIN_TOKEN) is too short, or holds what no header can; "
             "use 16 or more characters of ASCII without blanks"
         )
+
+
+def test_secrets_may_stand_in_files(tmp_path: Path) -> None:
+    """As Docker and others hand them over; the end of a line is no part of them, and the source is told."""
+    (tmp_path / "store").write_text("redis://user:s3cret@cache:6379/0\n")
+    (tmp_path / "token").write_text(" a-long-enough-token\n")
+    resolved = resolve(env={"CALLFUSE_STORE_FILE": str(tmp_path / "store"), "CALLFUSE_STORE": " "})
+    assert resolved.config.store == "redis://user:s3cret@cache:6379/0"
+    assert resolved.sources[("store",)] == "environment variable CALLFUSE_STORE_FILE"
+    env = {"CALLFUSE_ADMIN_TOKEN_FILE": str(tmp_path / "token"), "CALLFUSE_GUARDRAIL_KEY_FILE": str(tmp_path / "token")}
+    assert admin_token(env) == guardrail_key(env) == "a-long-enough-token"
+    assert load_config(env=env) == Config()
+    assert set(IN_FILES.values()) <= set(variables())
+    assert not set(IN_FILES) & set(variables())
+
+
+@pytest.mark.parametrize("name", ["CALLFUSE_STORE", "CALLFUSE_ADMIN_TOKEN"])
+@pytest.mark.parametrize(
+    ("content", "also", "said"),
+    [
+        (None, "", "NAME_FILE: cannot read PATH: No such file or directory; name a file with nothing but the secret"),
+        (b" \n", "", "NAME_FILE: PATH is empty; name a file"),
+        (b"\xff" * 20, "", "NAME_FILE: PATH is no text; name a file"),
+        (b"s3cret-" * 10_000, "", "NAME_FILE: PATH is too long; name a file"),
+        (b"redis://s3cret", "redis://s3cret", "NAME and NAME_FILE are both set; keep one of them"),
+    ],
+)
+def test_a_file_that_holds_no_secret(name: str, content: bytes | None, also: str, said: str, tmp_path: Path) -> None:
+    """Ends the start, in a line with the other problems, and without what is in it."""
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+    env = {f"{name}_FILE": str(path), **({name: also} if also else {})}
+    with pytest.raises(ConfigError) as caught:
+        (admin_token if "TOKEN" in name else lambda env: load_config(env=env))(env)
+    assert said.replace("NAME", name).replace("PATH", str(path)) in str(caught.value)
+    assert "s3cret" not in str(caught.value)

@@ -17,13 +17,14 @@ import pytest
 import yaml
 
 from callfuse.config import Config, resolve
-from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, variables
+from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, IN_FILES, variables
+from callfuse.config.secret_files import SUFFIX
 from callfuse.observe.webhook import DRAIN_S
 from tests.hosts.environments import CACHE
 from tests.project.sources import PROJECT
 
 DEPLOY = PROJECT / "deploy"
-NO_SETTINGS = {CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY}
+NO_SETTINGS = {CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, ADMIN_TOKEN + SUFFIX, GUARDRAIL_KEY + SUFFIX}
 
 
 def loaded(name: str) -> Any:
@@ -34,7 +35,7 @@ def loaded(name: str) -> Any:
 def unknown(names: Mapping[str, Any]) -> set[str]:
     """The variables among these that look like callfuse's and are none."""
     ours = {name for name in names if name.startswith(("CALLFUSE_", "TOOL_LOOP_"))}
-    return ours - set(variables()) - NO_SETTINGS
+    return ours - set(variables()) - set(IN_FILES) - NO_SETTINGS
 
 
 def settings(env: Mapping[str, str], text: str = "") -> Config:

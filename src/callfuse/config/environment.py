@@ -5,7 +5,8 @@ Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four b
 a key within a key). A list is written with commas. An empty variable counts as not set, as compose files and shells
 produce them. An unknown `CALLFUSE_*` variable that is near one of ours is a problem, and so is any that is one of ours
 with a typing error, or a `TOOL_LOOP_*` one that has only words of ours (`TOOL_LOOP_TTL`). Others may belong to other
-programs; a `CALLFUSE_*` one among them is worth a warning.
+programs; a `CALLFUSE_*` one among them is worth a warning. What may be a secret can also stand in a file
+(`secret_files.py`).
 """
 
 import re
@@ -15,6 +16,7 @@ from typing import Any, get_args, get_origin
 
 from callfuse.config.layers import Layer
 from callfuse.config.model import KeyPath, dotted_name, entry_of, keys, leaves
+from callfuse.config.secret_files import SUFFIX, secret_of
 from callfuse.errors import ConfigError
 from callfuse.policy.nearest import nearest
 
@@ -31,8 +33,13 @@ _SHORT_NAMES: dict[KeyPath, str] = {
     ("tool_call_loop", "ttl_seconds"): "TOOL_LOOP_TTL_SECONDS",
     ("tool_call_loop", "mode"): "TOOL_LOOP_MODE",
 }
-_NOT_SETTINGS = frozenset({CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, "CALLFUSE_CAPTURES"})
-"""The path of the file, token and key (never in a file), and the folder of recorded bodies for the tests."""
+_NOT_SETTINGS = frozenset(
+    {CONFIG_FILE, ADMIN_TOKEN, ADMIN_TOKEN + SUFFIX, GUARDRAIL_KEY, GUARDRAIL_KEY + SUFFIX, "CALLFUSE_CAPTURES"}
+)
+"""The path of the file, token and key (no settings), and the folder of recorded bodies for the tests."""
+_SECRETS = ("CALLFUSE_STORE", "CALLFUSE_SERVE_UPSTREAM", "CALLFUSE_EVENTS_WEBHOOK", "CALLFUSE_EVENTS_SECRET")
+IN_FILES = {name + SUFFIX: name for name in _SECRETS}
+"""Variables that name a file with the value of another one, which may be or hold a secret."""
 
 # Kubernetes sets variables for every service of a namespace in every pod: services called callfuse and callfuse-serve
 # appear as CALLFUSE_SERVICE_HOST=10.0.0.1 and CALLFUSE_SERVE_PORT=tcp://10.0.0.1:80.
@@ -53,7 +60,9 @@ def from_environment(env: Mapping[str, str]) -> Layer:
     for name, text in env.items():
         if not text.strip() or _is_service_link(name, text):
             continue
-        if (path := variables().get(name)) is not None:
+        if name in IN_FILES:
+            _put_from_file(layer, env, IN_FILES[name])
+        elif (path := variables().get(name)) is not None:
             # A ladder may be the name of a mode; any other list may have one entry, which needs no comma.
             is_list = path in lists and ("," in text or lists[path][0] is str)
             value = _split(text) if is_list else text.strip()
@@ -71,15 +80,15 @@ def from_environment(env: Mapping[str, str]) -> Layer:
 
 def admin_token(env: Mapping[str, str]) -> str | None:
     """Read the token of the admin page; None if none is set. Raises ConfigError for one that cannot be used."""
-    token = env.get(ADMIN_TOKEN, "").strip()
-    return usable_token(token, f"environment variable {ADMIN_TOKEN}") if token else None
+    token, name = secret_of(env, ADMIN_TOKEN)
+    return usable_token(token, f"environment variable {name}") if token else None
 
 
 def guardrail_key(env: Mapping[str, str]) -> str | None:
     """Read the key with which LiteLLM asks the guardrail; None if none is set. Raises ConfigError for one that cannot
     be used."""
-    key = env.get(GUARDRAIL_KEY, "").strip()
-    return usable_token(key, f"environment variable {GUARDRAIL_KEY}", "guardrail key") if key else None
+    key, name = secret_of(env, GUARDRAIL_KEY)
+    return usable_token(key, f"environment variable {name}", "guardrail key") if key else None
 
 
 def usable_token(token: str, source: str, what: str = "admin token") -> str:
@@ -88,6 +97,16 @@ def usable_token(token: str, source: str, what: str = "admin token") -> str:
     if not re.fullmatch(r"[!-~]{16,}", token):
         raise ConfigError(f"the {what} ({source}) is too short, or holds what no header can; {TOKEN_HINT}")
     return token
+
+
+def _put_from_file(layer: Layer, env: Mapping[str, str], name: str) -> None:
+    """Put the value of a variable that stands in a file into the layer, or what is wrong with it."""
+    try:
+        text, source = secret_of(env, name)
+    except ConfigError as error:
+        layer.problems.append(str(error))
+    else:
+        layer.put(variables()[name], text, _source_of(source))
 
 
 def _source_of(name: str) -> Callable[[KeyPath], str]:
@@ -122,7 +141,8 @@ def _find_typo(name: str) -> str | None:
 def _suggest_variable(name: str) -> str | None:
     """Suggest the nearest variable, for the regular spelling of a short name that short name; None if none is near."""
     spellings = {_regular_name(path): variable for variable, path in variables().items()}
-    spellings |= {variable: variable for variable in (CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *variables())}
+    own = (CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *variables())
+    spellings |= {variable: variable for variable in (*own, *IN_FILES)}
     # Compared without the prefix, which would make all of them similar.
     bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
     for path, field in keys():

@@ -1,0 +1,40 @@
+"""Read secrets from files, as Docker, Kubernetes and systemd hand them over: the variable `NAME_FILE` names a file that
+holds what `NAME` would. A process's environment is seen by more programs than such a file is.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from callfuse.errors import ConfigError
+
+SUFFIX: Final = "_FILE"
+MOST_BYTES: Final = 65_536
+"""A longer file is taken for another one than was meant. Secrets have some hundred bytes."""
+
+
+def secret_of(env: Mapping[str, str], name: str) -> tuple[str, str]:
+    """The text of the variable, or of the file that `NAME_FILE` names, without white space around it, and the name of
+    the variable that is set; two empty texts if neither is. Raises ConfigError if both are, or if the file cannot be
+    read or is empty. No message holds a secret."""
+    text, path = env.get(name, "").strip(), env.get(name + SUFFIX, "").strip()
+    if text and path:
+        raise ConfigError(f"{name} and {name}{SUFFIX} are both set; keep one of them")
+    if not path:
+        return text, name if text else ""
+    return _read(path, name + SUFFIX), name + SUFFIX
+
+
+def _read(path: str, variable: str) -> str:
+    hint = "name a file with nothing but the secret in it"
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        text = content.decode().strip()
+    except OSError as error:
+        raise ConfigError(f"{variable}: cannot read {path}: {error.strerror or 'no such file'}; {hint}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{variable}: {path} is no text; {hint}") from None
+    if not text or len(content) > MOST_BYTES:
+        raise ConfigError(f"{variable}: {path} is {'too long' if text else 'empty'}; {hint}")
+    return text
