@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from callfuse import __version__
 from callfuse.admin.readiness import PARTS
 from callfuse.cli.reload import file_version
 from callfuse.config import Config
@@ -180,6 +181,11 @@ def test_what_is_wrong_is_found(written: str, other: str, found: str) -> None:
     text = "\n---\n".join(path.read_text(encoding="utf-8") for path in FILES)
     assert written in text
     assert found in faults(parse(text.replace(written, other)))
+
+
+def test_the_image_is_of_this_version() -> None:
+    """A tag that moves would mix versions, and be pulled at each start."""
+    assert container(manifests()["Deployment"])["image"] == f"callfuse:{__version__}"
 
 
 def test_the_memory_is_enough_for_the_bounds() -> None:
