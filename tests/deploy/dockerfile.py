@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -57,12 +58,14 @@ def context(project: Path, folder: Path) -> Path:
 
 
 class Build:
-    """Runs the steps; `image` is that of the stage which is being built, in the end of the last one."""
+    """Runs the steps; `image` is that of the stage which is being built, in the end of the last one. `given` are the
+    `--build-arg`s."""
 
-    def __init__(self, folder: Path, files: Path, programs: Path) -> None:
+    def __init__(self, folder: Path, files: Path, programs: Path, given: Mapping[str, str]) -> None:
         self._folder = folder
         self._files = files
         self._programs = programs
+        self._given = given
         self._stages: dict[str, Path] = {}
         self._arguments: dict[str, str] = {}
         self._name = ""
@@ -93,7 +96,7 @@ class Build:
 
     def _arg(self, rest: str) -> None:
         name, _, value = rest.partition("=")
-        self._arguments[name] = value.strip('"')
+        self._arguments[name] = self._given.get(name, value.strip('"'))
 
     def _env(self, rest: str) -> None:
         for word in shlex.split(rest):

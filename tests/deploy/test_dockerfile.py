@@ -29,14 +29,14 @@ IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("setpriv
 needs_posix = pytest.mark.skipif(os.name == "nt", reason="the steps are those of a Linux image")
 
 
-def build(folder: Path, python: str, pip: str) -> Image:
+def build(folder: Path, python: str, pip: str, **given: str) -> Image:
     """Run the steps in a folder that everybody may read, with these programs as those of the base image."""
     programs = folder / "programs"
     programs.mkdir()
     for name, command in {"python": python, "pip": pip}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (programs / name).chmod(0o755)
-    return Build(folder, context(PROJECT, folder / "context"), programs).run(DOCKERFILE)
+    return Build(folder, context(PROJECT, folder / "context"), programs, given).run(DOCKERFILE)
 
 
 @pytest.fixture(scope="module")
@@ -175,14 +175,19 @@ def test_all_of_it_is_in_the_source_distribution() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_steps_with_real_packages(folder: Path) -> None:
-    """Under the Python of the image, where this machine has it, and with what pip downloads."""
+    """Under the Python of the image, where this machine has it, and with what pip downloads; with more packages than
+    its own the image has them, too."""
     [version] = re.findall(r"^ARG PYTHON_VERSION=(.+)$", DOCKERFILE, re.MULTILINE)
     name = f"python{version}"
     found = shutil.which(name)
     is_there = found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
     python = found if found and is_there else sys.executable
     (folder / "real").mkdir()
-    check(build(folder / "real", python, f"{python} -m pip"))
+    [more] = re.findall(r'--build-arg MORE_PACKAGES="([^"]+)"', document("docs/deploy.md"))
+    image = build(folder / "real", python, f"{python} -m pip", MORE_PACKAGES=more)
+    check(image)
+    traced = output(image, "opentelemetry-instrument", *image.commands["ENTRYPOINT"], "--version")
+    assert traced == (0, f"callfuse {__version__}\n")
 
 
 @asked_for
