@@ -8,6 +8,7 @@ content and whether it is an error. No line of it is of pytest: it runs where on
 
 import asyncio
 import json
+import re
 import socket
 import sys
 import threading
@@ -17,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -27,6 +29,7 @@ from starlette.routing import Mount
 from callfuse.mcp import MCPMiddleware
 
 CALLS = 8
+PAGE = Path(__file__).parents[2] / "docs/mount/mcp.md"
 runs: list[Any] = []
 IS_NEW = int(version("mcp").partition(".")[0]) >= 2
 
@@ -137,6 +140,15 @@ def fastmcp(name: str = "add") -> list[Any]:
     """FastMCP's server, with the middleware as its docs add one."""
     app = fastmcp_server(add, fail).http_app(middleware=[Middleware(MCPMiddleware)])
     return asyncio.run(with_fastmcp(serve(app), name))
+
+
+def by_the_page() -> list[Any]:
+    """FastMCP's server as `docs/mount/mcp.md` has it, with a tool."""
+    found = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(next(one for one in found if "from fastmcp" in one), names)
+    names["mcp"].tool(add)
+    return asyncio.run(with_fastmcp(serve(names["app"])))
 
 
 def fastmcp_wrapped() -> list[Any]:
@@ -343,6 +355,7 @@ def timeouts() -> list[Any]:
 
 SCENARIOS: dict[str, Callable[[], list[Any]]] = {
     "bare": bare,
+    "by the page": by_the_page,
     "fastmcp": fastmcp,
     "fastmcp failing": lambda: fastmcp("fail"),
     "fastmcp wrapped": fastmcp_wrapped,

@@ -49,6 +49,13 @@ def test_a_tool_does_not_run_in_a_loop(packages: tuple[str, ...], scenario: str)
     assert not any(one["is_error"] for one in results)
 
 
+def test_the_page() -> None:
+    """The same by the lines for FastMCP of `docs/mount/mcp.md`."""
+    runs, results = run(NEW, "by the page")
+    assert runs == 2
+    assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
 def test_progress_reaches_the_client() -> None:
     """That of the calls that run."""
     assert [one["progress"] for one in run(NEW, "progress")[1]] == [3, 3, 0, 0, 0, 0, 0, 0]

@@ -1,0 +1,170 @@
+"""Reads blocks of data: settings by callfuse's own reader, files of other programs by what they ask of callfuse."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from callfuse.config import Config, load_config
+from tests.docs import given
+from tests.docs.blocks import Block, blocks_of
+from tests.docs.commands import commands_in, wrong_in
+from tests.docs.hosted import hosts_run
+from tests.docs.world import World
+from tests.offline.reading import runs_in
+from tests.project.sources import PROJECT
+
+
+def run_yaml(block: Block, world: World, folder: Path) -> None:
+    """Each document of the block, by what it is."""
+    documents = list(yaml.safe_load_all(block.text))
+    for one in documents:
+        checks = [check for is_one, check in KINDS if is_one(one)]
+        assert checks, "nobody knows what this is: add it to `KINDS`"
+        checks[0](one, block, world, folder)
+
+
+def run_toml(block: Block, world: World, folder: Path) -> None:
+    """Settings, or a part of a project's own file."""
+    content = tomllib.loads(block.text)
+    if is_settings(content):
+        _settings(content, block, world, folder, suffix="toml")
+    else:
+        assert set(content) <= {"project", "dependency-groups"}, "nobody knows what this is"
+
+
+def run_json(block: Block, world: World, folder: Path) -> None:
+    """A recorded run, or a request's body, which the guard takes."""
+    content = json.loads(block.text)
+    if "calls" in content:
+        (folder / "run.json").write_text(block.text, encoding="utf-8")
+        assert runs_in(str(folder / "run.json"))
+    else:
+        assert "messages" in content, "nobody knows what this is: add what prints it to `outputs.PRINTED`"
+        world.send(content)
+
+
+def run_ini(block: Block, world: World, folder: Path) -> None:
+    """A unit of systemd: its command could run, and its variables are read."""
+    unit = ConfigParser(interpolation=None, strict=False)
+    unit.read_string(block.text)
+    for section in unit.sections():
+        for key, value in unit[section].items():
+            if key.startswith("exec"):
+                line = re.sub(r"^[-@:+!]*\S*/(?=\w+)", "", value)
+                assert [wrong_in(one) for one in commands_in(line)] == [""]
+
+
+def run_dockerfile(block: Block, world: World, folder: Path) -> None:
+    """Instructions that there are, and files that are there."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        word, _, rest = line.partition(" ")
+        assert not word or word.startswith("#") or INSTRUCTIONS.fullmatch(word), line
+        if word == "COPY" and "--from" not in rest:
+            files = {one.file for one in blocks_of(block.page)} | {*given.FILES}
+            assert all((PROJECT / name).exists() or name in files for name in rest.split()[:-1]), line
+
+
+INSTRUCTIONS = re.compile(
+    r"ARG|CMD|COPY|ENTRYPOINT|ENV|EXPOSE|FROM|HEALTHCHECK|LABEL|RUN|STOPSIGNAL|USER|VOLUME|WORKDIR"
+)
+
+
+def run_nginx(block: Block, world: World, folder: Path) -> None:
+    """`tests/hosts/test_nginx.py` starts nginx with it; here its braces match and its lines end."""
+    assert hosts_run(block)
+    lines = [line.strip() for line in block.text.splitlines() if line.strip() and not line.startswith("#")]
+    assert all(line[-1] in "{};" for line in lines)
+    assert block.text.count("{") == block.text.count("}")
+
+
+def is_settings(content: Any) -> bool:
+    """Whether there are only keys that callfuse reads."""
+    return isinstance(content, dict) and set(content) <= set(Config.model_fields)
+
+
+def _settings(content: Any, block: Block, world: World, folder: Path, suffix: str = "yaml") -> None:
+    """They are read without an error, and say something."""
+    file = folder / f"settings.{suffix}"
+    file.write_text(block.text, encoding="utf-8")
+    assert load_config(file, {}) != load_config({}, {})
+
+
+def _scrape(content: Any, block: Block, world: World, folder: Path) -> None:
+    """Prometheus's: the guard has metrics where it looks, for the token, and without it none."""
+    for job in content["scrape_configs"]:
+        assert set(job) <= {"job_name", "metrics_path", "authorization", "static_configs", "scheme", "scrape_interval"}
+        assert job["authorization"]["type"] == "Bearer"
+        answer = world.admin(job["metrics_path"].removeprefix("/_callfuse/"))
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/plain")
+
+
+def _probes(content: Any, block: Block, world: World, folder: Path) -> None:
+    """Those of Kubernetes: the guard answers each without a token."""
+    for probe in _found(content, "httpGet"):
+        assert world.get(probe["path"]).status_code == 200
+        assert probe["port"] in (8100, "http")
+
+
+def _manifest(content: Any, block: Block, world: World, folder: Path) -> None:
+    """Of Kubernetes, Compose and the like; `tests/deploy` lints them whole. Commands could run, probes are answered."""
+    _probes(content, block, world, folder)
+    for words in [*_found(content, "command"), *_found(content, "args")]:
+        line = " ".join(words) if isinstance(words, list) else str(words)
+        if line.startswith(("callfuse ", "serve ")):
+            line = line if line.startswith("callfuse ") else f"callfuse {line}"
+            assert [wrong_in(one) for one in commands_in(line)] == [""]
+
+
+def _litellm(content: Any, block: Block, world: World, folder: Path) -> None:
+    """`tests/hosts/test_litellm.py` starts LiteLLM with it; here the guardrail that it asks is there."""
+    assert hosts_run(block)
+    for guardrail in content.get("guardrails", []):
+        path = guardrail["litellm_params"]["api_base"].partition("8100")[2]
+        assert world.get(path).status_code in (401, 405)
+
+
+def _ray(content: Any, block: Block, world: World, folder: Path) -> None:
+    """`tests/hosts` starts Ray Serve with it; here the files that it names are on the page."""
+    assert hosts_run(block)
+    files = {one.file for one in blocks_of(block.page)}
+    assert {f"{one['import_path'].partition(':')[0]}.py" for one in content["applications"]} <= files
+
+
+def _found(value: Any, key: str) -> Iterator[Any]:
+    """Every value under a key, however deep."""
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _found(one, key)
+    if isinstance(value, dict) and key in value:
+        yield value[key]
+
+
+def _has(*keys: str) -> Callable[[Any], bool]:
+    return lambda content: isinstance(content, dict) and bool(content.keys() & set(keys))
+
+
+Reader = Callable[[Any, Block, World, Path], None]
+KINDS: list[tuple[Callable[[Any], bool], Reader]] = [
+    (is_settings, _settings),
+    (_has("scrape_configs"), _scrape),
+    (_has("livenessProbe", "readinessProbe"), _probes),
+    (_has("apiVersion", "services", "jobs", "replicaCount", "image"), _manifest),
+    (_has("model_list", "guardrails"), _litellm),
+    (_has("applications"), _ray),
+]
+"""How to tell what a YAML document is, and what is looked at."""
+RUNNERS: Mapping[str, Callable[[Block, World, Path], None]] = {
+    "yaml": run_yaml,
+    "toml": run_toml,
+    "json": run_json,
+    "ini": run_ini,
+    "dockerfile": run_dockerfile,
+    "nginx": run_nginx,
+}
+"""By language."""

@@ -1,0 +1,31 @@
+"""Which blocks `tests/hosts` runs, in the real hosts, where `CALLFUSE_HOSTS=1` asks for it."""
+
+import re
+
+from tests.docs.blocks import Block
+from tests.hosts.pages import page
+from tests.hosts.test_mounts import CASES, MOUNTS
+from tests.hosts.test_pages import OTHERWISE
+from tests.project.sources import PROJECT
+
+
+def name_of(block: Block) -> str:
+    """The name of the host that the block's page is of, or ''."""
+    folder, _, file = block.page.rpartition("/")
+    name = file.removesuffix(".md")
+    return name if folder == "docs/mount" and name in {*OTHERWISE, *(mount.name for mount in MOUNTS)} else ""
+
+
+def hosts_run(block: Block, command: str = "") -> bool:
+    """Whether a host is started with this block, which is a file, or with this command of it."""
+    name = name_of(block)
+    if not name:
+        return False
+    if name in OTHERWISE:
+        test = (PROJECT / f"tests/hosts/test_{name}.py").read_text(encoding="utf-8")
+        return (
+            command in page(name).commands
+            if command
+            else re.search(rf"files\[['\"]{re.escape(block.file)}['\"]\]", test) is not None
+        )
+    return (name, command) in {(mount.name, one) for mount, one in CASES} if command else block.file != ""
