@@ -15,7 +15,7 @@ from callfuse.offline.replay import Figures
 from callfuse.policy.settings import LoopSettings
 from tests.detect.known_answers import READ, answers_table, rules_table
 from tests.offline.reading import runs_in
-from tests.project.sources import PROJECT, document, quoted, rows
+from tests.project.sources import document, quoted, rows
 
 PAGE = document("docs/detection.md")
 _EXAMPLE = re.compile(r"(?:^With `([^`\n]+)`:\n\n)?^```json\n(.*?)^```\n\n(Found: [^\n]+)$", re.MULTILINE | re.DOTALL)
@@ -131,10 +131,3 @@ def test_settings_are_read_from_the_page() -> None:
     """Those of the section on false alarms are among them, one for a kind and one for a tool."""
     keys = {text.partition(":")[0] for text in settings_shown(PAGE.partition("## False alarms")[2])}
     assert {"per_tool", "pollers", "state_changing", "detectors", "max_repeats", "mode"} <= keys
-
-
-def test_paths_exist() -> None:
-    """The files that the page leads to are there."""
-    paths = [text for text in quoted(PAGE) if re.fullmatch(r"[\w./-]+/[\w-]+\.(py|md)", text)]
-    assert "docs/settings.md" in paths
-    assert [path for path in paths if not (PROJECT / path).exists()] == []
