@@ -15,7 +15,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.driving import ASGIApp, Message, Receive, Scope, Send, scope_of, timed
@@ -32,6 +32,8 @@ NO_FLOOD = {"tool_call_loop": {"max_calls_per_answer": 0}}
 """A thousand calls in one answer are let go."""
 JSON = b"application/json"
 TOOL = "write_file"
+REPEATED: Mapping[str, object] = {"a": 1}
+"""The arguments of the call that a history repeats, where nothing else is given."""
 PATHS = {
     "openai-chat": "/v1/chat/completions",
     "openai-responses": "/v1/responses",
@@ -159,7 +161,7 @@ def streams(count: int) -> dict[str, Stream]:
     return found
 
 
-def request(path: str, *, repeats: int = 0) -> bytes:
+def request(path: str, *, repeats: int = 0, arguments: Mapping[str, object] = REPEATED) -> bytes:
     """A request with a tool, and a history in which one call has been repeated so often."""
     said: object = {"role": "user", "content": "Go on."}
     schema = {"name": TOOL, "parameters": {"type": "object"}}
@@ -176,16 +178,15 @@ def request(path: str, *, repeats: int = 0) -> bytes:
         said, history, tool = {"type": "user_input", "content": "Go on."}, "input", {"type": "function"} | schema
     elif path == PATHS["bedrock-converse"]:
         said = {"role": "user", "content": [{"text": "Go on."}]}
-    said_and_done = [said, *(item for n in range(repeats) for item in round_of(path, f"c{n}"))]
+    said_and_done = [said, *(item for n in range(repeats) for item in round_of(path, f"c{n}", arguments))]
     body = {"model": "test", "max_tokens": 100, "stream": True, "tools": [tool], history: said_and_done}
     if path == PATHS["bedrock-converse"]:
         body = {"messages": said_and_done, "toolConfig": {"tools": [{"toolSpec": {"name": TOOL}}]}}
     return json.dumps(body).encode()
 
 
-def round_of(path: str, id_: str) -> list[object]:
+def round_of(path: str, id_: str, arguments: Mapping[str, object]) -> list[object]:
     """The call that is repeated, and its result, as the history of a request to this path holds them."""
-    arguments = {"a": 1}
     if path == PATHS["gemini"]:
         call: object = {"functionCall": {"name": TOOL, "args": arguments}}
         result: object = {"functionResponse": {"name": TOOL, "response": {"output": "ok"}}}

@@ -4,8 +4,9 @@
 
 In process, as Python's allocator counts it. Two tables:
 
-    held    streams of 74 kB whose call is suspect and not at its end; a multiple of the stream's bytes. They end: the
-            call turns out to be new and leaves. Or they are cut off: the exchanges are cancelled.
+    held    streams of 74 kB whose call is suspect and not at its end; beyond the request's body, a multiple of the
+            stream's bytes. They end: the call turns out to be new and leaves. Or they are cut off: the exchanges are
+            cancelled.
     open    healthy streams, 200 chunks of text and of a call in, with histories of 200 messages (about 320 kB, every
             result 3 KB); beyond the body, and the body, of which each has one of its own. In the rows `first`
             nothing was known of the sessions, in `later` each had a request before.
@@ -155,16 +156,19 @@ async def beyond(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
     return Figures((held - bare) // load.streams, (left - bare_left) // load.streams, came)
 
 
-def held_stream(dialect: str) -> tuple[list[bytes], list[bytes]]:
-    """The chunks of a call up to so many bytes, and those to its end."""
+def held_stream(dialect: str) -> tuple[bytes, list[bytes], list[bytes]]:
+    """A request, the chunks of a call up to so many bytes, and those to its end, where it differs from those before."""
+
+    def written(pieces: int) -> dict[str, str]:
+        return {"text": "".join(map(words, range(pieces)))}
 
     def of(pieces: int) -> list[bytes]:
-        written = Call(TOOL, {"text": "".join(map(words, range(pieces)))})
-        return scripted(dialect, Answer(calls=[written]), len(words(0)))
+        return scripted(dialect, Answer(calls=[Call(TOOL, written(pieces))]), len(words(0)))
 
     each = (sum(map(len, of(200))) - sum(map(len, of(100)))) / 100
-    chunks = of(round(HELD_BYTES / each))
-    return chunks[:-5], chunks[-5:]
+    pieces = round(HELD_BYTES / each)
+    chunks = of(pieces)
+    return request(PATHS[dialect], repeats=SUSPECT, arguments=written(pieces + 1)), chunks[:-5], chunks[-5:]
 
 
 def measured(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
@@ -180,13 +184,12 @@ def print_held(count: int) -> None:
     """The first table."""
     print(f"{f'{count} held streams':<28}{'kB each':>9}{'multiple':>10}{'stays B':>9}{'client got':>12}")
     for dialect, cut in product(DIALECTS, (False, True)):
-        chunks, rest = held_stream(dialect)
+        body, chunks, rest = held_stream(dialect)
         size = sum(map(len, chunks))
-        path = PATHS[dialect]
-        found = measured(Load(path, count, request(path, repeats=SUSPECT), chunks, rest, cut))
+        found = measured(Load(PATHS[dialect], count, body, chunks, rest, cut))
         if found.came > size / 2:
             raise RuntimeError(f"{dialect}: the streams are not held, their clients got {found.came:,.0f} bytes each")
-        multiple = found.open / size
+        multiple = (found.open - len(body)) / size
         label = f"{dialect}, {'cut off' if cut else 'end'}"
         print(f"{label:<28}{found.open / 1000:>9.1f}{multiple:>10.2f}{found.left:>9,}{found.came:>12,.0f}", end="")
         print(over(multiple > MULTIPLE, found), flush=True)
