@@ -10,7 +10,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve quick test hosts lint type bench fuzz clean
+.PHONY: help setup demo serve quick test hosts lint type bench fuzz site clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -45,8 +45,11 @@ fuzz: $(READY) ## Search every property with hundreds of examples, then 500,000 
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m hypothesis --timeout 3600 $(ARGS)
 	$(BIN)/python -m tests.fuzz --seed "$$(date +%s)" --count 500000
 
+site: $(READY) ## Build the documentation as pages, in build/site; a broken link is an error
+	$(BIN)/zensical build --clean --strict
+
 clean: ## Remove everything that was made, .venv included
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist; find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist; find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(RUNS): pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error callfuse needs Python 3.11 or newer; name one with make PYTHON=...))
@@ -56,7 +59,7 @@ $(RUNS): pyproject.toml constraints.txt
 	@touch $@
 
 $(READY): $(RUNS)
-	@echo 'Installing what the tests need into .venv, about 370 MB more, once.'
+	@echo 'Installing what the tests need into .venv, about 460 MB more, once.'
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) --group dev
 	@touch $@

