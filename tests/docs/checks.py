@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from callfuse.testing import served
+from tests.docs import started
 from tests.docs.snippets import Left, check_guarded
 from tests.docs.world import TIMEOUT_S
 from tests.hosts import client
@@ -118,6 +119,7 @@ CHECKS: Mapping[tuple[str, str], Callable[[Left], None]] = {
     ("docs/agents.md", "detector = "): _detector,
     ("docs/mount/mcp.md", "from mcp.server"): _mcp,
     ("docs/observing.md", "import logging"): _access_level,
+    ("docs/verdict.md", "# verdict.py"): started.check_verdict,
     ("docs/observing.md", "from callfuse.observe import events"): _alarm,
     ("docs/observing.md", "import hmac"): _signature,
     ("docs/observing.md", "from prometheus_client"): _metrics,

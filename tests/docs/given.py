@@ -24,6 +24,8 @@ ADDRESSES: Mapping[str, str] = {
     "https://generativelanguage.googleapis.com": "vendor",
     "http://127.0.0.1:4000": "vendor",
     "http://127.0.0.1:8000": "vendor",
+    "http://127.0.0.1:8080": "vendor",
+    "http://127.0.0.1:11434": "vendor",
     "http://localhost:11434": "vendor",
     "http://127.0.0.1:8100": "guard",
     "http://localhost:8100": "guard",
@@ -35,6 +37,7 @@ in place of that in the command or in the settings."""
 
 TEXTS: Mapping[str, str] = {
     "async def api(scope, receive, send): ...  # your app": "from bare import app as api",
+    "redis://127.0.0.1:6379/0": "memory://",
 }
 """What a reader fills in, and what takes its place."""
 
@@ -63,6 +66,8 @@ run by `tests/cli/test_run_agents.py`."""
 
 STATUS: Mapping[Key, int] = {
     ("docs/agents.md", "callfuse run -- claude"): 3,
+    ("docs/start/agent.md", "callfuse run -- claude"): 3,
+    ("docs/start/agent.md", "callfuse run --log"): 3,
 }
 """Commands that are to end with another status than 0: here a block has ended the run."""
 
@@ -168,6 +173,17 @@ ELSEWHERE: Mapping[Key, str] = {
     ("docs/frameworks.md", "from callfuse import GuardedTools"): LOOPS,
     ("docs/frameworks.md", "const messages"): LOOPS,
     ("docs/mount/mcp.md", "from fastmcp"): "tests/hosts/test_mcp.py::test_the_page",
+    **dict.fromkeys(
+        [
+            ("docs/start/mcp.md", start)
+            for start in ("# server.py", "uvicorn", "# client.py", "1 no results", "ran: search")
+        ],
+        "tests/hosts/test_mcp.py::test_the_first_page",
+    ),
+    **dict.fromkeys(
+        [("docs/start/models.md", start) for start in ("vllm serve", "CONFIG_FILE_PATH")],
+        "tests/docs/test_site.py::test_lines_of_hosts_are_of_their_pages",
+    ),
 }
 """Blocks that another test runs, as it stands on the page: that test."""
 

@@ -20,7 +20,7 @@ import httpx
 from callfuse import CallFuseMiddleware
 from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest, served
 from tests.cli.test_serve import TOKEN
-from tests.docs import shell
+from tests.docs import shell, started
 from tests.docs.blocks import Block, blocks_of
 from tests.docs.world import DESK, TIMEOUT_S, World
 
@@ -200,7 +200,9 @@ def _chat(block: Block, world: World, folder: Path) -> str:
 
 Prints = Callable[[Block, World, Path], str]
 PRINTED: Mapping[tuple[str, str], Prints] = {
+    **started.PRINTED,
     ("README.md", "Without callfuse"): _demo,
+    ("docs/index.md", "1  search_web"): _demo,
     ("docs/agents.md", "callfuse: 3 exchanges"): _of_the_command_before,
     ("docs/observing.md", "openai-chat 200"): _access_lines,
     ("docs/observing.md", "order-desk"): _top,

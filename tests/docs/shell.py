@@ -94,7 +94,8 @@ def _make_files(text: str, block: Block, world: World, folder: Path) -> None:
     for name, make in given.FILES.items():
         pattern = re.escape(name.replace("one", "*"))
         is_written = re.search(rf"(?:init|--write|>) {pattern}", text)
-        if re.search(rf"(?<![\w./]){pattern}(?![\w.])", text) and not is_written:
+        is_here = (folder / name).exists()
+        if re.search(rf"(?<![\w./]){pattern}(?![\w.])", text) and not is_written and not is_here:
             _write(folder / name, make())
 
 

@@ -98,6 +98,8 @@ def stood_in(block: Block, folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.chdir(folder)
+        for name, text in given.VARIABLES.items():
+            patch.setenv(name, text)
         before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in own}
         for name in before:
             del sys.modules[name]

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
+from tests.docs.blocks import blocks_of
 from tests.project.sources import PROJECT, document
 
 PAGES = sorted(path.relative_to(PROJECT / "docs").as_posix() for path in (PROJECT / "docs").rglob("*.md"))
@@ -171,3 +172,11 @@ def test_files_that_a_page_names_are_there(page: str) -> None:
     assert [name for name in ours if not (PROJECT / name).exists()] == []
     if page != "settings.md":  # its table has the words of the settings themselves
         assert [name for name in named if name.startswith("docs/") and name.endswith(".md")] == []
+
+
+def test_lines_of_hosts_are_of_their_pages() -> None:
+    """What `docs/start/models.md` says to type for a host stands in the host's own page, whose lines are run."""
+    lines = [line for block in blocks_of("docs/start/models.md") for line in block.text.splitlines()]
+    for program, page in (("vllm serve", "vllm"), ("CONFIG_FILE_PATH", "litellm"), ("'litellm[proxy]'", "litellm")):
+        [line] = [line for line in lines if program in line]
+        assert line in document(f"docs/mount/{page}.md")

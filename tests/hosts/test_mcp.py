@@ -1,11 +1,19 @@
 """`MCPMiddleware` between real servers and clients of MCP: FastMCP and the SDK, of both generations."""
 
+import os
+import socket
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.docs.blocks import blocks_of
+from tests.docs.outputs import missing_lines
 from tests.hosts.environments import asked_for, environment, run_json
+from tests.hosts.mounting import free_port
+from tests.project.sources import PROJECT
 
 pytestmark = [asked_for, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -54,6 +62,35 @@ def test_the_page() -> None:
     runs, results = run(NEW, "by the page")
     assert runs == 2
     assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+def _listens(port: int) -> bool:
+    time.sleep(0.05)
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_the_first_page(tmp_path: Path) -> None:
+    """Server and client of `docs/start/mcp.md`, as they stand there, print what it shows."""
+    python = environment(*NEW, "uvicorn==0.54.0")
+    blocks = blocks_of("docs/start/mcp.md")
+    port = free_port()
+    for block in blocks:
+        if block.file:
+            (tmp_path / block.file).write_text(block.text.replace("127.0.0.1:8000", f"127.0.0.1:{port}"))
+    env = {**os.environ, "PYTHONPATH": str(PROJECT / "src"), "PYTHONUNBUFFERED": "1"}
+    command = [str(python), "-m", "uvicorn", "server:app", "--port", str(port), "--log-level", "warning"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as server:
+        while not _listens(port):
+            assert server.poll() is None, server.communicate()[0]
+        client = [str(python), "client.py"]
+        done = subprocess.run(client, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+        server.terminate()
+        printed, _ = server.communicate(timeout=60)
+    assert done.returncode == 0, done.stderr
+    shown = [block.text for block in blocks if block.language == "text"]
+    assert [missing_lines(text, real) for text, real in zip(shown, (done.stdout, printed), strict=True)] == [[], []]
 
 
 def test_progress_reaches_the_client() -> None:
