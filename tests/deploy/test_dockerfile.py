@@ -20,7 +20,6 @@ from tests.deploy.dockerfile import PLACES, Build, Image, context, instructions
 from tests.hosts.environments import asked_for, environment
 from tests.hosts.mounting import free_port
 from tests.project.sources import PROJECT, document
-from tests.project.test_building import METADATA
 
 DOCKERFILE = document("Dockerfile")
 START_S = 30
@@ -164,12 +163,6 @@ def test_what_the_image_says(image: Image) -> None:
     assert (image.commands["ENTRYPOINT"], image.commands["CMD"]) == (["callfuse"], ["serve"])
     assert {name.rpartition(".")[2] for name in image.labels} == {"title", "description", "licenses"}
     assert "pip" not in {path.name for path in (image.root / "opt/callfuse/bin").iterdir()}
-
-
-def test_all_of_it_is_in_the_source_distribution() -> None:
-    """So that these tests run from there, too."""
-    included = METADATA["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
-    assert {"/deploy", "/Dockerfile", "/.dockerignore", "/.github"} <= set(included)
 
 
 @asked_for
