@@ -108,8 +108,7 @@ def test_demo_and_serve_install_what_they_need_only(target: str, checkout: Path)
     assert installed(make("--dry-run", target, folder=checkout)) == ["'.[demo]'"]
 
 
-@pytest.mark.parametrize("target", ["test", "quick", "hosts", "lint", "type", "bench", "fuzz", "setup"])
-@pytest.mark.parametrize("target", ["test", "quick", "lint", "type", "bench", "fuzz", "site", "setup"])
+@pytest.mark.parametrize("target", ["test", "quick", "hosts", "lint", "type", "bench", "fuzz", "site", "setup"])
 def test_the_tests_install_the_rest(target: str, checkout: Path) -> None:
     """Each step is of the same `.venv`."""
     script = make("--dry-run", target, folder=checkout)
