@@ -1,7 +1,10 @@
 """`docs/deploy.md`: what it names exists, and what it has to copy is right."""
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,12 @@ import pytest
 import yaml
 
 from callfuse.config import Config
+from callfuse.config.environment import admin_token, usable_token
+from tests.cli.processes import CLEAN
 from tests.deploy.files import debian_program, least_grace_s, loaded, settings, unknown
 from tests.deploy.test_helm import SCHEMA, VALUES
 from tests.deploy.test_kubernetes import manifests
+from tests.deploy.test_systemd import UNIT
 from tests.hosts.environments import FLAG, asked_for, environment
 from tests.project.sources import PROJECT, blocks, document
 
@@ -83,6 +89,54 @@ def test_prometheus_finds_the_pods() -> None:
     assert pod["metadata"]["labels"] == {"app.kubernetes.io/name": label}
     port = rules["__meta_kubernetes_pod_container_port_name"]
     assert port in {one["name"] for one in pod["spec"]["containers"][0]["ports"]}
+
+
+def run_commands(block: str, folder: Path) -> list[str]:
+    """Run a block in a copy of the files, with `/opt` and `/etc` below the folder too; returns what is asked of Docker,
+    of a cluster, of systemd and of pip, which are not here."""
+    for name in ("deploy", "opt", "etc/systemd/system", "programs"):
+        (folder / name).mkdir(parents=True)
+    shutil.copytree(PROJECT / "deploy", folder / "deploy", dirs_exist_ok=True)
+    shutil.copy(PROJECT / "deploy/compose/config/callfuse.yaml", folder)
+    asked = folder / "asked"
+    programs = dict.fromkeys(
+        ("docker", "kubectl", "helm", "systemctl", "pip"), f'echo "$(basename "$0") $*" >> {asked}'
+    )
+    for name, script in {**programs, "python3": f'exec {sys.executable} "$@"'}.items():
+        (folder / "programs" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "programs" / name).chmod(0o755)
+    text = re.sub(r"(?<![\w:=.])/(?=(opt|etc)/)", f"{folder}/", block.replace("/opt/callfuse/bin/pip", "pip"))
+    env = {**CLEAN, "PATH": f"{folder / 'programs'}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-eu"], input=text, cwd=folder, env=env, text=True, timeout=60, check=True)
+    return asked.read_text().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.parametrize("block", blocks(PAGE, "sh"), ids=lambda block: str(block.splitlines()[0][:30]))
+def test_commands_run(block: str, tmp_path: Path) -> None:
+    """Each in its turn, in a shell that ends with the first that fails; secrets are long enough, and shut away."""
+    asked = run_commands(block, tmp_path)
+    assert asked
+    for line in asked:
+        for found in re.findall(r"(?:admin-token|adminToken)=(\S+)", line):
+            assert usable_token(found, "page") == found
+    if "compose" in block:
+        secrets = tmp_path / "deploy/compose/secrets"
+        assert {name.name: name.stat().st_mode & 0o777 for name in secrets.iterdir()} == {
+            "admin-token": 0o644,
+            "grafana-password": 0o644,
+        }
+        assert secrets.stat().st_mode & 0o777 == 0o700
+        assert admin_token({"CALLFUSE_ADMIN_TOKEN_FILE": str(secrets / "admin-token")})
+    if "systemctl" in block:
+        secret = tmp_path / "etc/callfuse/environment"
+        assert secret.stat().st_mode & 0o777 == 0o600
+        name, _, token = secret.read_text().strip().partition("=")
+        assert admin_token({name: token})
+        assert (tmp_path / "etc/callfuse/callfuse.yaml").stat().st_mode & 0o777 == 0o644
+        assert (tmp_path / "etc/systemd/system/callfuse.service").read_text() == UNIT
+        assert os.access(tmp_path / "opt/callfuse/bin/python3", os.X_OK)
 
 
 @asked_for
