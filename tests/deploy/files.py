@@ -18,13 +18,12 @@ import yaml
 
 from callfuse.config import Config, resolve
 from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, IN_FILES, variables
-from callfuse.config.secret_files import SUFFIX
 from callfuse.observe.webhook import DRAIN_S
 from tests.hosts.environments import CACHE
 from tests.project.sources import PROJECT
 
 DEPLOY = PROJECT / "deploy"
-NO_SETTINGS = {CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, ADMIN_TOKEN + SUFFIX, GUARDRAIL_KEY + SUFFIX}
+NO_SETTINGS = {CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY}
 
 
 def loaded(name: str) -> Any:

@@ -33,13 +33,18 @@ _SHORT_NAMES: dict[KeyPath, str] = {
     ("tool_call_loop", "ttl_seconds"): "TOOL_LOOP_TTL_SECONDS",
     ("tool_call_loop", "mode"): "TOOL_LOOP_MODE",
 }
-_NOT_SETTINGS = frozenset(
-    {CONFIG_FILE, ADMIN_TOKEN, ADMIN_TOKEN + SUFFIX, GUARDRAIL_KEY, GUARDRAIL_KEY + SUFFIX, "CALLFUSE_CAPTURES"}
-)
+_NOT_SETTINGS = frozenset({CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, "CALLFUSE_CAPTURES"})
 """The path of the file, token and key (no settings), and the folder of recorded bodies for the tests."""
-_SECRETS = ("CALLFUSE_STORE", "CALLFUSE_SERVE_UPSTREAM", "CALLFUSE_EVENTS_WEBHOOK", "CALLFUSE_EVENTS_SECRET")
+_SECRETS = (
+    ADMIN_TOKEN,
+    GUARDRAIL_KEY,
+    "CALLFUSE_STORE",
+    "CALLFUSE_SERVE_UPSTREAM",
+    "CALLFUSE_EVENTS_WEBHOOK",
+    "CALLFUSE_EVENTS_SECRET",
+)
 IN_FILES = {name + SUFFIX: name for name in _SECRETS}
-"""Variables that name a file with the value of another one, which may be or hold a secret."""
+"""Variables that name a file with the value of another one, which is or holds a secret."""
 
 # Kubernetes sets variables for every service of a namespace in every pod: services called callfuse and callfuse-serve
 # appear as CALLFUSE_SERVICE_HOST=10.0.0.1 and CALLFUSE_SERVE_PORT=tcp://10.0.0.1:80.
@@ -60,8 +65,8 @@ def from_environment(env: Mapping[str, str]) -> Layer:
     for name, text in env.items():
         if not text.strip() or _is_service_link(name, text):
             continue
-        if name in IN_FILES:
-            _put_from_file(layer, env, IN_FILES[name])
+        if (secret := IN_FILES.get(name)) is not None:
+            _put_from_file(layer, env, secret)
         elif (path := variables().get(name)) is not None:
             # A ladder may be the name of a mode; any other list may have one entry, which needs no comma.
             is_list = path in lists and ("," in text or lists[path][0] is str)
@@ -100,13 +105,16 @@ def usable_token(token: str, source: str, what: str = "admin token") -> str:
 
 
 def _put_from_file(layer: Layer, env: Mapping[str, str], name: str) -> None:
-    """Put the value of a variable that stands in a file into the layer, or what is wrong with it."""
+    """Put the value of a variable that stands in a file into the layer, or what is wrong with it; not if the variable
+    is none of a setting."""
+    if (path := variables().get(name)) is None:
+        return
     try:
         text, source = secret_of(env, name)
     except ConfigError as error:
         layer.problems.append(str(error))
     else:
-        layer.put(variables()[name], text, _source_of(source))
+        layer.put(path, text, _source_of(source))
 
 
 def _source_of(name: str) -> Callable[[KeyPath], str]:
@@ -141,8 +149,8 @@ def _find_typo(name: str) -> str | None:
 def _suggest_variable(name: str) -> str | None:
     """Suggest the nearest variable, for the regular spelling of a short name that short name; None if none is near."""
     spellings = {_regular_name(path): variable for variable, path in variables().items()}
-    own = (CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *variables())
-    spellings |= {variable: variable for variable in (*own, *IN_FILES)}
+    own = (CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *IN_FILES)
+    spellings |= {variable: variable for variable in (*own, *variables())}
     # Compared without the prefix, which would make all of them similar.
     bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
     for path, field in keys():
