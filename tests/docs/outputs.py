@@ -30,6 +30,7 @@ _VARYING = (
     (re.compile(r"\b\d{13}-\d+\b"), "ID"),
     (re.compile(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{12,}\b"), "ID"),
     (re.compile(r"(?<=127\.0\.0\.1:)\d+"), "PORT"),
+    (re.compile(r"\b\d+ (?:s|min) ago\b"), "N ago"),
     (re.compile(r"\b\d+(?:\.\d+)? (ms|s|MB)\b"), r"N \1"),
     (re.compile(r"\b\d{10}(?:\.\d+)?\b"), "TIME"),
     (re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*"), "TIME"),
