@@ -1,6 +1,7 @@
 """callfuse catches tool-call loops between AI agents and models: an ASGI middleware and a reverse proxy."""
 
 from callfuse.asgi import CallFuseMiddleware, LoopEvent
+from callfuse.config import load_config
 from callfuse.errors import CallFuseError, ConfigError
 from callfuse.inprocess import (
     GuardedTools,
@@ -32,5 +33,6 @@ __all__ = [
     "ToolLoopMode",
     "ToolResult",
     "__version__",
+    "load_config",
     "with_loop_hint",
 ]

@@ -1,4 +1,4 @@
-"""The released callfuse on the lowest versions that it asks for and on the newest, bare and with all extras."""
+"""The released callfuse on the lowest versions that it asks for, and on the newest: without extras and with all."""
 
 import tomllib
 from collections.abc import Callable

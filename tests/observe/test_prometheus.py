@@ -324,9 +324,9 @@ def process(folder: Path, program: str, *arguments: str) -> "subprocess.Popen[st
     begin = """
         import os, sys
         from callfuse.observe.bus import Bus
-        from callfuse.observe.events import *
+        from callfuse.observe.events import NOWHERE, FuseBlown, HoldEnded, StoreDown, StoreUp
         from callfuse.observe import prometheus
-        from callfuse.observe.prometheus import *
+        from callfuse.observe.prometheus import FOLDER, Metrics, take_place
         place = take_place(os.environ[FOLDER])
         metrics = Metrics()
     """

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.testing import signature_for, violations
+from callfuse.testing import violations
+from callfuse.testing.turn import signature_for
 
 TOOLS = [{"name": "search_web", "input_schema": {"type": "object"}}]
 ENABLED = {"thinking": {"type": "enabled", "budget_tokens": 1024}}

@@ -14,10 +14,10 @@ from callfuse.testing import (
     VendorRequest,
     looping_model,
     served,
-    signature_for,
     violations,
 )
 from callfuse.testing.openai_responses import OpenAIResponses
+from callfuse.testing.turn import signature_for
 from callfuse.testing.vendor import Memory
 from tests.support.examples import more_examples
 

@@ -7,7 +7,8 @@ import pytest
 from anthropic import Anthropic, APIStatusError, AsyncAnthropic, BadRequestError
 from anthropic.types import Message
 
-from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served, signature_for, violations
+from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served, violations
+from callfuse.testing.turn import signature_for
 
 pytestmark = pytest.mark.slow
 

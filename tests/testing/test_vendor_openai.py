@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI, BadRequestError, OpenAI
 
-from callfuse.testing import Answer, Call, Fault, Reply, Script, ScriptedVendor, Usage, served
+from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served
+from callfuse.testing.script import Reply, Script
 
 pytestmark = pytest.mark.slow
 

@@ -17,6 +17,8 @@ except ImportError as error:
         f"callfuse.integrations.google_adk needs google-adk ({error}): pip install 'google-adk>=2.13'"
     ) from error
 
+__all__ = ["LoopGuard"]
+
 
 class LoopGuard(BasePlugin):
     """Keeps the tools of all agents of a runner from running in a loop.

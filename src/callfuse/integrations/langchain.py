@@ -21,6 +21,8 @@ except ImportError as error:
         f"callfuse.integrations.langchain needs LangChain 1 ({error}): pip install 'langchain>=1.0'"
     ) from error
 
+__all__ = ["LoopGuard"]
+
 
 class LoopGuard(AgentMiddleware):
     """Keeps the tools of an agent, or of a `ToolNode`, from running in a loop.

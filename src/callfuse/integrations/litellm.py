@@ -15,6 +15,8 @@ from typing import Final, cast
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp
 
+__all__ = ["app"]
+
 PROXY: Final = "litellm.proxy.proxy_server"
 
 

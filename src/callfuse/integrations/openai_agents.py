@@ -28,6 +28,8 @@ except ImportError as error:
         f"callfuse.integrations.openai_agents needs openai-agents ({error}): pip install 'openai-agents>=0.24'"
     ) from error
 
+__all__ = ["guard_agent"]
+
 
 def guard_agent(
     agent: Any,

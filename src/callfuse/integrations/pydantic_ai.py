@@ -20,6 +20,8 @@ except ImportError as error:
         "pip install 'pydantic-ai-slim>=2.68'"
     ) from error
 
+__all__ = ["LoopGuard"]
+
 
 class LoopGuard(AbstractCapability[Any]):
     """Keeps the function tools of an agent from running in a loop.

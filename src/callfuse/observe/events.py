@@ -14,6 +14,42 @@ from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
 from callfuse.policy.ladder import ALLOW, Verdict
 
+__all__ = [
+    "ActionTaken",
+    "AskFailed",
+    "AskedAgain",
+    "CallSeen",
+    "CallbackFailed",
+    "CommandsRun",
+    "CourseMended",
+    "Decided",
+    "DeliveryDropped",
+    "DeliveryFailed",
+    "Event",
+    "ExchangeEnded",
+    "FailedOpen",
+    "FeedbackGiven",
+    "FindingSeen",
+    "FuseBlown",
+    "FuseReset",
+    "HeaderIgnored",
+    "HoldBegan",
+    "HoldEnded",
+    "LedgerDropped",
+    "NotAsked",
+    "NotGuarded",
+    "NotWatched",
+    "Refused",
+    "ResultSeen",
+    "SettingsChanged",
+    "StoreDown",
+    "StoreFailed",
+    "StoreSkipped",
+    "StoreUp",
+    "StoreWithoutLoop",
+    "Where",
+]
+
 MODES: Final = ("guarded", "watched", "answered", "passed")
 """What callfuse did with an exchange: it could withhold calls of the answer; it read an answer of which no call could
 be a loop; it answered by itself; the exchange passed it."""

@@ -36,6 +36,8 @@ from callfuse.observe.metrics import (
 from callfuse.observe.printable import plain
 from callfuse.observe.telemetry import Pairs
 
+__all__ = ["OtelMetrics"]
+
 SCOPE: Final = "callfuse"
 """The name of the instrumentation."""
 NAME: Final = f"{SCOPE}."

@@ -38,6 +38,8 @@ from callfuse.observe.metrics import (
     version_of_callfuse,
 )
 
+__all__ = ["Metrics"]
+
 _multiprocess: Any = prometheus_client.multiprocess  # neither has types
 _values: Any = prometheus_client.values
 

@@ -12,35 +12,18 @@ OpenAI (chat completions and Responses), Anthropic, Gemini (Interactions too), O
 what the real ones refuse, and keeps every request in `vendor.requests`.
 """
 
-from callfuse.testing.script import (
-    Answer,
-    Call,
-    Choices,
-    Fault,
-    FaultKind,
-    Reply,
-    Script,
-    Usage,
-    VendorRequest,
-    looping_model,
-)
+from callfuse.testing.script import Answer, Call, Fault, Usage, VendorRequest, looping_model
 from callfuse.testing.serving import served
-from callfuse.testing.turn import signature_for
 from callfuse.testing.vendor import ScriptedVendor, violations
 
 __all__ = [
     "Answer",
     "Call",
-    "Choices",
     "Fault",
-    "FaultKind",
-    "Reply",
-    "Script",
     "ScriptedVendor",
     "Usage",
     "VendorRequest",
     "looping_model",
     "served",
-    "signature_for",
     "violations",
 ]
