@@ -16,6 +16,7 @@ import yaml
 
 from tests.docs.blocks import blocks_of
 from tests.project.sources import PROJECT, document
+from tests.project.test_building import METADATA
 
 PAGES = sorted(path.relative_to(PROJECT / "docs").as_posix() for path in (PROJECT / "docs").rglob("*.md"))
 CONFIG: dict[str, Any] = yaml.safe_load(document("mkdocs.yml"))
@@ -100,6 +101,13 @@ def broken(site: Path) -> list[str]:
 def test_every_page_is_in_the_navigation_once() -> None:
     """Nothing is written that nobody finds, and nothing is named that is not there."""
     assert sorted(listed(CONFIG["nav"])) == PAGES
+
+
+def test_the_source_code_is_where_the_package_says() -> None:
+    """The site leads to the repository of the package's metadata, and asks it for nothing."""
+    urls = {one["link"] for one in CONFIG["extra"]["social"]}
+    assert urls == {METADATA["project"]["urls"]["Source"]}
+    assert "repo_url" not in CONFIG
 
 
 @pytest.mark.slow
