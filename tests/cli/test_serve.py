@@ -94,8 +94,9 @@ class Served:
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Send the signal; the exit code and what it printed since the greeting."""
         self.process.send_signal(number)
-        _, printed = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, printed
+        assert self.process.stderr is not None
+        printed = self.process.stderr.read()  # `communicate` would miss what came along with the greeting
+        return self.process.wait(PATIENCE_S), printed
 
 
 @contextmanager

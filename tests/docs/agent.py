@@ -1,4 +1,4 @@
-"""A coding agent as pages start one: it makes the same call of `Bash` until its model answers.
+"""A coding agent as pages start one: it runs `Bash` as often as its model asks for it, which never listens.
 
 python agent.py VARIABLE [ARGUMENTS]
 """
@@ -15,7 +15,7 @@ SESSION = "ab95559b-2599-4f4e-be44-91a0e1c53b6d"
 
 def ask(messages: list[Any]) -> Any:
     """The model's next message."""
-    body = json.dumps({"model": "stubborn-bash", "messages": messages, "tools": [TOOL]}).encode()
+    body = json.dumps({"model": "stubborn", "messages": messages, "tools": [TOOL]}).encode()
     headers = {"content-type": "application/json", "x-session-id": SESSION}
     request = urllib.request.Request(f"{os.environ[sys.argv[1]]}/chat/completions", body, headers)
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -31,7 +31,7 @@ def main() -> None:
         if not calls:
             print(messages[-1]["content"])
             return
-        messages += [{"role": "tool", "tool_call_id": one["id"], "content": "1 failed"} for one in calls]
+        messages += [{"role": "tool", "tool_call_id": one["id"], "content": "notes.txt"} for one in calls]
 
 
 if __name__ == "__main__":

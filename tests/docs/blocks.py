@@ -72,6 +72,11 @@ def blocks_of(page: str) -> list[Block]:
     return [block for block in every_block() if block.page == page]
 
 
+def is_block(block: Block, page: str, start: str) -> bool:
+    """Whether an entry of a table, a page and how a block begins, is of this block."""
+    return block.page == page and block.start.startswith(start)
+
+
 def faults(text: str) -> list[str]:
     """Blocks that nobody could run: fences without a language, and blocks that are only indented."""
     lines = text.splitlines()

@@ -2,24 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
 
 import httpx
 
 from callfuse.testing import served
 from tests.docs import started
-from tests.docs.snippets import Left, check_guarded
-from tests.docs.world import TIMEOUT_S
+from tests.docs.snippets import Left
+from tests.docs.world import TIMEOUT_S, run_agent
 from tests.hosts import client
 
 SECRET = "a-secret-of-your-own"
-HEADERS = {"x-session-id": "abc"}
 
 
 def _admin(left: Left) -> None:
     """The app is guarded, and its page there for the token."""
-    check_guarded(left["app"])
+    left.check_guarded("app")
     with served(left["app"]) as url, httpx.Client(base_url=url, trust_env=False, timeout=TIMEOUT_S) as http:
         assert http.get("/_callfuse/settings").status_code == 401
         answer = http.get("/_callfuse/settings", headers={"authorization": f"Bearer {SECRET}"})
@@ -40,36 +37,21 @@ def _detector(left: Left) -> None:
     assert read == ["x", "x", "x\n\n", "x\n\n", ""]
 
 
-def _executed(app: Any, tool: str = client.TOOL, after_one: Callable[[], None] = lambda: None) -> int:
-    """How many calls an agent of a model that loops executes, of eight; `after_one` is called after the first."""
-    messages: list[Any] = [{"role": "user", "content": "Run the tests."}]
-    tools = [{"type": "function", "function": {"name": tool, "parameters": {"type": "object"}}}]
-    with served(app) as url, client.open_client(url) as http:
-        http.headers.update(HEADERS)
-        for executed in range(client.MOST_ROUNDS):
-            body = {"model": "stubborn", "messages": messages, "tools": tools, "stream": True}
-            messages.append(client.ask(http, client.PATH, body))
-            calls = messages[-1].get("tool_calls") or ()
-            if not calls:
-                return executed
-            messages += [{"role": "tool", "tool_call_id": one["id"], "content": "1 failed"} for one in calls]
-            if executed == 0:
-                after_one()
-    return client.MOST_ROUNDS
-
-
 def _session_settings(left: Left) -> None:
     """Two warnings from the fourth call on, then a block; in a session with `max_repeats: 6` from the fifth on, where
     `no_news` begins."""
-    assert _executed(left["app"]) == 5
-    left.again()
-    set_session = partial(left["be_patient"], "abc", HEADERS)
-    assert _executed(left["app"], after_one=lambda: asyncio.run(set_session())) == 6
+    with served(left["app"]) as url:
+        assert run_agent(url, "stubborn", tool=client.TOOL) == 5
+        assert run_agent(url, "stubborn", tool=client.TOOL, session="abc", rounds=1) == 1
+        asyncio.run(left["be_patient"]("abc", {"x-session-id": "abc", "authorization": "Bearer none"}))
+        assert run_agent(url, "stubborn", tool=client.TOOL, session="abc") == 6
 
 
 def _on_loop(left: Left) -> None:
     """The tool for which the callback says so loops; another does not."""
-    assert _executed(left["app"], "run_tests") == client.MOST_ROUNDS
+    with served(left["app"]) as url:
+        assert run_agent(url, "m", tool="run_tests") == 8
+        assert run_agent(url, "m", tool="search") == 2
 
 
 def _access_level(left: Left) -> None:
@@ -79,7 +61,8 @@ def _access_level(left: Left) -> None:
 
 def _alarm(left: Left) -> None:
     """Somebody is paged for a block."""
-    _executed(left["middleware"])
+    with served(left["middleware"]) as url:
+        run_agent(url, "stubborn", tool=client.TOOL, session="abc")
     [(session, finding_id), *_] = left["paged"]
     assert session == "abc"
     assert finding_id
@@ -119,11 +102,11 @@ CHECKS: Mapping[tuple[str, str], Callable[[Left], None]] = {
     ("docs/agents.md", "detector = "): _detector,
     ("docs/mount/mcp.md", "from mcp.server"): _mcp,
     ("docs/observing.md", "import logging"): _access_level,
-    ("docs/verdict.md", "# verdict.py"): started.check_verdict,
     ("docs/observing.md", "from callfuse.observe import events"): _alarm,
     ("docs/observing.md", "import hmac"): _signature,
     ("docs/observing.md", "from prometheus_client"): _metrics,
     ("docs/settings.md", "from callfuse import CallFuseMiddleware, ToolCallLoopConfig"): _session_settings,
     ("docs/settings.md", "def on_loop"): _on_loop,
+    ("docs/verdict.md", "# verdict.py"): started.check_verdict,
 }
 """By page and beginning of the block."""

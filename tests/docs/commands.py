@@ -23,7 +23,8 @@ from tests.project.sources import document
 from tests.project.test_building import METADATA, targets
 
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_OPERATORS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "(", ")", "2>", "<<"}
+_OPERATORS = {"|", "||", "&&", ";", "&", "(", ")"}
+_REDIRECTIONS = {">", ">>", "<"}
 INSTALLERS = ("pip", "pipx", "uv", "uvx")
 
 
@@ -38,9 +39,9 @@ class Command:
     is_plain: bool = True
 
     @property
-    def program(self) -> str:
-        """The first word."""
-        return self.words[0] if self.words else ""
+    def name(self) -> str:
+        """The name of its program, wherever that is; '' where only variables are set."""
+        return self.words[0].rpartition("/")[2] if self.words else ""
 
 
 def commands_in(text: str) -> list[Command]:
@@ -73,11 +74,16 @@ def _split(line: str) -> list[Command]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
     lexer.whitespace_split = True
     parts: list[list[str]] = [[]]
+    is_plain = True
     for word in lexer:
-        if word in _OPERATORS:
+        if word in _REDIRECTIONS:
+            next(lexer)  # the file
+        elif word in _OPERATORS:
             parts.append([])
         else:
             parts[-1].append(word)
+            continue
+        is_plain = False
     found = []
     for words in parts:
         variables: dict[str, str] = {}
@@ -85,7 +91,7 @@ def _split(line: str) -> list[Command]:
             variables[given[1]] = given[2]
             words.pop(0)
         if words or variables:
-            found.append(Command(line, variables, tuple(words), len(parts) == 1))
+            found.append(Command(line, variables, tuple(words), is_plain))
     return found
 
 
@@ -150,8 +156,9 @@ def _help(module: str) -> str:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr(sys, "argv", [module, "--help"])
         patch.delitem(sys.modules, module, raising=False)
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as ended:
             runpy.run_module(module, run_name="__main__")
+    assert not ended.value.code
     return printed.getvalue()
 
 

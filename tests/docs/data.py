@@ -50,7 +50,7 @@ def run_json(block: Block, world: World, folder: Path) -> None:
 
 
 def run_ini(block: Block, world: World, folder: Path) -> None:
-    """A unit of systemd: its command could run, and its variables are read."""
+    """A unit of systemd: its command could run."""
     unit = ConfigParser(interpolation=None, strict=False)
     unit.read_string(block.text)
     for section in unit.sections():
@@ -95,11 +95,16 @@ def _settings(content: Any, block: Block, world: World, folder: Path, suffix: st
     assert load_config(file, {}) != load_config({}, {})
 
 
+KEYS_OF_A_JOB = {"job_name", "metrics_path", "authorization", "scheme", "scrape_interval"}
+KEYS_OF_A_JOB |= {"static_configs", "kubernetes_sd_configs", "relabel_configs"}
+
+
 def _scrape(content: Any, block: Block, world: World, folder: Path) -> None:
     """Prometheus's: the guard has metrics where it looks, for the token, and without it none."""
     for job in content["scrape_configs"]:
-        assert set(job) <= {"job_name", "metrics_path", "authorization", "static_configs", "scheme", "scrape_interval"}
+        assert set(job) <= KEYS_OF_A_JOB
         assert job["authorization"]["type"] == "Bearer"
+        assert world.get(job["metrics_path"]).status_code == 401
         answer = world.admin(job["metrics_path"].removeprefix("/_callfuse/"))
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/plain")
@@ -115,6 +120,8 @@ def _probes(content: Any, block: Block, world: World, folder: Path) -> None:
 def _manifest(content: Any, block: Block, world: World, folder: Path) -> None:
     """Of Kubernetes, Compose and the like; `tests/deploy` lints them whole. Commands could run, probes are answered."""
     _probes(content, block, world, folder)
+    for one in _found(content, "settings"):
+        load_config(one, {})
     for words in [*_found(content, "command"), *_found(content, "args")]:
         line = " ".join(words) if isinstance(words, list) else str(words)
         if line.startswith(("callfuse ", "serve ")):

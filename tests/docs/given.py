@@ -5,7 +5,6 @@ by `test_kit`.
 """
 
 import gzip
-import hmac
 import json
 import lzma
 from collections.abc import Callable, Mapping
@@ -14,7 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from callfuse import CallFuseMiddleware, LoopDetector, ToolCall
-from callfuse.testing import ScriptedVendor, looping_model
+from callfuse.observe.webhook import sign
+from callfuse.testing import Answer, ScriptedVendor, VendorRequest, looping_model
 
 Key = tuple[str, str]
 
@@ -27,6 +27,7 @@ ADDRESSES: Mapping[str, str] = {
     "http://127.0.0.1:8080": "vendor",
     "http://127.0.0.1:11434": "vendor",
     "http://localhost:11434": "vendor",
+    "redis://127.0.0.1:6379/0": "store",
     "http://127.0.0.1:8100": "guard",
     "http://localhost:8100": "guard",
     "https://guard.example": "guard",
@@ -37,7 +38,7 @@ in place of that in the command or in the settings."""
 
 TEXTS: Mapping[str, str] = {
     "async def api(scope, receive, send): ...  # your app": "from bare import app as api",
-    "redis://127.0.0.1:6379/0": "memory://",
+    "host: 0.0.0.0": "host: 127.0.0.1",
 }
 """What a reader fills in, and what takes its place."""
 
@@ -57,19 +58,16 @@ CURL = "silent\nshow-error\nfail-with-body\nmax-time = 2\n"
 PROGRAMS: Mapping[str, str] = {
     **{name: f'exec "{{python}}" -m {name} "$@"' for name in ("callfuse", "uvicorn")},
     "claude": 'ANTHROPIC_BASE_URL="$ANTHROPIC_BASE_URL/v1" exec "{python}" '
-    '"{project}/tests/docs/agent.py" ANTHROPIC_BASE_URL',
-    "codex": 'exec "{python}" "{project}/tests/docs/agent.py" OPENAI_BASE_URL',
+    '"{project}/tests/docs/agent.py" ANTHROPIC_BASE_URL "$@"',
+    "codex": 'exec "{python}" "{project}/tests/docs/agent.py" OPENAI_BASE_URL "$@"',
     "opentelemetry-instrument": 'exec "$@"',
 }
 """A script for each program of the tests' own environment, and for those that are not installed. The real agents are
 run by `tests/cli/test_run_agents.py`."""
 
-STATUS: Mapping[Key, int] = {
-    ("docs/agents.md", "callfuse run -- claude"): 3,
-    ("docs/start/agent.md", "callfuse run -- claude"): 3,
-    ("docs/start/agent.md", "callfuse run --log"): 3,
-}
-"""Commands that are to end with another status than 0: here a block has ended the run."""
+STATUS: Mapping[str, int] = {"callfuse run ": 3}
+"""What stands in commands that are to end with another status than 0: here a block ends the run, for the model of the
+coding agent does not listen."""
 
 
 def record(*arguments: str, success: bool = True) -> dict[str, Any]:
@@ -113,6 +111,11 @@ FILES: Mapping[str, Callable[[], bytes]] = {
 }
 """Files that readers have, made where a block names them and does not write them itself."""
 
+SAVED: Mapping[Key, str] = {
+    ("docs/start/recordings.md", '{"id": "monday-7"'): "run.json",
+}
+"""Blocks that a page tells to save, and under which name, where their first line cannot say so in a comment."""
+
 
 def _message() -> Any:
     function = SimpleNamespace(name="search", arguments='{"query": "llamas"}')
@@ -146,13 +149,17 @@ def _observing() -> dict[str, Any]:
         "paged": paged,
         "secret": secret,
         "body": body,
-        "headers": {"x-callfuse-signature": hmac.new(secret, body, "sha256").hexdigest()},
+        "headers": {"x-callfuse-signature": sign(secret.decode(), body)},
     }
 
 
 def _settings() -> dict[str, Any]:
-    """A model that loops, whatever it is told."""
-    return {"app": ScriptedVendor(looping_model("run_tests", stubborn=True))}
+    """A model that loops with the first tool of its request, whatever it is told."""
+
+    def script(request: VendorRequest) -> Answer:
+        return looping_model(request.body["tools"][0]["function"]["name"], stubborn=True)(request)
+
+    return {"app": ScriptedVendor(script)}
 
 
 NAMES: Mapping[str, Callable[[], dict[str, Any]]] = {
@@ -179,10 +186,6 @@ ELSEWHERE: Mapping[Key, str] = {
             for start in ("# server.py", "uvicorn", "# client.py", "1 no results", "ran: search")
         ],
         "tests/hosts/test_mcp.py::test_the_first_page",
-    ),
-    **dict.fromkeys(
-        [("docs/start/models.md", start) for start in ("vllm serve", "CONFIG_FILE_PATH")],
-        "tests/docs/test_site.py::test_lines_of_hosts_are_of_their_pages",
     ),
 }
 """Blocks that another test runs, as it stands on the page: that test."""

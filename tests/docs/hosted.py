@@ -16,16 +16,15 @@ def name_of(block: Block) -> str:
     return name if folder == "docs/mount" and name in {*OTHERWISE, *(mount.name for mount in MOUNTS)} else ""
 
 
-def hosts_run(block: Block, command: str = "") -> bool:
-    """Whether a host is started with this block, which is a file, or with this command of it."""
+def hosts_run(block: Block) -> bool:
+    """Whether a host is started with this block, which is a file of its page."""
     name = name_of(block)
-    if not name:
-        return False
     if name in OTHERWISE:
         test = (PROJECT / f"tests/hosts/test_{name}.py").read_text(encoding="utf-8")
-        return (
-            command in page(name).commands
-            if command
-            else re.search(rf"files\[['\"]{re.escape(block.file)}['\"]\]", test) is not None
-        )
-    return (name, command) in {(mount.name, one) for mount, one in CASES} if command else block.file != ""
+        return re.search(rf"files\[['\"]{re.escape(block.file)}['\"]\]", test) is not None
+    return bool(name) and block.file != ""
+
+
+def hosts_type(line: str) -> bool:
+    """Whether a host is started by this line, whichever page it stands on."""
+    return line in {command for _, command in CASES} or any(line in page(name).commands for name in OTHERWISE)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs import data, given, outputs, shell, snippets
-from tests.docs.blocks import Block
+from tests.docs.blocks import Block, is_block
 from tests.docs.checks import CHECKS
 from tests.docs.hosted import hosts_run
-from tests.docs.outputs import PRINTED, is_block
+from tests.docs.outputs import PRINTED
 from tests.docs.world import World
 from tests.project.sources import PROJECT
 
@@ -59,7 +59,7 @@ def _elsewhere(block: Block, world: World, folder: Path) -> None:
 
 def _python(block: Block, world: World, folder: Path) -> None:
     """A block of a host that is not installed here is only read."""
-    if hosts_run(block) and not snippets.can_run(block, folder):
+    if hosts_run(block) and not snippets.can_run(block, world, folder):
         assert snippets.wrong_names(block.text) == []
     else:
         checks = [check for (page, start), check in CHECKS.items() if is_block(block, page, start)]

@@ -1,20 +1,17 @@
 """Runs the commands of a block, line by line, in a folder of its own.
 
-What ends by itself runs; a server is started, asked, and stopped; what installs is only read. `PROGRAMS` has a line for
-each program that a page may name.
+What ends by itself runs; a server is started, asked, and stopped; what installs is only read. Nothing runs of a block
+that is for a machine (with `docker`, `systemctl`, ...). `PROGRAMS` has a line for each program that a page may name.
 """
 
 import re
 import shlex
 import shutil
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
@@ -22,19 +19,20 @@ from typer.testing import CliRunner, Result
 
 from callfuse.cli.app import app as command_line
 from tests.docs import given
-from tests.docs.blocks import Block, blocks_of
+from tests.docs.blocks import Block, blocks_of, is_block
 from tests.docs.commands import Command, commands_in, lines_in, wrong_in
-from tests.docs.hosted import hosts_run
+from tests.docs.hosted import hosts_type
+from tests.docs.servers import Running, started
 from tests.docs.snippets import can_run
-from tests.docs.world import TIMEOUT_S, World
+from tests.docs.world import TIMEOUT_S, World, run_agent
 from tests.hosts import client
 from tests.hosts.mounting import free_port
 from tests.project.sources import PROJECT
 
 FOREVER = 28
 """curl's status where its time was up, as with a feed."""
-_PORT = re.compile(r"(?<=--port )\d+|(?<=--bind 127\.0\.0\.1:)\d+")
-_PATH = re.compile(r"(?:\./)?[\w.-]+(?:/[\w.-]+)+/?|[\w-]+\.(?:ya?ml|json|toml|py|service|conf|env)")
+_PORT = re.compile(r"(?<=--port )\d+")
+_FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:ya?ml|json|toml|py|service|conf|env)")
 
 
 @dataclass
@@ -47,56 +45,72 @@ class Shell:
     env: dict[str, str]
     printed: list[str] = field(default_factory=list)
 
-    def status(self, command: Command) -> int:
-        """The status with which a command is to end."""
-        told = [code for (page, start), code in given.STATUS.items() if self._is_named(command, page, start)]
-        return told[0] if told else 0
-
-    def _is_named(self, command: Command, page: str, start: str) -> bool:
-        return self.block.page == page and self.world.put(start) in command.line
-
-    def check(self, command: Command, status: int, said: str) -> None:
-        """Fail where a command has not ended as it is to."""
+    def check(self, line: str, status: int, said: str, expected: int | None = None) -> None:
+        """Fail where a command has not ended as it is to: with 0, if no table says otherwise."""
         self.printed.append(said)
-        assert status == self.status(command), f"{command.line}: ended with {status}\n{said}"
+        if expected is None:
+            expected = next((code for text, code in given.STATUS.items() if text in line), 0)
+        assert status == expected, f"{line}: ended with {status}\n{said}"
 
 
-def run(block: Block, world: World, folder: Path) -> str:
+def run(block: Block, world: World, folder: Path, **env: str) -> str:
     """Run all commands of a block; returns what they have printed."""
     text = world.put(block.text)
-    _make_files(text, block, world, folder)
-    shell = Shell(block, world, folder, world.environment(folder))
-    for line in lines_in(text):
-        run_line(line, shell)
+    commands = commands_in(text)
+    if any(command.name in MACHINES for command in commands):
+        for command in commands:
+            read(command, block)
+        return ""
+    for command in commands:
+        assert command.name in {"", *PROGRAMS}, f"nobody runs {command.name}: add it to `PROGRAMS`"
+    make_files(text, block, world, folder)
+    shell = Shell(block, world, folder, {**world.environment(folder), **env})
+    if "$?" in text:
+        _through_sh(text, shell, expected=0)
+    else:
+        for line in lines_in(text):
+            run_line(line, shell)
     return "".join(shell.printed)
 
 
 def run_line(line: str, shell: Shell) -> None:
-    """Run one line by the first program of it that is known; AssertionError for one that is not."""
-    commands = commands_in(line)
-    for command in commands:
-        if not command.words:
-            continue
-        assert command.program in PROGRAMS, f"nobody runs {command.program}: add it to `PROGRAMS`"
-    if len(commands) > 1 or not commands[0].is_plain:
-        _through_sh(commands[0], shell)
-    elif commands[0].words:
-        PROGRAMS[commands[0].program](commands[0], shell)
+    """Run one line: by what its program needs, or if there is more than a command in it, in a real shell."""
+    first, *more = commands_in(line)
+    if more or not first.is_plain:
+        _through_sh(line, shell)
+    elif first.words:
+        PROGRAMS[first.name](first, shell)
     else:
-        shell.env.update(commands[0].variables)
+        shell.env.update(first.variables)
 
 
-def _make_files(text: str, block: Block, world: World, folder: Path) -> None:
-    """Write the files that the block reads: those that its page has as blocks, and those of `given.FILES`."""
-    for one in blocks_of(block.page):
-        if one.file:
-            _write(folder / one.file, world.put(one.text).encode())
+def read(command: Command, block: Block) -> None:
+    """What can be told of a command without its machine: the files of the project that it names are there, and those of
+    its words that are callfuse's or an installer's are right."""
+    known = {one.file for one in blocks_of(block.page)} | set(given.FILES)
+    for word in command.words[1:]:
+        is_ours = word.partition("/")[0] in ROOMS and "/" in word
+        if is_ours or (_FILE.fullmatch(word) and "/" not in word):
+            assert word in known or (PROJECT / word).exists(), f"{command.line}: {word} is not there"
+    if command.name in ("callfuse", "pip", "make"):
+        own = Command(command.line, command.variables, (command.name, *command.words[1:]))
+        assert wrong_in(own) == ""
+
+
+ROOMS = frozenset({"deploy", "docs", "examples", "src", "tests"})
+
+
+def make_files(text: str, block: Block, world: World, folder: Path) -> None:
+    """Write the files that commands read: those that a reader has, and those that stand on the page as blocks."""
     for name, make in given.FILES.items():
         pattern = re.escape(name.replace("one", "*"))
         is_written = re.search(rf"(?:init|--write|>) {pattern}", text)
-        is_here = (folder / name).exists()
-        if re.search(rf"(?<![\w./]){pattern}(?![\w.])", text) and not is_written and not is_here:
+        if re.search(rf"(?<![\w./]){pattern}(?![\w.])", text) and not is_written:
             _write(folder / name, make())
+    for one in blocks_of(block.page):
+        saved = [name for (page, start), name in given.SAVED.items() if is_block(one, page, start)]
+        if one.file or saved:
+            _write(folder / (one.file or saved[0]), world.put(one.text).encode())
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -104,10 +118,12 @@ def _write(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
-def _through_sh(command: Command, shell: Shell) -> None:
-    """Run a whole line in a real shell."""
+def _through_sh(text: str, shell: Shell, expected: int | None = None) -> None:
+    """Run lines in a real shell, in which nothing outside of the folder is written."""
+    assert not re.search(r">\s*[/~]", text), text
+    shell.env |= {name: f"{shell.world.vendor}{path}" for name, path in given.VENDORS.items()}
     done = subprocess.run(
-        ["sh", "-c", command.line],
+        ["sh", "-c", text],
         cwd=shell.folder,
         env=shell.env,
         capture_output=True,
@@ -115,7 +131,11 @@ def _through_sh(command: Command, shell: Shell) -> None:
         timeout=TIMEOUT_S,
         check=False,
     )
-    shell.check(command, done.returncode, done.stdout + done.stderr)
+    shell.check(text, done.returncode, done.stdout + done.stderr, expected)
+
+
+def _as_process(command: Command, shell: Shell) -> None:
+    _through_sh(command.line, shell)
 
 
 def _callfuse(command: Command, shell: Shell) -> None:
@@ -123,18 +143,15 @@ def _callfuse(command: Command, shell: Shell) -> None:
     others run here."""
     assert wrong_in(command) == ""
     arguments = [*command.words[1:]]
-    env = {**shell.env, **command.variables}
     if arguments[:1] == ["serve"] and "--help" not in arguments:
         _serve(command, shell)
-    elif arguments[:1] == ["run"]:
-        shell.env |= {name: f"{shell.world.vendor}{path}" for name, path in given.VENDORS.items()}
-        _through_sh(command, shell)
-    elif arguments[:1] == ["demo"]:
-        _through_sh(command, shell)
+    elif arguments[:1] in (["run"], ["demo"]):
+        _as_process(command, shell)
     else:
-        env.setdefault("CALLFUSE_SERVE_PORT", shell.world.guard.rpartition(":")[2])
+        port = shell.world.guard.rpartition(":")[2]
+        env = {"CALLFUSE_SERVE_PORT": port, **shell.env, **command.variables}
         ended = in_process(arguments, env, shell.folder)
-        shell.check(command, ended.exit_code, ended.output)
+        shell.check(command.line, ended.exit_code, ended.output)
 
 
 def in_process(arguments: list[str], env: Mapping[str, str], folder: Path) -> Result:
@@ -152,94 +169,48 @@ def _matching(pattern: str, folder: Path) -> list[str]:
 
 def _serve(command: Command, shell: Shell) -> None:
     """Start `callfuse serve`, ask whether it is ready, and for a loop; stop it."""
-    if "--port" not in command.words:
-        shell.env["CALLFUSE_SERVE_PORT"] = "0"
-    with _started(command, shell) as (url, greeting):
-        ready = httpx.get(f"{url}/_callfuse/ready", timeout=TIMEOUT_S, trust_env=False)
+    with _start(command, shell) as server:
+        ready = httpx.get(f"{server.url}/_callfuse/ready", timeout=TIMEOUT_S, trust_env=False)
         assert ready.status_code == 200, ready.text
-        if "mode=chance_then_block, max_repeats=3" in greeting:
-            _ask_for_a_loop(url)
+        if "mode=chance_then_block, max_repeats=3" in server.said:
+            assert run_agent(server.url, "stubborn") == 2
+        shell.printed.append(server.said)
 
 
-def _serve_app(command: Command, shell: Shell) -> None:
-    """Start a server of ASGI apps with an app of the page, and ask it for a loop."""
-    with _started(command, shell) as (url, _):
-        _ask_for_a_loop(url)
+def _start(command: Command, shell: Shell) -> AbstractContextManager[Running]:
+    """A server that a line starts, on a free port."""
+    line = _PORT.sub(str(free_port()), command.line)
+    env = {**shell.env, "CALLFUSE_SERVE_PORT": "0"} if "--port" not in line else shell.env
+    return started(line, env, shell.folder)
 
 
-def _ask_for_a_loop(url: str) -> None:
-    with client.open_client(url) as http:
-        calls, text = client.run_agent(http, client.PATH, "stubborn", streamed=True)
-    assert calls == [client.LOOPING, client.LOOPING], calls
-    assert text.startswith("[callfuse]"), text
-
-
-@contextmanager
-def _started(command: Command, shell: Shell) -> Iterator[tuple[str, str]]:
-    """A server that a line starts, as a process; yields its address and the line that names it. It ends with the
-    block, by a signal and in peace."""
-    port = str(free_port())
-    line = _PORT.sub(port, command.line)
-    process = subprocess.Popen(
-        ["sh", "-c", re.sub(r"^((?:\w+=\S* )*)", r"\1exec ", line)],
-        cwd=shell.folder,
-        env=shell.env,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stderr is not None
-    said: list[str] = []
-    try:
-        url, greeting = _address(process.stderr, said)
-        rest = threading.Thread(target=lambda stream: said.extend(stream), args=(process.stderr,), daemon=True)
-        rest.start()
-        yield url, greeting
-        process.terminate()
-        assert process.wait(TIMEOUT_S) in (0, -15), "".join(said)
-        rest.join(TIMEOUT_S)
-    finally:
-        process.kill()
-        process.wait(TIMEOUT_S)
-        process.stderr.close()
-    shell.printed += said
-
-
-def _address(stream: IO[str], said: list[str]) -> tuple[str, str]:
-    """Read until a line names the address: that of `callfuse serve`, or uvicorn's own."""
-    for line in stream:
-        said.append(line)
-        if found := re.search(r"(?:callfuse \S+ on|running on) (http://127\.0\.0\.1:\d+)", line):
-            return found[1], line
-    raise AssertionError(f"it does not serve:\n{''.join(said)}")
+def _uvicorn(command: Command, shell: Shell) -> None:
+    """Start a server with an app of the page, and ask it for a loop, where its app can be imported here."""
+    file = f"{command.words[1].partition(':')[0].replace('.', '/')}.py"
+    files = [one for one in blocks_of(shell.block.page) if one.file == file]
+    if files and can_run(files[0], shell.world, shell.folder):
+        with _start(command, shell) as server:
+            assert run_agent(server.url, "stubborn", tool=client.TOOL) == 2
+    else:
+        _hosted(command, shell)
 
 
 def _curl(command: Command, shell: Shell) -> None:
-    """Ask the running guard."""
+    """Ask the running guard. A feed is read until the time is up."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    done = subprocess.run(
-        ["sh", "-c", command.line],
-        cwd=shell.folder,
-        env=shell.env,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    endless = "-N" in command.words and done.returncode == FOREVER
-    shell.check(command, 0 if endless else done.returncode, done.stdout + done.stderr)
+    _through_sh(command.line, shell, FOREVER if "-N" in command.words else 0)
 
 
 def _python(command: Command, shell: Shell) -> None:
-    """A program of the project is only asked for its options; a file of the page runs."""
+    """A file of the page runs; a program of the project is only asked for its options."""
     match command.words:
-        case ["python", "-m", "callfuse", *arguments]:
+        case [_, "-m", "callfuse", *arguments]:
             _callfuse(Command(command.line, command.variables, ("callfuse", *arguments)), shell)
-        case ["python", file, *_] if (shell.folder / file).exists():
-            _through_sh(command, shell)
-        case _ if not hosts_run(shell.block, command.line):
-            _read(command, shell)
+        case [_, file, *_] if (shell.folder / file).exists():
+            _as_process(command, shell)
+        case _ if not hosts_type(command.line):
+            assert wrong_in(command) == ""
 
 
 def _read(command: Command, shell: Shell) -> None:
@@ -249,13 +220,13 @@ def _read(command: Command, shell: Shell) -> None:
 
 def _uvx(command: Command, shell: Shell) -> None:
     """What it installs is read, and what that starts runs."""
-    _read(command, shell)
+    assert wrong_in(command) == ""
     words = [*command.words[1:]]
     if words[:1] == ["--from"]:
         words = words[2:]
     if words[0].partition("[")[0] == "callfuse":
-        line = shlex.join(["callfuse", *words[1:]])
-        _callfuse(Command(line, command.variables, ("callfuse", *words[1:])), shell)
+        words[0] = "callfuse"
+        _callfuse(Command(shlex.join(words), command.variables, tuple(words)), shell)
 
 
 def _export(command: Command, shell: Shell) -> None:
@@ -268,56 +239,27 @@ def _export(command: Command, shell: Shell) -> None:
             assert name in shell.env, f"{name}: add it to `given.VARIABLES`"
 
 
-def _paths(command: Command, shell: Shell) -> None:
-    """Another test runs it, as it needs a machine of its own; here the files that it names are there."""
-    known = {one.file for one in blocks_of(shell.block.page)} | set(given.FILES)
-    for word in command.words[1:]:
-        if _PATH.fullmatch(word) and not word.startswith("/"):
-            assert word in known or (PROJECT / word).exists(), f"{command.line}: {word} is not there"
-
-
 def _hosted(command: Command, shell: Shell) -> None:
-    """`tests/hosts` runs it."""
-    assert hosts_run(shell.block, command.line), "nobody runs this command: see `tests/hosts`"
-
-
-def _uvicorn(command: Command, shell: Shell) -> None:
-    """Started here where its app can be imported here."""
-    files = [one for one in blocks_of(shell.block.page) if one.file == _file_of(command.words[1])]
-    is_here = bool(files) and can_run(files[0], shell.folder)
-    if is_here:
-        _serve_app(command, shell)
-    else:
-        assert hosts_run(shell.block, command.line), "nobody runs this command: see `tests/hosts`"
-
-
-def _file_of(app: str) -> str:
-    """The file of an app that is named as `mysite.asgi:app`."""
-    return f"{app.partition(':')[0].replace('.', '/')}.py"
-
-
-def _wait(command: Command, shell: Shell) -> None:
-    """At most a moment."""
-    time.sleep(0)
+    """`tests/hosts` runs it, or at least loads what vLLM is told to load."""
+    is_read = command.name == "vllm" and wrong_in(command) == ""
+    assert is_read or hosts_type(command.line), f"nobody runs {command.line}: see `tests/hosts`"
 
 
 PROGRAMS: Mapping[str, Callable[[Command, Shell], None]] = {
     "callfuse": _callfuse,
     "curl": _curl,
     "export": _export,
+    "opentelemetry-instrument": _serve,
     "python": _python,
+    "python3": _python,
     "uvicorn": _uvicorn,
     "uvx": _uvx,
-    "opentelemetry-instrument": _serve,
-    "zcat": _through_sh,
-    "cat": _through_sh,
-    "make": _read,
-    "pip": _read,
-    "pipx": _read,
-    "sleep": _wait,
+    **dict.fromkeys(("cat", "claude", "echo", "openssl", "test", "zcat"), _as_process),
+    **dict.fromkeys(("make", "pip", "pipx"), _read),
     # Started by `tests/hosts`, in environments with these programs.
     **dict.fromkeys(("bentoml", "granian", "gunicorn", "hypercorn", "litellm", "nginx", "serve", "vllm"), _hosted),
-    # They need a machine, a cluster or a repository; `tests/deploy` lints their files.
-    **dict.fromkeys(("cd", "cp", "docker", "git", "helm", "kubectl", "npm", "npx", "sudo", "systemctl"), _paths),
 }
-"""How each program runs."""
+"""How each program runs, where its line has nothing else in it."""
+
+MACHINES = frozenset({"cd", "docker", "git", "helm", "install", "kubectl", "npm", "npx", "sudo", "systemctl"})
+"""Programs for a machine or a cluster of the reader's. `tests/deploy` lints the files that they take."""

@@ -7,20 +7,20 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import anthropic
+import openai
 import pytest
-from starlette.applications import Starlette
+from prometheus_client import CollectorRegistry
 
 from callfuse.testing import served
 from tests.docs import given
 from tests.docs.blocks import Block, blocks_of
 from tests.docs.hosted import name_of
-from tests.docs.world import World, copied
+from tests.docs.world import World, copied, run_agent
 from tests.hosts import client
 
 APPS = ("app", "application")
@@ -90,53 +90,27 @@ def _is_here(name: str) -> bool:
 
 
 @contextmanager
-def stood_in(block: Block, folder: Path) -> Iterator[None]:
-    """A reader's own modules that a block imports, as in `tests/hosts/apps`. Beside them a FastAPI with a route and
-    LiteLLM's app, if the page is not that of a host."""
-    copied(Path(block.page).stem, folder)
+def stood_in(block: Block, world: World, folder: Path) -> Iterator[None]:
+    """The folder with a reader's own modules and, where the page is of no host, a FastAPI; their environment; and a
+    registry of metrics of their own."""
+    copied(block.page, folder)
+    env = {name: text for name, text in world.environment(folder).items() if name in given.VARIABLES}
     own = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
     with pytest.MonkeyPatch.context() as patch:
+        for name, text in env.items():
+            patch.setenv(name, text)
         patch.syspath_prepend(str(folder))
         patch.chdir(folder)
-        for name, text in given.VARIABLES.items():
-            patch.setenv(name, text)
+        patch.setattr("prometheus_client.REGISTRY", CollectorRegistry())
         before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in own}
         for name in before:
             del sys.modules[name]
-        scripted = import_module("bare").app
-        frameworks: dict[str, dict[str, Any]] = {
-            "fastapi": {"FastAPI": type("FastAPI", (_WithRoute,), {"model": staticmethod(scripted)})},
-            "litellm": {},
-            "litellm.proxy": {},
-            "litellm.proxy.proxy_server": {"app": scripted},
-        }
-        for name, members in () if name_of(block) else frameworks.items():
-            module = ModuleType(name)
-            vars(module).update(members)
-            patch.setitem(sys.modules, name, module)
         try:
             yield
         finally:
             for name in [name for name in sys.modules if name.partition(".")[0] in own]:
                 del sys.modules[name]
             sys.modules.update(before)
-
-
-class _WithRoute(Starlette):
-    """FastAPI is a Starlette; this one has the routes of the reader's app already."""
-
-    model: Any
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mount("/v1", _at(self.model, "/v1"))
-
-
-def _at(app: Any, prefix: str) -> Any:
-    async def mounted(scope: Any, receive: Any, send: Any) -> None:
-        await app({**scope, "path": f"{prefix}{scope['path'].removeprefix(prefix)}"}, receive, send)
-
-    return mounted
 
 
 def run_page(block: Block, world: World, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,16 +141,6 @@ def mounts(block: Block) -> bool:
     return any(text in block.text for text in MOUNTED)
 
 
-def check_guarded(app: Any) -> None:
-    """An agent in a loop asks the app, streamed: two calls, then the model changes course, or a block ends it."""
-    with served(app) as url, client.open_client(url) as http:
-        calls, text = client.run_agent(http, client.PATH, "looping", streamed=True)
-        assert calls == [client.LOOPING, client.LOOPING, {"query": "something else"}], (calls, text)
-        calls, text = client.run_agent(http, client.PATH, "stubborn", streamed=True)
-        assert calls == [client.LOOPING, client.LOOPING], (calls, text)
-        assert text.startswith("[callfuse]"), text
-
-
 @dataclass(frozen=True)
 class Left:
     """What a block has left: its names, and the world in which it ran. `again()` runs it once more."""
@@ -188,24 +152,38 @@ class Left:
     def __getitem__(self, name: str) -> Any:
         return self.names[name]
 
+    def check_guarded(self, app: str) -> None:
+        """An agent in a loop asks the app, streamed: two calls, then the model changes course, or a block ends it."""
+        with served(self[app]) as url:
+            assert run_agent(url, "looping", tool=client.TOOL) == 3
+            assert run_agent(url, "stubborn", tool=client.TOOL) == 2
 
-def can_run(block: Block, folder: Path) -> bool:
+    def close(self) -> None:
+        """Close clients of SDKs that are left open."""
+        for one in self.names.values():
+            if isinstance(one, anthropic.Anthropic | openai.OpenAI):
+                one.close()
+
+
+def can_run(block: Block, world: World, folder: Path) -> bool:
     """Whether everything is here that it imports, and that the reader's own modules import."""
-    with stood_in(block, folder):
+    with stood_in(block, world, folder):
         return not any(missing(code) for code in (block.text, *(file.read_text() for file in folder.rglob("*.py"))))
 
 
-def run(block: Block, world: World, folder: Path, check: Callable[[Left], None] | None) -> None:
+def run(block: Block, world: World, folder: Path, check: Callable[[Left], None] | None = None) -> None:
     """Run a block, and look at what came of it: with the check that is given for it, or where it mounts an app, by an
     agent that asks that."""
     assert wrong_names(block.text) == []
-    with stood_in(block, folder):
+    with stood_in(block, world, folder):
         assert missing(block.text) == [], "not installed for the tests: name in `given.ELSEWHERE` who runs this"
         names = run_page(block, world, given.NAMES.get(block.page, dict)())
+        left = Left(names, world, lambda: execute(block, world, names))
         if check is not None:
-            check(Left(names, world, lambda: execute(block, world, names)))
+            check(left)
         elif mounts(block):
-            apps = [names[name] for name in APPS if name in names]
-            assert apps or name_of(block), "it mounts callfuse, and leaves no `app`"
+            apps = [name for name in APPS if name in names]
+            assert apps or name_of(block), "it mounts callfuse, and leaves no `app`: it needs a check of its own"
             for app in apps:
-                check_guarded(app)
+                left.check_guarded(app)
+        left.close()

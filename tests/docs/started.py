@@ -134,8 +134,8 @@ def _guard(*arguments: str, **env: str) -> Iterator[Served]:
 
 
 def _greeting(block: Block, world: World, folder: Path) -> str:
-    """All lines with which `callfuse serve` begins, where nobody has set a token."""
-    with _guard(CALLFUSE_ADMIN_TOKEN="") as guard:
+    """All lines with which `callfuse serve` begins before the vendor of the page, where nobody has set a token."""
+    with serving("--upstream", "https://api.openai.com", CALLFUSE_ADMIN_TOKEN="") as guard:
         guard.get("/_callfuse/ready")
         return guard.greeting + guard.end(signal.SIGTERM)[1]
 

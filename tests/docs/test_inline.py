@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from callfuse.config import Config, load_config
-from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, variables
+from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, IN_FILES, variables
+from callfuse.config.secret_files import SUFFIX
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import LoopSettings
 from tests.docs import given
@@ -56,7 +57,8 @@ def test_commands_could_run(page: str) -> None:
 @pytest.mark.parametrize("page", pages())
 def test_variables_are_read(page: str) -> None:
     """Each that begins as callfuse's own, in blocks, too."""
-    known = {CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, FLAG, *variables()}
+    by_themselves = (ADMIN_TOKEN, GUARDRAIL_KEY)
+    known = {CONFIG_FILE, FLAG, *variables(), *IN_FILES, *by_themselves, *(name + SUFFIX for name in by_themselves)}
     assert sorted(set(_VARIABLE.findall(document(page))) - known) == []
 
 

@@ -1,15 +1,17 @@
-"""What the blocks run in: a scripted vendor, one `callfuse serve` before it, and a folder with an environment.
+"""What the blocks run in: a scripted vendor, one `callfuse serve` before it, a store, and a folder with an environment.
 
-The vendor is that of `script`. The guard has the token `TOKEN`, and has seen the sessions that pages speak of.
+The guard has the token `TOKEN`, and has seen the sessions that pages speak of.
 """
 
 import os
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +19,30 @@ import httpx
 
 from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest, looping_model, served
 from tests.cli.processes import CLEAN, PLAIN
-from tests.cli.test_serve import TOKEN, serving
+from tests.cli.test_serve import TOKEN
 from tests.docs import given
+from tests.docs.servers import started
 from tests.hosts import client
 from tests.project.sources import PROJECT
+from tests.support import redis
 
-SEARCH = "search"
+TOOL = "search"
 DESK = "order-desk"
 """The session of which `callfuse top` shows a cycle that is steered."""
 LAP = (Call("find_order", {"id": 7}), Call("open_order", {"id": 7}))
 TIMEOUT_S = 60
+APPS = PROJECT / "tests/hosts/apps"
 
 
 @dataclass(frozen=True)
 class World:
-    """`vendor` and `guard`: their base URLs; `finding`: the id of a finding of the guard."""
+    """`vendor` and `guard`: their base URLs; `store`: that of a Redis, or of the memory where there is none; `finding`:
+    the id of a finding of the guard."""
 
     vendor: str
     guard: str
-    finding: str
+    store: str
+    finding: str = ""
 
     def put(self, text: str) -> str:
         """The text with addresses and ids of this world in place of those of the pages."""
@@ -63,12 +70,12 @@ class World:
             "HOME": str(home),
             "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(PROJECT)]),
+            "PYTHONUNBUFFERED": "1",
         }
 
     def admin(self, path: str) -> httpx.Response:
         """What the guard's admin page answers."""
-        headers = {"authorization": f"Bearer {TOKEN}"}
-        return httpx.get(f"{self.guard}/_callfuse/{path}", headers=headers, timeout=TIMEOUT_S, trust_env=False)
+        return httpx.get(f"{self.guard}/_callfuse/{path}", headers=BEARER, timeout=TIMEOUT_S, trust_env=False)
 
     def get(self, path: str) -> httpx.Response:
         """What the guard answers to somebody without a token."""
@@ -82,26 +89,35 @@ class World:
                 return
         raise AssertionError(answer.text)
 
-    def ask(self, session: str, model: str, messages: list[Any], tool: str = SEARCH) -> dict[str, Any]:
-        """The next message of a model that an agent asks through the guard."""
-        tools = [{"type": "function", "function": {"name": tool, "parameters": {"type": "object"}}}]
-        tools += [{"type": "function", "function": {"name": call.name}} for call in LAP]
-        body = {"model": model, "messages": messages, "tools": tools, "stream": True}
-        with httpx.Client(
-            base_url=self.guard, timeout=TIMEOUT_S, trust_env=False, headers={"x-session-id": session}
-        ) as http:
-            return client.ask(http, client.PATH, body)
 
-    def run_agent(self, session: str, model: str, rounds: int = 8, asked: str = "Find it.") -> list[Any]:
-        """An agent whose tools bring nothing, until the model calls none any more; returns the messages."""
-        messages: list[Any] = [{"role": "user", "content": asked}]
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+
+
+def run_agent(
+    url: str,
+    model: str,
+    *,
+    asked: str = "Find it.",
+    tool: str = TOOL,
+    session: str = "",
+    rounds: int = 8,
+) -> int:
+    """An agent whose tools bring nothing, until its model calls none any more. Returns how many calls have run."""
+    names = [tool, *(call.name for call in LAP)]
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in names]
+    messages: list[Any] = [{"role": "user", "content": asked}]
+    executed = 0
+    with client.open_client(url) as http:
+        http.headers.update({"authorization": "Bearer none"} | ({"x-session-id": session} if session else {}))
         for _ in range(rounds):
-            messages.append(self.ask(session, model, messages))
+            body = {"model": model, "messages": messages, "tools": tools, "stream": True}
+            messages.append(client.ask(http, client.PATH, body))
             calls = messages[-1].get("tool_calls") or ()
             messages += [{"role": "tool", "tool_call_id": call["id"], "content": "no results"} for call in calls]
+            executed += len(calls)
             if not calls:
                 break
-        return messages
+    return executed
 
 
 def script(request: VendorRequest) -> Answer:
@@ -110,8 +126,12 @@ def script(request: VendorRequest) -> Answer:
     declared = [*_names(request.body.get("tools") or request.body.get("toolConfig", {}).get("tools") or [])]
     if not declared:
         return Answer("Llamas are camelids of the Andes.")
-    if b"Where is order 7?" not in request.raw:
-        return looping_model(declared[0], stubborn=request.model.startswith("stubborn"))(request)
+    if b"Where is order 7?" in request.raw:
+        return _at_the_desk(request)
+    return looping_model(declared[0], stubborn=request.model.startswith("stubborn"))(request)
+
+
+def _at_the_desk(request: VendorRequest) -> Answer:
     if request.guidance:
         return Answer(calls=[Call("write_note", {"text": "not found"})])
     if any(call.name == "write_note" for call in request.calls):
@@ -133,17 +153,27 @@ def _names(value: Any) -> Iterator[str]:
 @contextmanager
 def opened() -> Iterator[World]:
     """A world, with the sessions that pages speak of."""
-    with served(ScriptedVendor(script, judge=False)) as vendor, serving("--upstream", vendor) as process:
-        world = World(vendor, f"http://127.0.0.1:{process.port}", "")
-        world.run_agent(DESK, "gpt-4o", asked="Where is order 7?")
-        world.run_agent("ID", "stubborn", 6)
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        vendor = stack.enter_context(served(ScriptedVendor(script, judge=False)))
+        store = "memory://"
+        if redis.program() is not None:
+            store = stack.enter_context(contextmanager(redis.running)()).url
+        env = World(vendor, "", store).environment(home)
+        guard = stack.enter_context(started(f"callfuse serve --port 0 --upstream {vendor}", env, home))
+        run_agent(guard.url, "gpt-4o", asked="Where is order 7?", session=DESK)
+        run_agent(guard.url, "stubborn", session="ID")
+        world = World(vendor, guard.url, store)
         lanes = world.admin("activity/session?session=ID").json()["lanes"]
         [finding, *_] = [bead["finding"]["id"] for lane in lanes for bead in lane["beads"] if "finding" in bead]
-        yield World(vendor, world.guard, finding)
+        yield World(vendor, guard.url, store, finding)
 
 
-def copied(name: str, folder: Path) -> None:
-    """Copy the stand-ins for a reader's own code, of `tests/hosts/apps`, into a folder."""
-    for source in (PROJECT / "tests/hosts/apps/common", PROJECT / "tests/hosts/apps" / name):
+def copied(page: str, folder: Path) -> None:
+    """Copy the stand-ins for a reader's own modules into a folder; for FastAPI too, if the page is of no host."""
+    names = ["common", Path(page).stem]
+    if not page.startswith("docs/mount/") and find_spec("fastapi") is None:
+        names.append("without-fastapi")
+    for source in (APPS / name for name in names):
         if source.exists():
             shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
