@@ -16,7 +16,7 @@ from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Fra
 from callfuse.dialects.codec import Codec, codec_of
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import JSON_ARRAY, WHOLE, Format
-from callfuse.wire.jsontext import loads
+from callfuse.wire.jsontext import NotJSON, loads
 from tests.dialects.reading import FORMATS, dialect_of, form_of
 from tests.support.kits import KITS, DialectKit, target_of
 from tests.support.plain import new_call, same_call, saying, spin, thinking
@@ -228,3 +228,22 @@ def test_streams_are_written_on(sample: Sample) -> None:
                 assert writer.close(block)
     assert calls
     assert frames
+
+
+@each
+@pytest.mark.parametrize("foreign", [False, True])
+def test_whole_answers_are_continued(sample: Sample, foreign: bool) -> None:
+    """A damaged second answer: NotJSON if it is none, else one answer comes of both."""
+    codec, request = sample.codec(WHOLE), sample.read(sample.request)
+    assert request is not None
+    first = loads(sample.whole)
+    for text in damaged(first):
+        if not isinstance(loads(text), dict):
+            continue
+        reader = codec.reader(trace=True)
+        reader.read(first)
+        writer = codec.writer(request, usage="sum")
+        writer.before_asking([Frame(sample.whole, first, tuple(reader.entries))], set(reader.calls))
+        writer.next_answer(foreign=foreign)
+        with suppress(NotJSON):
+            assert sample.dialect.read_whole(loads(writer.splice(text, loads(text))))

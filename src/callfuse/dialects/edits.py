@@ -53,8 +53,8 @@ def lower_index(by: int) -> Callable[[bytes], bytes]:
 
 
 def break_before(text: bytes) -> bytes:
-    """A JSON string with a blank line in front."""
-    return b'"\\n\\n' + text[1:]
+    """A JSON string with a blank line in front; another value as it is."""
+    return b'"\\n\\n' + text[1:] if text.startswith(b'"') else text
 
 
 def append_to_string(text: str, encode: Callable[[Any], bytes] = dumps) -> Callable[[bytes], bytes]:

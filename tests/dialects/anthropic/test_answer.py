@@ -123,11 +123,17 @@ def test_a_cut_answer(reason: str) -> None:
     assert choice.complete() == ()
 
 
-@pytest.mark.parametrize("content", [None, "text", [], [None], [{"type": "text", "text": "x"}]])
+@pytest.mark.parametrize("content", [[], [None], [{"type": "text", "text": "x"}]])
 def test_whole_answers_without_calls(content: Any) -> None:
     """Have none."""
     (choice,) = read_whole({"content": content})
     assert choice.calls == ()
+
+
+@pytest.mark.parametrize("content", [None, "text", {"type": "text"}])
+def test_what_has_no_list_of_blocks_is_no_answer(content: Any) -> None:
+    """Nothing can be spliced with it."""
+    assert read_whole({"content": content}) == []
 
 
 def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:

@@ -122,15 +122,11 @@ class MessagesReader(Reader):
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer."""
-    if payload.get("type") == "error":
-        return []
+    """The calls of a whole answer, which has a list of blocks."""
     blocks = payload.get("content")
-    calls = [
-        ToolCall(*names_of(block), block.get("input"))
-        for block in (blocks if isinstance(blocks, list) else ())
-        if is_client_call(block)
-    ]
+    if payload.get("type") == "error" or not isinstance(blocks, list):
+        return []
+    calls = [ToolCall(*names_of(block), block.get("input")) for block in blocks if is_client_call(block)]
     return [WholeChoice(0, tuple(calls), cut=is_one_of(payload.get("stop_reason"), CUTTING))]
 
 

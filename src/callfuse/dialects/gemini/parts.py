@@ -51,7 +51,8 @@ def get(holder: Any, name: str) -> Any:
 
 def is_answer_text(part: Payload) -> bool:
     """Whether a part is text of the answer itself, not a thought."""
-    return bool(part.get("text")) and not part.get("thought")
+    text = part.get("text")
+    return isinstance(text, str) and text != "" and not part.get("thought")
 
 
 def thoughts(parts: Sequence[Any]) -> list[int]:

@@ -122,8 +122,9 @@ def _exact_arguments(values: ExactValues, position: int, place: int) -> Any:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer."""
-    return [WholeChoice(0, tuple(calls_of(payload.get("message"))))]
+    """The calls of a whole answer, which has a message."""
+    message = payload.get("message")
+    return [WholeChoice(0, tuple(calls_of(message)))] if isinstance(message, dict) else []
 
 
 def _counts_of(payload: Payload) -> Counts:

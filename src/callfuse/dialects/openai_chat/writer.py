@@ -26,7 +26,7 @@ from callfuse.dialects.shapes import is_one_of, list_of, object_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Payload, sse
-from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
+from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop", "", None})
@@ -406,7 +406,10 @@ def _message_detail_edits(
 
 
 def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's identity, its text and reasoning in front, and the usage of both."""
+    """The second answer with the first one's identity, its text and reasoning in front, and the usage of both. Raises
+    NotJSON if the second has no message."""
+    if not raw_at(second, ("choices", 0, "message")).startswith(b"{"):
+        raise NotJSON("no message")
     one: Payload = loads(first)
     if foreign:
         second = _with_reasoning_of(first, second, str(one.get("model") or ""))
