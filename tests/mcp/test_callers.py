@@ -343,6 +343,38 @@ def make(one: Caller, request: CallRequest, said: str = "nothing") -> bool:
     return pending.withheld
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_loop_of_several_calls_is_warned_of_at_first(at_once: bool) -> None:
+    """None is given its previous result before it has come as often as it may by itself: an agent may have edited two
+    files by other means before it looks at both again."""
+    server = ToolServer(lambda params: text(f"content of {params['arguments']['q']}"))
+    app = guarded(server)
+    notes, ran = [], []
+    for _ in range(4):
+        pair = [call({"q": word}, id_=word) for word in ("a", "b")]
+        if at_once:
+            done = await asyncio.gather(*(drive(app, one) for one in pair))
+        else:
+            done = [await drive(app, one) for one in pair]
+        notes.append([len(notices(one)) for one in done])
+        ran.append(len(server.runs))
+    assert ran == [2, 4, 4, 4]
+    assert notes == [[0, 0], [0, 1], [1, 1], [1, 1]]
+
+
+async def test_how_often_a_call_has_run_is_forgotten_in_time() -> None:
+    """What was looked at twice long ago may be looked at again."""
+    server = ToolServer(lambda params: text(f"content of {params['arguments']['q']}"))
+    app = guarded(server)
+    for _ in range(2):
+        for at in range(60):
+            await drive(app, call({"q": f"new {at} {len(server.runs)}"}))
+        before = len(server.runs)
+        for word in "abab":
+            await drive(app, call({"q": word}))
+        assert len(server.runs) == before + 4
+
+
 def test_a_pause_ends_a_streak() -> None:
     """After `ttl_seconds` a call is a first one again."""
     now = [0.0]

@@ -38,6 +38,12 @@ LONGEST_RESULT: Final = 1024 * 1024
 """Bytes of a result that is kept to be given again."""
 RESULTS_BYTES: Final = 4 * LONGEST_RESULT
 """Bytes of all results of one caller that are kept."""
+RUNS_KEPT: Final = 64
+"""Runs of one call of which is known in which POST they were."""
+OF_SEVERAL: Final = frozenset({"cycle", "no_news"})
+"""Kinds of loops in which a call may come for the second time only."""
+LAPS: Final = 3
+"""So many windows of rounds are looked at for how often a call of such a loop has run."""
 NO_RESULT: Final = "The call timed out or was cancelled: no result came."
 """What detectors read where no result was seen. In their eyes it is mended by waiting, and so hardly a sign of a
 loop."""
@@ -48,7 +54,7 @@ _CALLER: Final = 8000
 """Bytes of a caller, about, without its rounds."""
 _CALL: Final = 1500
 """Bytes of a call with its outcome, about."""
-_TIME: Final = 200
+_TIME: Final = 1000
 _LONGEST_ARGUMENTS: Final = 20_000
 _PARSED: Final = 4
 """A result that is kept parsed takes about so many times its length."""
@@ -62,6 +68,14 @@ class _Detector(LoopDetector):
     ) -> None:
         super().__init__(config, session=where.session, bus=bus, clock=clock, on_loop=on_loop)
         self._where = where
+
+
+@dataclass(slots=True)
+class _Ran:
+    """In which POSTs a call has run, by their numbers, and when it last did."""
+
+    posts: deque[int]
+    last: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -98,10 +112,11 @@ class Caller:
 
     def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = where
-        self.detector = _Detector(config, where, bus, clock, self._spare_stale)
+        self.detector = _Detector(config, where, bus, clock, self._spare)
         self._clock = clock
         self._last_run = clock()
-        self._ran: OrderedDict[Signature, float] = OrderedDict()
+        self._ran: OrderedDict[Signature, _Ran] = OrderedDict()
+        self._posts = self._began = 0
         self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
         self._results: OrderedDict[Signature, bytes] = OrderedDict()
         self._running: Counter[Signature] = Counter()
@@ -118,8 +133,10 @@ class Caller:
 
     def begin(self, requests: Iterable[CallRequest]) -> list[Pending]:
         """Judge the calls of one POST. Raises what a detector raises under `fail_closed`."""
+        self._posts += 1
         if self._clock() - self._last_run > self.detector.settings.ttl_seconds:
             self.detector.clear()
+            self._began = self._posts
         pending = [self._pending(request) for request in requests]
         judged = [one for one in pending if one.counts and not one.request.continues]
         found = self.detector.check_round([one.call for one in judged])
@@ -135,7 +152,10 @@ class Caller:
     def _note_run(self, pending: Pending) -> None:
         """A call runs from now on."""
         signature = pending.call.signature
-        self._last_run = self._ran[signature] = self._clock()
+        ran = self._ran.setdefault(signature, _Ran(deque(maxlen=RUNS_KEPT)))
+        ran.last = self._last_run = self._clock()
+        if pending.counts:
+            ran.posts.append(self._posts)
         self._ran.move_to_end(signature)
         if len(self._ran) > TIMES_KEPT:
             self._ran.popitem(last=False)
@@ -144,11 +164,16 @@ class Caller:
             self._running[signature] += 1
             self._in_flight[pending.request.key] = pending
 
-    def _spare_stale(self, found: LoopDetection) -> str | None:
-        """The rung for a finding, if not its own: what a call brought so long ago is not given again."""
-        ran = self._ran.get(found.call.signature)
-        is_stale = ran is not None and self._clock() - ran > self.detector.settings.ttl_seconds
-        return Rung.WARN if found.withholds and is_stale else None
+    def _spare(self, found: LoopDetection) -> str | None:
+        """The rung for a finding, if not its own. What a call brought so long ago is not given again. Nor is, in a loop
+        of several calls, what it has brought less often than it may by itself: what an agent does elsewhere is not seen
+        here, such as an edit between two looks at two files."""
+        ran, settings = self._ran.get(found.call.signature), self.detector.settings
+        is_stale = ran is not None and self._clock() - ran.last > settings.ttl_seconds
+        since = max(self._began, self._posts - LAPS * settings.window)
+        times = 0 if ran is None else sum(at >= since for at in ran.posts)
+        is_seldom = found.kind in OF_SEVERAL and times < settings.for_tool(found.call.name).settings.max_repeats - 1
+        return Rung.WARN if found.withholds and (is_stale or is_seldom) else None
 
     def _pending(self, request: CallRequest) -> Pending:
         ignore = self.detector.settings.for_tool(request.name).ignore
