@@ -102,7 +102,7 @@ CHECKS: Mapping[tuple[str, str], Callable[[Left], None]] = {
     ("docs/agents.md", "detector = "): _detector,
     ("docs/mount/mcp.md", "from mcp.server"): _mcp,
     ("docs/observing.md", "import logging"): _access_level,
-    ("docs/observing.md", "from callfuse.observe import Bus, events"): _alarm,
+    ("docs/observing.md", "from callfuse.observe import"): _alarm,
     ("docs/observing.md", "import hmac"): _signature,
     ("docs/observing.md", "from prometheus_client"): _metrics,
     ("docs/settings.md", "from callfuse import CallFuseMiddleware, ToolCallLoopConfig"): _session_settings,

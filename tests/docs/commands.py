@@ -101,9 +101,13 @@ def wrong_in(command: Command) -> str:
         case ["make", *names]:
             known = targets(document("Makefile"))
             wrong = [name for name in names if name not in known and not _VARIABLE.fullmatch(name)]
-        case ["callfuse", *arguments] | ["python", "-m", "callfuse", *arguments]:
+        case ["callfuse", *arguments] | ["python" | "python3", "-m", "callfuse", *arguments]:
             wrong = _wrong_arguments(arguments)
-        case ["python", "-m", module, *options]:
+        case ["python" | "python3", "-m", "venv", _]:
+            wrong = []
+        case ["python" | "python3", "-m", "pip", *arguments]:
+            wrong = _wrong_packages("pip", arguments)
+        case ["python" | "python3", "-m", module, *options]:
             wrong = _wrong_options(module, options)
         case ["vllm", *arguments] if "--middleware" in arguments:
             path = arguments[arguments.index("--middleware") + 1]

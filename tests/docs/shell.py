@@ -218,6 +218,11 @@ def _read(command: Command, shell: Shell) -> None:
     assert wrong_in(command) == ""
 
 
+def _enter(command: Command, shell: Shell) -> None:
+    """Enter a virtual environment: the tests have one."""
+    assert command.words[1].endswith("/bin/activate"), command.line
+
+
 def _uvx(command: Command, shell: Shell) -> None:
     """What it installs is read, and what that starts runs."""
     assert wrong_in(command) == ""
@@ -255,7 +260,8 @@ PROGRAMS: Mapping[str, Callable[[Command, Shell], None]] = {
     "uvicorn": _uvicorn,
     "uvx": _uvx,
     **dict.fromkeys(("cat", "claude", "echo", "openssl", "test", "zcat"), _as_process),
-    **dict.fromkeys(("make", "pip", "pipx"), _read),
+    **dict.fromkeys(("make", "pip", "pipx", "uv"), _read),
+    **dict.fromkeys((".", "source"), _enter),
     # Started by `tests/hosts`, in environments with these programs.
     **dict.fromkeys(("bentoml", "granian", "gunicorn", "hypercorn", "litellm", "nginx", "serve", "vllm"), _hosted),
 }

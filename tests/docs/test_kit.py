@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from callfuse import __version__
 from callfuse.errors import ConfigError
 from tests.docs import given
 from tests.docs.blocks import Block, blocks_in, every_block, faults, is_block
@@ -124,6 +125,7 @@ def test_what_runs_elsewhere_names_a_test() -> None:
         "pip install 'callfuse[everything]'",
         "pip install --upgrade '.[everything]'",
         "uvx --from 'callfuse[serv]' callfuse serve",
+        "python -m pip install 'callfuse[serv]'",
         "vllm serve MODEL --middleware callfuse.Fuse",
         "npm start",
     ],
@@ -141,6 +143,10 @@ def test_a_command_that_is_not_there_is_told(line: str) -> None:
         "callfuse run --upstream x -- claude --continue",
         "python -m benchmarks.chunks --rounds 3",
         "pip install -e '.[serve,redis]' 'litellm[proxy]>=1'",
+        "python3 -m venv .venv",
+        "python -m pip install --upgrade 'callfuse[serve]'",
+        "uv tool install 'callfuse[serve]'",
+        "pipx install 'callfuse[serve]'",
         "uvx callfuse --version",
         "vllm serve MODEL --middleware callfuse.CallFuseMiddleware",
     ],
@@ -229,3 +235,12 @@ def test_what_is_not_printed_is_told() -> None:
 def test_commands_are_values() -> None:
     """The program is the first word; a line of variables alone has none."""
     assert Command("A=1", {"A": "1"}, ()).name == ""
+
+
+def test_an_installation_is_followed_by_what_it_installs(tmp_path: Path) -> None:
+    """The steps of an installation are read, and the commands behind them run."""
+    text = "python -m venv .venv\n. .venv/bin/activate\npip install 'callfuse[serve]'\ncallfuse --version\n"
+    assert run_shell(block("sh", text), NOWHERE, tmp_path) == f"callfuse {__version__}\n"
+    assert run_shell(block("sh", "uvx --from 'callfuse[serve]' callfuse --version\n"), NOWHERE, tmp_path)
+    with pytest.raises(AssertionError):
+        run_shell(block("sh", "uvx callfuse --versions\n"), NOWHERE, tmp_path)
