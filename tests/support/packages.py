@@ -33,7 +33,7 @@ def environment_with(wheel: Path, folder: Path, lender: Path = Path(sys.executab
     return python
 
 
-PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+PYTEST = ("-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider")
 """What runs tests, and leaves nothing behind."""
 
 
