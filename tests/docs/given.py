@@ -52,8 +52,8 @@ VARIABLES: Mapping[str, str] = {
 }
 """The environment of commands, beside the admin token."""
 
-CURL = "silent\nshow-error\nfail-with-body\nmax-time = 2\n"
-"""How curl behaves: it fails on errors of HTTP, and does not read a feed for ever."""
+CURL = "silent\nshow-error\nfail-with-body\n"
+"""How curl behaves: it fails on errors of HTTP."""
 
 PROGRAMS: Mapping[str, str] = {
     **{name: f'exec "{{python}}" -m {name} "$@"' for name in ("callfuse", "uvicorn")},

@@ -199,7 +199,9 @@ def _curl(command: Command, shell: Shell) -> None:
     """Ask the running guard. A feed is read until the time is up."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    _through_sh(command.line, shell, FOREVER if "-N" in command.words else 0)
+    if is_feed := "-N" in command.words:
+        (shell.folder / ".curlrc").write_text(f"{given.CURL}max-time = 2\n", encoding="utf-8")
+    _through_sh(command.line, shell, FOREVER if is_feed else 0)
 
 
 def _python(command: Command, shell: Shell) -> None:
