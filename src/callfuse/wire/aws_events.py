@@ -201,7 +201,7 @@ def _read(frame: bytes) -> _Read:
     size = _size_at(frame, 0)
     if size > len(frame) or len(frame) < _PRELUDE.size:
         raise NotJSON("a message is cut off")
-    if size != len(frame) or crc32(frame[:-4]) != _NUMBER.unpack_from(frame, size - 4)[0]:
+    if size != len(frame) or crc32(memoryview(frame)[:-4]) != _NUMBER.unpack_from(frame, size - 4)[0]:
         raise NotFramed("no message of an event stream, or one with a wrong checksum")
     end = _PRELUDE.size + _NUMBER.unpack_from(frame, 4)[0]
     headers = frame[_PRELUDE.size : end]
