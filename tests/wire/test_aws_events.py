@@ -3,6 +3,7 @@
 import json
 import struct
 from base64 import b64encode
+from binascii import a2b_base64
 from typing import Any
 from zlib import crc32
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from callfuse.wire import AWS_CHUNKS, AWS_EVENTS
 from callfuse.wire.aws_events import EXCEPTION, HEARTBEAT, AWSEventFramer, chunk, event, exception, is_begin, message
-from callfuse.wire.jsontext import NotFramed, NotJSON
+from callfuse.wire.jsontext import NotFramed, NotJSON, UnreadableJSON
 from tests.support.wire import bytewise
 from tests.support.wire import cut as cut_at
 
@@ -191,3 +192,20 @@ def test_how_an_event_stream_begins() -> None:
     """By a valid prelude: twelve bytes tell, one byte may tell that it is none."""
     assert [is_begin(STREAM[:size]) for size in (0, 1, 11, 12, 40)] == [None, None, None, True, True]
     assert [is_begin(text) for text in (b"{", b"data: {", b"\0\0\0\1" * 3, b"\2")] == [False] * 4
+
+
+def test_a_chunk_that_would_take_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not even unpacked: others wait meanwhile. With its next one all goes on."""
+    unpacked: list[int] = []
+
+    def counting(text: str) -> bytes:
+        unpacked.append(len(text))
+        return a2b_base64(text)
+
+    monkeypatch.setattr("callfuse.wire.aws_events.a2b_base64", counting)
+    long, short = (chunk(b'{"type":"ping","x":"' + b"x" * size + b'"}') for size in (5 * 1024 * 1024, 5))
+    with pytest.raises(UnreadableJSON):
+        AWS_CHUNKS.payload(long)
+    assert AWS_CHUNKS.payload(short) == {"type": "ping", "x": "xxxxx"}
+    assert len(unpacked) == 1
+    assert AWSEventFramer().feed(long + short) == [long, short]

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from callfuse.wire.format import Framer, Payload
-from callfuse.wire.jsontext import Edit, NotFramed, NotJSON, apply, dumps, loads, spans
+from callfuse.wire.jsontext import Edit, NotFramed, NotJSON, UnreadableJSON, apply, dumps, loads, spans
 from callfuse.wire.values import MOST_VALUES, has_too_many_values
 
 MEDIA_TYPE: Final = b"application/vnd.amazon.eventstream"
@@ -30,6 +30,9 @@ _AROUND: Final = _PRELUDE.size + _NUMBER.size
 _MOST_HEADERS: Final = 128 * 1024
 _MOST_PAYLOAD: Final = 24 * 1024 * 1024
 """Bytes of headers and of a payload that botocore takes."""
+_MOST_CARRIED: Final = 4 * 1024 * 1024
+"""Bytes of a payload of which is read what it carries. To unpack and parse so much takes 50 ms; Bedrock's chunks have
+some hundred bytes."""
 _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Bytes of a header's value, by its type; those of types 6 (bytes) and 7 (text) tell their length before them."""
 _SHORT: Final = 128
@@ -245,7 +248,9 @@ def _texts_in(headers: bytes) -> dict[bytes, bytes]:
 
 
 def _carried(payload: bytes) -> bytes:
-    """The bytes that a chunk carries. Raises NotJSON if it carries none."""
+    """The bytes that a chunk carries. Raises NotJSON if it carries none, or too many."""
+    if len(payload) > _MOST_CARRIED:
+        raise UnreadableJSON("a chunk is too long")
     found = _object(payload).get("bytes")
     try:
         return a2b_base64(found) if isinstance(found, str) and found else b"{}"
