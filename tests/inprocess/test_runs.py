@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callfuse import ConfigError, ToolCall, ToolLoopError
-from callfuse.inprocess.runs import AgentRun, AgentRuns, substitute
+from callfuse.inprocess.runs import AgentRun, AgentRuns, name_of, substitute
 from tests.inprocess.agents import settings
 
 
@@ -92,3 +92,11 @@ def test_what_is_wrong_is_raised_at_once() -> None:
 
     with pytest.raises(TypeError, match="use a plain function"):
         AgentRuns(settings(), on_loop=slow)  # type: ignore[arg-type]
+
+
+def test_names_of_several_parts_are_told_apart() -> None:
+    """Whoever chooses one part, such as the id of a session, comes to nobody else's name."""
+    parts = [("app", "alice", "x/y"), ("app", "alice/x", "y"), ("app", "alice%2Fx", "y"), ("app/alice", "x", "y"),
+             ("app", "alice", "x", "y"), ("app", "", "alice", "x/y")]  # fmt: skip
+    assert len({name_of(*one) for one in parts}) == len(parts)
+    assert name_of("app", "me@example.com", "tools:1|x") == "app/me@example.com/tools:1|x"

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from threading import RLock
 from typing import Any, Final, Literal, get_args
+from urllib.parse import quote
 
 from callfuse.config import Source, load_config
 from callfuse.inprocess.detection import LoopDetection, joined_messages
@@ -20,6 +21,8 @@ OnBlock = Literal["end", "continue", "raise"]
 """What follows a block that leaves nothing of an answer to run: the run ends with the text of the block, or the text is
 the result of the call and the model goes on, or `ToolLoopError` is raised."""
 
+_SAFE: Final = " !#$&'()*+,:;=?@[]|"
+"""What stays as it is in a part of a name: all printable characters but `/` and `%`."""
 MAX_RUNS: Final = 1000
 """Conversations that are kept: each is at most `max_rounds` rounds and 32 results."""
 
@@ -76,6 +79,11 @@ class AgentRun:
                 self.detector.new_turn()
                 self._answer, self._judged, self.ended = None, {}, None
             self._turn = turn
+
+
+def name_of(*parts: str) -> str:
+    """The name of a conversation that has several: no parts of others come to the same, whatever is in them."""
+    return "/".join(quote(part, safe=_SAFE) for part in parts)
 
 
 def _ending(found: Sequence[LoopDetection | None]) -> LoopDetection | None:

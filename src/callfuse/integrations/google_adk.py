@@ -4,7 +4,7 @@ from typing import Any
 
 from callfuse.config import Source
 from callfuse.inprocess.detector import OnLoop
-from callfuse.inprocess.runs import AgentRun, AgentRuns, OnBlock, substitute
+from callfuse.inprocess.runs import AgentRun, AgentRuns, OnBlock, name_of, substitute
 from callfuse.inprocess.values import append_text
 from callfuse.model import ToolCall
 
@@ -46,7 +46,7 @@ class LoopGuard(BasePlugin):
 
     def _run(self, context: Any) -> AgentRun:
         session = context.session
-        name = f"{session.app_name}/{session.user_id}/{session.id}/{context.agent_name}"
+        name = name_of(session.app_name, session.user_id, session.id, context.agent_name)
         return self._runs.get(name, context.invocation_id)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> Any:

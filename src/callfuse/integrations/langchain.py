@@ -7,7 +7,7 @@ from typing import Any
 
 from callfuse.config import Source
 from callfuse.inprocess.detector import OnLoop
-from callfuse.inprocess.runs import AgentRun, AgentRuns, OnBlock, substitute
+from callfuse.inprocess.runs import AgentRun, AgentRuns, OnBlock, name_of, substitute
 from callfuse.inprocess.values import append_text, as_text
 from callfuse.model import ToolCall
 
@@ -105,11 +105,12 @@ def _conversation(messages: list[Any], configurable: Mapping[str, Any]) -> str:
     """The name of a conversation; empty if it has none. The namespace tells runs of a graph within another apart, such
     as those of two sub-agents at the same time; its last part is that of the node."""
     within = str(configurable.get("checkpoint_ns") or "").rpartition("|")[0]
+    more = (within,) if within else ()
     if thread := configurable.get("thread_id"):
-        return f"{thread}|{within}" if within else str(thread)
+        return name_of(str(thread), *more)
     first = next((at for at, message in enumerate(messages) if isinstance(message, AIMessage)), len(messages))
     ids = [message.id for message in messages[:first]]  # a system message may have the same in all conversations
-    return "|".join((*ids, within)) if ids and all(ids) else ""
+    return name_of("", *map(str, ids), *more) if ids and all(ids) else ""
 
 
 def _last(messages: list[Any], kind: type) -> int | None:
