@@ -111,6 +111,13 @@ def test_a_command_that_asks_nobody_is_told() -> None:
     assert "s3cret" not in done.stderr
 
 
+def test_stdout_is_the_command_s_alone() -> None:
+    """Though stderr is closed."""
+    command = f"{sys.executable} -m callfuse run -- echo hello 2>&-"
+    done = subprocess.run(["sh", "-c", command], env=CLEAN | PLAIN, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+
+
 STRANGER = """
 import os, urllib.error, urllib.request
 from urllib.parse import urlsplit

@@ -91,8 +91,9 @@ def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
                 return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
     except (ConfigError, GuardFailed, OSError) as error:
         return fail(COMMAND, str(error))
-    with suppress(OSError):  # nobody may read stderr any more
-        _tell(account, wiring, guard)
+    if sys.stderr is not None:  # closed: then `print` would take stdout
+        with suppress(OSError):  # nobody may read it any more
+            _tell(account, wiring, guard)
     return BLOCKED if account.ended and code < BY_SIGNAL else code
 
 
