@@ -268,7 +268,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callfuse.stores.find_spec", lambda _: None)
     with pytest.raises(
         ConfigError,
-        match=r"^store = 'redis://h:6379': needs .* 'callfuse\[redis\]', or in a checkout .*'\.\[redis\]'$",
+        match=r"^store = 'redis://h:6379': needs .* \"callfuse\[redis\]\", or in a checkout .*\"\.\[redis\]\"$",
     ):
         CallFuseMiddleware(play(), {}, store="redis://me:s3cret@h")
     CallFuseMiddleware(play(), {}, store="memory://")
