@@ -10,7 +10,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve quick test hosts lint type bench fuzz site clean
+.PHONY: help setup demo serve quick test hosts lowest lint type bench fuzz site clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -31,6 +31,9 @@ test: lint type ## Check everything: lint, types, and every test; some six minut
 
 hosts: $(READY) ## Run the tests in real hosts, frameworks and agents, which are downloaded (2.5 GB) and kept
 	CALLFUSE_HOSTS=1 $(BIN)/python -m pytest --timeout 900 tests/hosts tests/cli/test_run_agents.py $(ARGS)
+
+lowest: $(READY) ## Run what needs no SDK on the lowest versions of all packages, which are downloaded and kept
+	CALLFUSE_HOSTS=1 $(BIN)/python -m pytest --timeout 1800 tests/hosts/test_versions.py -k lowest $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -12,10 +12,26 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from tests.project.sources import PROJECT, Module, document, modules, parsed
+from tests.project.sources import PROJECT, Module, document, modules, parsed, quoted, rows
 
-TARGETS = ["bench", "clean", "demo", "fuzz", "help", "hosts", "lint", "quick", "serve", "setup", "site", "test", "type"]
+TARGETS = [
+    "bench",
+    "clean",
+    "demo",
+    "fuzz",
+    "help",
+    "hosts",
+    "lint",
+    "lowest",
+    "quick",
+    "serve",
+    "setup",
+    "site",
+    "test",
+    "type",
+]
 METADATA: dict[str, Any] = tomllib.loads(document("pyproject.toml"))
+INSTALL = document("docs/install.md")
 GROUPS: dict[str, list[Any]] = METADATA["dependency-groups"]
 DEVELOPMENT: list[str] = [*GROUPS["docs"], *(line for line in GROUPS["dev"] if isinstance(line, str))]
 """What the tests need; the group of the site is in it."""
@@ -204,3 +220,25 @@ def test_every_folder_of_code_is_checked(folder: str) -> None:
     tool = METADATA["tool"]
     assert folder in tool["mypy"]["files"]
     assert folder in tool["ruff"]["src"]
+
+
+def test_the_page_names_the_lowest_versions() -> None:
+    """Each package with its extra and its floor; no other."""
+    named = {
+        (quoted(package)[0], extra.partition(",")[0]): floor for package, extra, floor in rows(INSTALL, "Versions")
+    }
+    groups = {"": METADATA["project"]["dependencies"]} | METADATA["project"]["optional-dependencies"]
+    floors = {}
+    for extra, lines in groups.items():
+        for one in map(Requirement, lines):
+            if one.name != "callfuse":
+                (floor,) = [part.version for part in one.specifier if part.operator == ">="]
+                without = [part.version for part in one.specifier if part.operator == "!="]
+                floors[one.name, extra] = ", not ".join([floor, *without])
+    assert named == floors
+
+
+def test_the_page_weighs_every_extra() -> None:
+    """And the installation without one."""
+    weighed = {quoted(what)[0] for what, *_ in rows(INSTALL, "What it weighs")}
+    assert weighed == {"callfuse", *(f"callfuse[{extra}]" for extra in METADATA["project"]["optional-dependencies"])}
