@@ -56,7 +56,7 @@ clean: ## Remove everything that was made, .venv included
 
 $(RUNS): pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error callfuse needs Python 3.11 or newer; name one with make PYTHON=...))
-	@echo 'Installing callfuse with what its demo needs into .venv, about 150 MB, once.'
+	@echo 'Installing callfuse with what its demo needs into .venv, about 120 MB, once.'
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable '.[demo]'
 	@touch $@

@@ -176,6 +176,7 @@ def test_what_is_no_command_exits_with_2(arguments: list[str]) -> None:
     [
         ("uvicorn", "serve --upstream http://127.0.0.1:9", "serve"),
         ("starlette", "serve --upstream http://127.0.0.1:9", "serve"),
+        ("yarl", "serve --upstream http://127.0.0.1:9", "serve"),
         ("rich", "top --once", "serve"),
         ("openai", "demo", "demo"),
         ("typer", "replay log.jsonl", "serve"),

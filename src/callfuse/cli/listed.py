@@ -25,7 +25,9 @@ COMMANDS: Final = {
     "config": "Check a file of settings, begin one, or see what holds and why.",
 }
 """Every command of `callfuse.cli.app`, in its order, with the first sentence of its help text."""
-_PACKAGES: Final = {"aiohttp", "openai", "prometheus_client", "rich", "sse_starlette", "starlette", "typer", "uvicorn"}
+_PACKAGES: Final = frozenset(
+    {"aiohttp", "openai", "prometheus_client", "rich", "sse_starlette", "starlette", "typer", "uvicorn", "yarl"}
+)
 """Modules of packages that commands cannot do without."""
 
 
@@ -83,6 +85,7 @@ def _help() -> str:
             "",
             "The commands need more than is installed here: `demo` needs the extra demo, the",
             "others need serve. The middleware, and the classes for agents, need neither.",
+            'Without an installation: uvx "callfuse[demo]" demo',
             *(f"  {install_hint(extra)}" for extra in ("serve", "demo")),
         ]
     )
