@@ -247,3 +247,23 @@ def test_whole_answers_are_continued(sample: Sample, foreign: bool) -> None:
         writer.next_answer(foreign=foreign)
         with suppress(NotJSON):
             assert sample.dialect.read_whole(loads(writer.splice(text, loads(text))))
+
+
+@each
+def test_whole_answers_are_thinned(sample: Sample) -> None:
+    """A damaged answer loses its calls, and says why in each choice; KeyError where it has no room for that: what is
+    written is always JSON."""
+    codec, request = sample.codec(WHOLE), sample.read(sample.request)
+    assert request is not None
+    for text in damaged(loads(sample.whole)):
+        payload = loads(text)
+        choices = sample.dialect.read_whole(payload) if isinstance(payload, dict) else []
+        if not choices:
+            continue
+        reader = codec.reader(trace=True)
+        reader.read(payload)
+        blocks = {at: Block("[callfuse] Enough.") for at in range(len(choices))}
+        frame = Frame(text, payload, tuple(reader.entries))
+        with suppress(KeyError):
+            thinned = loads(codec.writer(request, usage="sum").thin([frame], set(reader.calls), blocks))
+            assert not any(choice.calls for choice in sample.dialect.read_whole(thinned))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads_exact, span, spans
+from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads_exact, span, spans
 from tests.support.examples import more_examples
 
 NEW = b'{ "new" :1.50 }'
@@ -161,3 +161,22 @@ def test_the_end_takes_more(value: Any) -> None:
         assert loads_exact(apply(text, [Edit((END,), NEW)])) == [*loads_exact(text), {"new": 1.5}]
     else:
         assert list(loads_exact(apply(text, [Edit(("at the end",), NEW)])))[-1] == "at the end"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (b'{"a":-1}', ("a", "b")),
+        (b'{"a":"x"}', ("a", END)),
+        (b'{"a":null}', ("a", "b")),
+        (b'{"a":[]}', ("a", "b")),
+        (b'{"a": [1] }', ("a", "b")),
+        (b'{"a":{}}', ("a", END)),
+        (b'{"a":{"b":1}}', ("a", 0)),
+        (b" 1", ("a",)),
+    ],
+)
+def test_what_has_no_room_gets_nothing(text: bytes, path: Path) -> None:
+    """A scalar has no members, a list no keys, an object no places: broken JSON would come of it."""
+    with pytest.raises(KeyError):
+        apply(text, [Edit(path, b"2")])

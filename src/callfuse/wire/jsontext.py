@@ -196,7 +196,8 @@ def spans(text: bytes, start: int = 0) -> Iterator[Member]:
 
 
 def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
-    """Apply all edits in one pass. KeyError if a step before the last is missing."""
+    """Apply all edits in one pass. KeyError if a step before the last is missing, or if the value there cannot have the
+    last: a text has no members, a list no keys."""
     tree: _Tree = {}
     for edit in edits:
         node = tree
@@ -233,6 +234,8 @@ def _patches(text: bytes, start: int, tree: _Tree) -> Iterator[_Patch]:
             raw = node.raw if isinstance(node.raw, bytes) else node.raw(old)
             if member:
                 yield member.value, member.end, raw
+            elif text[start : start + 1] != (b"[" if isinstance(key, int) else b"{"):
+                raise KeyError(key)
             else:
                 added.append(raw if isinstance(key, int) else orjson.dumps(key) + b":" + raw)
     yield from _patch_members(text, start, members, removed & last.keys(), added)

@@ -216,7 +216,8 @@ class MessagesWriter:
                 continue
             if kind == "message_delta" and block:
                 pieces += [self._text(due.pop())] if due else []
-                if object_of(payload.get("delta")).get("stop_reason") in OWN_REASONS:
+                delta = payload.get("delta")
+                if isinstance(delta, dict) and delta.get("stop_reason") in OWN_REASONS:
                     edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
             elif kind == "message_stop" and due:
                 pieces += (self._text(due.pop()), self._delta())

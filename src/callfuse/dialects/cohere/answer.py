@@ -230,7 +230,8 @@ class CohereWriter:
             return b""
         if kind == "message-end":
             total = self._usage.see(delta_of(payload).get("usage") or {})
-            return edit_event(frame, [Edit(("delta", "usage"), dumps(total))] if total else [])
+            has_room = isinstance(payload.get("delta"), dict)
+            return edit_event(frame, [Edit(("delta", "usage"), dumps(total))] if total and has_room else [])
         if kind == "tool-plan-delta" and self._break_due and (plan := message_of(payload).get("tool_plan")):
             self._break_due = False
             return edit_event(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])

@@ -241,7 +241,7 @@ class GeminiRequest(RequestWithTools):
         new: list[bytes] = []
         for turn, replies, model in attempts:
             own = model == options.model
-            new.append(turn if own else apply(turn, remove_thoughts(loads(turn)["parts"], (), reader)))
+            new.append(turn if own else apply(turn, remove_thoughts(list_of(loads(turn).get("parts")), (), reader)))
             parts = []
             for reply in replies:
                 id_ = {"id": reply.call.id} if reply.call.id else {}

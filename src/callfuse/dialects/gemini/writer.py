@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Block, Entry, Frame, OpenCall
-from callfuse.dialects.edits import break_before, raw_elements, raw_list
+from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
 from callfuse.dialects.gemini.answer import (
     STOPS,
     TEXT_KEYS,
@@ -26,7 +26,7 @@ from callfuse.dialects.shapes import is_one_of, object_of, objects_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
 from callfuse.dialects.usage import Counts, Usage, count_of
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, apply, dumps_ascii, loads
+from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps_ascii, loads
 
 _ERROR_REASON: Final = "OTHER"
 """The vendor's finish reason nearest to `error`."""
@@ -295,8 +295,10 @@ class GeminiWriter:
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
         """The second answer with the first one's head, the first one's parts in front (not its texts, if they must fit
-        a schema), and the usage of both."""
+        a schema), and the usage of both. Raises NotJSON if the second's first candidate is no object."""
         one, other = loads(first), loads(second)
+        if not raw_at(second, ("candidates", 0)).startswith(b"{") and other.get("candidates"):
+            raise NotJSON("no candidate")
         if self._structured and (candidates := one.get("candidates")):
             first = apply(first, [Edit((*parts_path(0), at), None) for at in self._superseded(candidates[0])])
         self._note(one, seen=not self._structured)

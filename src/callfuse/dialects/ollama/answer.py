@@ -296,7 +296,7 @@ def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping
     """The answer without the calls at these (choice, call) places, with the block's text."""
     payload: Payload = loads(body)
     gone = [place for _, place in withheld]
-    calls = payload["message"].get("tool_calls") or ()
+    calls = list_of(payload["message"].get("tool_calls"))
     edits = remove_elements(("message", "tool_calls"), gone, len(calls))
     edits += _renumber_edits(calls, gone)
     if block := blocks.get(0):

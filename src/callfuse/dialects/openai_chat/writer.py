@@ -360,6 +360,8 @@ def thin_whole(
         gone.setdefault(where, []).append(place)
     for at in sorted({*gone, *blocks}):
         choice = payload["choices"][at]
+        if not isinstance(choice, dict):  # none of a model's, and nothing can be said in it
+            continue
         path = ("choices", at)
         message = object_of(choice.get("message"))
         edits += _call_edits(message, (*path, "message"), gone.get(at, ()), model)
