@@ -75,7 +75,7 @@ def test_the_lines() -> None:
     account.take(NotGuarded("gemini-interactions"))
     account.take(NotGuarded("request values", where("t")))  # that of the exchange above
     assert [*account.lines()] == [
-        "1 exchange of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, about 6 saved",
+        "1 exchange of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, about 6 calls saved",
         "  repeat of search, 4 with a limit of 3: steer, then block (session s)",
         "  not guarded: 1 time, request values",
         "  not guarded: 1 time, error",

@@ -159,7 +159,7 @@ def test_who_finds_the_port_is_not_served() -> None:
         (["true"], {"OPENAI_BASE_URL": "nowhere"}, 2, "callfuse run: OPENAI_BASE_URL: this environment variable"),
         (["--upstream", "nowhere", "true"], {}, 2, "callfuse run: serve.upstream = 'nowhere' (option --upstream): use"),
         (["--config", "/nowhere.yaml", "true"], {}, 2, "callfuse run: /nowhere.yaml: cannot read this file"),
-        (["--log", "/nowhere/log", "true"], {}, 2, "callfuse run: "),
+        (["--log", "/nowhere/log", "true"], {}, 2, "callfuse run: --log /nowhere/log: cannot be written: No such file"),
         ([], {}, 2, "Usage: callfuse run"),
     ],
 )

@@ -318,11 +318,21 @@ def test_disabled_says_so(vendor: str) -> None:
 
 
 def test_a_port_in_use_is_one_line(vendor: str) -> None:
-    """Where it cannot listen it says where and why, and exits with 1."""
+    """Where it cannot listen it says where and why and what to do, and exits with 1."""
     port = urlsplit(vendor).port
     ended = callfuse("serve", "--upstream", vendor, "--port", str(port))
-    why = os.strerror(errno.EADDRINUSE)
-    assert (ended.returncode, ended.stderr) == (1, f"callfuse: cannot listen on 127.0.0.1, port {port}: {why}\n")
+    why = f"{os.strerror(errno.EADDRINUSE)}; give another --port"
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"callfuse: cannot listen on 127.0.0.1, port {port}: {why}")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_no_number_is_an_error_like_any_other(vendor: str) -> None:
+    """An option's value is told with its key and what is right."""
+    ended = callfuse("serve", "--upstream", vendor, "--port", "http", "--workers", "two")
+    assert ended.returncode == 2
+    assert "  serve.port = 'http' (option --port): use a whole number from 0 to 65535\n" in ended.stderr
+    assert "  serve.workers = 'two' (option --workers): use a whole number from 1\n" in ended.stderr
 
 
 def test_a_host_without_an_address_is_one_line(vendor: str) -> None:

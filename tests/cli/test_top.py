@@ -68,7 +68,7 @@ def test_what_there_is_now(looping: str) -> None:
         assert ("\none  " in alone.stdout, "\ntwo  " in alone.stdout) == (True, False)
         stranger = top(url, "--once", CALLFUSE_ADMIN_TOKEN="another-token-than-that")
         assert (stranger.returncode, stranger.stdout) == (1, "")
-        assert "use Authorization: Bearer" in stranger.stderr
+        assert "/_callfuse: the token of CALLFUSE_ADMIN_TOKEN is not that which this server has" in stranger.stderr
 
 
 class Terminal:
@@ -176,7 +176,7 @@ def says(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestH
             says(501, b'{"error": "the feed needs the package sse-starlette: pip install"}'),
             "needs the package sse-star",
         ),
-        (says(401, b'{"error": "\\u001b[31mno"}'), r"\x1b[31mno"),
+        (says(403, b'{"error": "\\u001b[31mno"}'), r"\x1b[31mno"),
         (says(404, b"nothing here"), "the server answered 404"),
         (says(302, b"", location="http://127.0.0.1:9/"), "the server answered 302"),
         (says(200, b"<html>", content_type="text/html"), "it sends no event feed"),

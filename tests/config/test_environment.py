@@ -106,6 +106,17 @@ def test_an_unknown_name_near_none_is_worth_a_warning(name: str, caplog: pytest.
     assert told == [("WARNING", f"{name}: unknown environment variable, which sets nothing in callfuse")]
 
 
+@pytest.mark.parametrize("name", ["TOOL_LOOP_MODDE", "TOOL_LOOP_MODEL"])
+def test_a_short_name_that_is_near_is_worth_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It may be one of ours with a typing error, or another program's."""
+    _warn_once.cache_clear()
+    assert load_config(env={name: "s3cret"}) == Config()
+    assert load_config(env={"TOOL_LOOP_COLOUR": "red"}) == Config()
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    said = f"{name}: unknown environment variable, which sets nothing in callfuse; did you mean TOOL_LOOP_MODE?"
+    assert told == [("WARNING", said)]
+
+
 def test_the_admin_token() -> None:
     """One that could be guessed, or sent in no header, is refused, and not printed."""
     assert admin_token({}) is None

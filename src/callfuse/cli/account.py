@@ -113,7 +113,7 @@ class Account:
             saved = max(round(self._saved_calls), self.withheld)
             yield (
                 f"{done}: {counted(len(self.loops), 'loop')} found, {counted(self.withheld, 'call')} withheld,"
-                f" about {saved} saved"
+                f" about {counted(saved, 'call')} saved"
             )
         for (session, kind, tool), loop in list(self.loops.items())[:MOST_SHOWN]:
             what = f"{kind} of {text(tool)}, {loop.count} with a limit of {loop.limit}: {', then '.join(loop.actions)}"

@@ -21,7 +21,8 @@ from callfuse.stores import require
 app = typer.Typer(
     name="callfuse",
     help="The fuse between an agent and a model: it catches tool-call loops inside live LLM streams.",
-    epilog="Begin with `callfuse demo`; then try `callfuse serve --upstream https://api.openai.com`.",
+    epilog="Begin with `callfuse demo`, which needs the extra demo; then try"
+    " `callfuse serve --upstream https://api.openai.com`.",
     cls=Group,
     context_settings=NAMES,
     no_args_is_help=True,
@@ -95,10 +96,10 @@ def serve(
         typer.Option(metavar="ADDRESS", help=f"The address to listen on, 0.0.0.0 for every one; {_default('host')}"),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(metavar="PORT", help=f"The port to listen on, 0 for a free one; {_default('port')}")
+        str | None, typer.Option(metavar="PORT", help=f"The port to listen on, 0 for a free one; {_default('port')}")
     ] = None,
     workers: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             metavar="N", help=f"Processes; more than one need a --store to know of each other; {_default('workers')}"
         ),
@@ -190,8 +191,8 @@ def doctor(
     upstream: Annotated[str | None, typer.Option(metavar="URL", help="As of `callfuse serve`.")] = None,
     config: ConfigFile = None,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="As of `callfuse serve`.")] = None,
-    port: Annotated[int | None, typer.Option(metavar="PORT", help="As of `callfuse serve`.")] = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="As of `callfuse serve`.")] = None,
+    port: Annotated[str | None, typer.Option(metavar="PORT", help="As of `callfuse serve`.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="N", help="As of `callfuse serve`.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="As of `callfuse serve`.")] = None,
     request: Annotated[
         bool, typer.Option("--request", help="Ask each vendor for its models, with the key of the environment.")

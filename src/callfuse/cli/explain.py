@@ -283,15 +283,18 @@ def _history(request: Request) -> Iterator[Check]:
     others = sum(call.name == newest.name for call in calls) - len(equal)
     results = {call.outcome.text for call in equal if call.outcome is not None}
     found = f"{counted(len(calls), 'call')} in {counted(len(rounds), 'round')} since the last message of a person"
-    found += f"; the last one is there {counted(len(equal), 'time')}, with {counted(len(results), 'different result')}"
+    found += f"; the last one is there {counted(len(equal), 'time')}"
     advice = ""
     if len(results) > 1:
+        found += f", with {len(results)} different results"
         advice = "a result that differs is progress; `max_repeats_changing` bounds the same call whatever comes back"
     elif others > 0:
         found += f", and its tool {counted(others, 'time')} with other arguments"
         advice = (
             "other arguments make another call; `per_tool: {NAME: {ignore: [...]}}` leaves out those that always change"
         )
+    elif len(equal) > 1 and results:
+        found += ", with the same result"
     yield Check(AREA, State.OK, found, advice)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import orjson
 import typer
 
-from callfuse.cli.running import RunningServer
+from callfuse.cli.running import REFUSED, UNAUTHORIZED, RunningServer
 from callfuse.cli.runs import fail
 from callfuse.errors import ConfigError
 from callfuse.observe.events import FEEDBACK
@@ -36,7 +36,7 @@ def run_feedback(finding: str, kind: str, url: str) -> int:
         typer.echo(f"callfuse {COMMAND}: {plain(server.url)} cannot be reached: {plain(str(error))}", err=True)
         return 1
     if status != 200:
-        why = plain(str(answer.get("error") or f"status {status}"), 500)
+        why = REFUSED if status == UNAUTHORIZED else plain(str(answer.get("error") or f"status {status}"), 500)
         typer.echo(f"callfuse {COMMAND}: {why}", err=True)
         return 1
     what = f"{answer.get('kind')}, {answer.get('tool')}, {answer.get('count')}/{answer.get('threshold')}"

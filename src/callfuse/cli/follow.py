@@ -13,7 +13,7 @@ from typing import Final
 import aiohttp
 
 from callfuse.boundary import Boundary
-from callfuse.cli.running import RunningServer
+from callfuse.cli.running import REFUSED, UNAUTHORIZED, RunningServer
 from callfuse.observe.activity import Activity
 from callfuse.observe.fields import TIME
 from callfuse.observe.printable import plain
@@ -131,6 +131,8 @@ class Follower:
         why = f"the server answered {answer.status}" if answer.status != 200 else "it sends no event feed"
         with Boundary():  # whatever it says may be no JSON, or another one
             why = str(loads(await answer.content.read(LONGEST_ANSWER))["error"])
+        if answer.status == UNAUTHORIZED:
+            why = REFUSED
         raise Refused(f"{plain(self._server.url)}: {plain(why, 500)}")
 
     def _take(self, frame: bytes) -> bool:

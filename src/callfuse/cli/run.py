@@ -147,12 +147,15 @@ async def _refuse(scope: Scope, send: Send) -> None:
 
 
 def _log_to(file: Path | None, settings: ServeSettings) -> None:
-    """Log to a file, or not at all. Raises OSError."""
+    """Log to a file, or not at all. Raises ConfigError."""
     config: dict[str, Any] = log_config(settings)
     if file is None:
         handler: dict[str, Any] = {"class": "logging.NullHandler"}
     else:
-        file.open("a", encoding="utf-8").close()
+        try:
+            file.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise ConfigError(f"--log {file}: cannot be written: {error.strerror}") from None
         handler = {"class": "logging.FileHandler", "filename": str(file), "encoding": "utf-8", "formatter": "line"}
     logging.config.dictConfig(config | {"handlers": {"stderr": handler}})
 

@@ -139,7 +139,8 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     except OSError as error:
         # Python appends the address to the message of the system.
         why = (error.strerror or str(error)).partition(" (while")[0]
-        print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}", file=sys.stderr)
+        advice = "give another --port (0: a free one) or --host; callfuse doctor says who has the port"
+        print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}; {advice}", file=sys.stderr)
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)

@@ -5,8 +5,8 @@ Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four b
 a key within a key). A list is written with commas. An empty variable counts as not set, as compose files and shells
 produce them. An unknown `CALLFUSE_*` variable that is near one of ours is a problem, and so is any that is one of ours
 with a typing error, or a `TOOL_LOOP_*` one that has only words of ours (`TOOL_LOOP_TTL`). Others may belong to other
-programs; a `CALLFUSE_*` one among them is worth a warning. What may be a secret can also stand in a file
-(`secret_files.py`).
+programs; a `CALLFUSE_*` one among them is worth a warning, and so is a `TOOL_LOOP_*` one that is near one of ours. What
+may be a secret can also stand in a file (`secret_files.py`).
 """
 
 import re
@@ -25,6 +25,7 @@ ADMIN_TOKEN = "CALLFUSE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 GUARDRAIL_KEY = "CALLFUSE_GUARDRAIL_KEY"
 TOKEN_HINT = "use 16 or more characters of ASCII without blanks"  # noqa: S105 - a sentence
 
+_SETS_NOTHING = "unknown environment variable, which sets nothing in callfuse"
 _PREFIX = "CALLFUSE_"
 _SHORT_PREFIX = "TOOL_LOOP_"
 _SHORT_NAMES: dict[KeyPath, str] = {
@@ -77,9 +78,11 @@ def from_environment(env: Mapping[str, str]) -> Layer:
             if right := _suggest_variable(name):
                 layer.problems.append(f"{name}: unknown environment variable; {right}")
             else:
-                layer.warnings.append(f"{name}: unknown environment variable, which sets nothing in callfuse")
+                layer.warnings.append(f"{name}: {_SETS_NOTHING}")
         elif near := _find_typo(name):
             layer.problems.append(f"{name}: unknown environment variable; did you mean {near}?")
+        elif near := _find_near(name):
+            layer.warnings.append(f"{name}: {_SETS_NOTHING}; did you mean {near}?")
     return layer
 
 
@@ -135,9 +138,22 @@ def _is_service_link(name: str, text: str) -> bool:
     return bool(addressed or _SERVICE_LINK.fullmatch(name))
 
 
+def _bare_short_names() -> dict[str, str]:
+    return {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
+
+
+def _find_near(name: str) -> str | None:
+    """The `TOOL_LOOP_*` variable that may be meant by an unknown one of this prefix; None if there is none."""
+    if not name.startswith(_SHORT_PREFIX):
+        return None
+    four = _bare_short_names()
+    near = nearest(name.removeprefix(_SHORT_PREFIX), four)
+    return four[near] if near else None
+
+
 def _find_typo(name: str) -> str | None:
     """The variable of which an unknown name is probably a typing error; None if there is none."""
-    four = {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
+    four = _bare_short_names()
     if not name.startswith(_SHORT_PREFIX):
         return nearest(name, variables(), typo_only=True)
     bare = name.removeprefix(_SHORT_PREFIX)
