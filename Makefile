@@ -30,7 +30,7 @@ test: lint type ## Check everything: lint, types, and every test; some six minut
 	$(PYTEST) $(ARGS)
 
 hosts: $(READY) ## Run the tests in real hosts, frameworks and agents, which are downloaded (2.5 GB) and kept
-	CALLFUSE_HOSTS=1 $(BIN)/python -m pytest --timeout 900 tests/hosts tests/cli/test_run_agents.py $(ARGS)
+	CALLFUSE_HOSTS=1 $(BIN)/python -m pytest --timeout 1800 tests/hosts tests/deploy tests/docs/test_in_fastapi.py tests/cli/test_run_agents.py $(ARGS)
 
 lowest: $(READY) ## Run what needs no SDK on the lowest versions of all packages, which are downloaded and kept
 	CALLFUSE_HOSTS=1 $(BIN)/python -m pytest --timeout 1800 tests/hosts/test_versions.py -k lowest $(ARGS)
