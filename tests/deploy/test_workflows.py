@@ -53,15 +53,10 @@ def pythons() -> list[str]:
 
 
 def test_what_is_made_can_be_made() -> None:
-    """Each target of `make` is in the Makefile, and each folder that it is given is here."""
+    """Each target of `make` is in the Makefile."""
     called = {target for script in scripts() for target in re.findall(r"\bmake (\w+)", script)}
-    assert called == {"test", "lowest", "site"}
+    assert called == {"test", "lowest", "hosts", "site"}
     assert called <= set(targets(document("Makefile")))
-    folders = [
-        name for script in scripts() for names in re.findall(r'ARGS="([^"]+)"', script) for name in names.split()
-    ]
-    assert folders
-    assert [name for name in folders if not (PROJECT / name).is_dir()] == []
 
 
 def test_every_python_is_tested() -> None:
@@ -77,15 +72,13 @@ def test_every_python_is_tested() -> None:
 def test_hosts_are_asked_for() -> None:
     """Once a week, not for each change."""
     job = WORKFLOWS["ci"]["jobs"]["hosts"]
-    assert job["steps"][-1]["env"] == {"CALLFUSE_HOSTS": "1"}
+    assert job["steps"][-1]["run"].startswith("make hosts ")
     assert "schedule" in job["if"]
     assert "schedule" in WORKFLOWS["ci"][True]  # `on` is a truth to YAML 1.1
 
 
 def test_the_pages_are_where_they_are_built() -> None:
     """The folder that is shown is the one that `make site` writes."""
-    if "site" not in targets(document("Makefile")):
-        pytest.skip("there is no `make site` yet")
     [path] = [step["with"]["path"] for step in steps() if "upload-pages-artifact" in step.get("uses", "")]
     assert path in document("Makefile")
 
