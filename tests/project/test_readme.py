@@ -67,7 +67,8 @@ def test_rungs_are_explained() -> None:
 def test_paths_exist() -> None:
     """The files that the page leads to are there."""
     paths = [text for text in quoted(README) if re.fullmatch(r"[\w./-]+\.(py|md)|[\w-]+/", text)]
-    assert "docs/architecture.md" in paths
+    paths += re.findall(r"\]\(([\w./-]+)\)", README)
+    assert {"docs/architecture.md", "docs/page.png", "CHANGELOG.md"} <= set(paths)
     assert [path for path in paths if not (PROJECT / path).exists()] == []
 
 
