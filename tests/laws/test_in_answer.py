@@ -238,3 +238,18 @@ def test_the_sdks_replay_of_a_cut_answer_is_accepted(kit: DialectKit, history: H
     met = meet(ask(kit, history, stream=True), [framewise(kit, saying("Let me look.", *equal(8)))])
     following = kit.replay(history, met.body, stream=True, result=RESULT)
     assert violations(kit.name, json.loads(following)) == []
+
+
+@every_dialect
+@pytest.mark.parametrize("limit", [600, 1000, 1500, 2000, 3000])
+def test_a_limit_at_the_handover_loses_no_byte(kit: DialectKit, limit: int) -> None:
+    """What has come of a frame when a guard goes on is the guard's: it may be too long for who has watched so far."""
+    long = Call("call_longQ", "search", ('{"query": "' + "x" * 4000 + '"}',))
+    body = stream_of(kit, saying("Let me look.", *equal(2), *equal(1, "call_f"), long))
+    for cut in range(200, len(body), 97):
+        reply_ = Reply((body[:cut], body[cut:]))
+        if kit.name == "bedrock-converse":
+            reply_ = Reply(reply_.chunks, headers=((b"content-type", b"application/vnd.amazon.eventstream"),))
+        met = meet(ask(kit, FRESH, stream=True), [reply_], max_response_bytes=limit)
+        if "max_response_bytes" in str(met.log):
+            assert met.body == body, cut

@@ -209,7 +209,7 @@ class Observer:
         else:
             self._read(frames)
             self.idle = not self._calls and self._framer.empty
-        if self._framer.waiting > self._left:
+        if self._framer.waiting > self._left and self.handover is None:  # else the framer is the guard's
             self._left = -1
             self._framer.flush()
         return self._framer.waiting
