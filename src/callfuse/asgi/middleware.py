@@ -22,7 +22,7 @@ from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.session_settings import ClientHeaders, session_overrides, write_session
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.config import Resolved, Source, resolve, with_store
+from callfuse.config import Resolved, Source, logged_errors, resolve, with_store
 from callfuse.conversations.ledger import Closable, FindingStore, Ledger
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.errors import ConfigError, install_hint
@@ -102,6 +102,7 @@ class CallFuseMiddleware:
     first request.
     """
 
+    @logged_errors()
     def __init__(
         self,
         app: ASGIApp,

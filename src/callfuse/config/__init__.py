@@ -9,6 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
     "Resolved",
     "Source",
     "load_config",
+    "logged_errors",
     "model_problem",
     "resolve",
     "with_store",
@@ -92,6 +94,17 @@ def resolve(
     if problems:
         raise ConfigError("\n".join(problems))
     return Resolved(config, {**_preset_sources(values), **_sources(values)})
+
+
+@contextmanager
+def logged_errors() -> Iterator[None]:
+    """Log a ConfigError that passes, for what frameworks make when a server starts the app: uvicorn takes an app that
+    raises then for one without a lifespan, says nothing, and serves."""
+    try:
+        yield
+    except ConfigError as error:
+        logger.error("callfuse cannot be mounted with these settings: %s", error)  # noqa: TRY400 - it is raised, too
+        raise
 
 
 @cache

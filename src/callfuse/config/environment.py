@@ -73,17 +73,22 @@ def from_environment(env: Mapping[str, str]) -> Layer:
             is_list = path in lists and ("," in text or lists[path][0] is str)
             value = _split(text) if is_list else text.strip()
             layer.put(path, value, _source_of(name))
-        elif name.startswith(_PREFIX) and name not in _NOT_SETTINGS:
-            # The value is left out: that of an unknown variable may be a token.
-            if right := _suggest_variable(name):
-                layer.problems.append(f"{name}: unknown environment variable; {right}")
-            else:
-                layer.warnings.append(f"{name}: {_SETS_NOTHING}")
-        elif near := _find_typo(name):
-            layer.problems.append(f"{name}: unknown environment variable; did you mean {near}?")
-        elif near := _find_near(name):
-            layer.warnings.append(f"{name}: {_SETS_NOTHING}; did you mean {near}?")
+        elif name not in _NOT_SETTINGS:
+            _tell_unknown(layer, name)
     return layer
+
+
+def _tell_unknown(layer: Layer, name: str) -> None:
+    """Say what is to be said of a variable that sets nothing. Its value is left out: it may be a token."""
+    if name.startswith(_PREFIX):
+        if right := _suggest_variable(name):
+            layer.problems.append(f"{name}: unknown environment variable; {right}")
+        else:
+            layer.warnings.append(f"{name}: {_SETS_NOTHING}")
+    elif near := _find_typo(name):
+        layer.problems.append(f"{name}: unknown environment variable; did you mean {near}?")
+    elif near := _find_near(name):
+        layer.warnings.append(f"{name}: {_SETS_NOTHING}; did you mean {near}?")
 
 
 def admin_token(env: Mapping[str, str]) -> str | None:

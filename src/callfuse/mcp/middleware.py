@@ -11,7 +11,7 @@ from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import ByteBudget
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.config import Source, load_config
+from callfuse.config import Source, load_config, logged_errors
 from callfuse.conversations.identity import FINGERPRINT, Lane
 from callfuse.mcp.answer import JSON, STREAM, Answer
 from callfuse.mcp.callers import Callers, Known
@@ -55,6 +55,7 @@ class MCPMiddleware:
     `bus` takes what happens (`callfuse.observe.events`), `counts` counts it, `settings` are those in force.
     """
 
+    @logged_errors()
     def __init__(self, app: ASGIApp, config: Source | None = None) -> None:
         loaded = load_config(config)
         self.app = app
