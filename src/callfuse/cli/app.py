@@ -315,7 +315,7 @@ def feedback(
 ) -> None:
     """Tell a running `callfuse serve` what one of its findings was: no loop, a loop, or one that was found too late.
 
-    FINDING is the id that events, and log lines of --log-format json, name it by; the live page has a button for it. The
+    FINDING is the id that events and log lines of --log-format json name it by; the live page has a button for it. The
     token is that of CALLFUSE_ADMIN_TOKEN.
     """
     from callfuse.cli.feedback import run_feedback
