@@ -89,7 +89,7 @@ def test_what_cannot_be_sent() -> None:
         (("--kind", "false_positive", *url), {}, 2, "CALLFUSE_ADMIN_TOKEN"),
         (("--kind", "nonsense", *url), {"CALLFUSE_ADMIN_TOKEN": TOKEN}, 2, "false_positive, true_positive, too_late"),
         (("--kind", "too_late", "--url", "here"), {"CALLFUSE_ADMIN_TOKEN": TOKEN}, 2, "the address of the admin page"),
-        (("--kind", "too_late", *url), {"CALLFUSE_ADMIN_TOKEN": TOKEN}, 1, "cannot be reached"),
+        (("--kind", "too_late", *url), {"CALLFUSE_ADMIN_TOKEN": TOKEN}, 1, "is `callfuse serve` running there?"),
     ):
         ended = callfuse("feedback", "0" * 16, *arguments, **env)
         assert (ended.returncode, ended.stdout) == (code, "")

@@ -197,7 +197,7 @@ def test_what_cannot_be_asked() -> None:
     """No server, no token, no address: each is told in a line."""
     url = f"http://127.0.0.1:{free_port()}/_callfuse"
     for at, env, code, why in (
-        (url, {}, 1, "cannot be reached"),
+        (url, {}, 1, "is `callfuse serve` running there?"),
         ("here", {}, 2, "the address of the admin page"),
         ("http://[::1", {}, 2, "the address of the admin page"),
         (url, {"CALLFUSE_ADMIN_TOKEN": ""}, 2, "CALLFUSE_ADMIN_TOKEN"),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import orjson
 import typer
 
-from callfuse.cli.running import REFUSED, UNAUTHORIZED, RunningServer
+from callfuse.cli.running import REFUSED, UNAUTHORIZED, UNREACHABLE, RunningServer
 from callfuse.cli.runs import fail
 from callfuse.errors import ConfigError
 from callfuse.observe.events import FEEDBACK
@@ -33,7 +33,8 @@ def run_feedback(finding: str, kind: str, url: str) -> int:
     try:
         status, answer = _send(server, {"finding": finding, "kind": kind})
     except (OSError, HTTPException, ValueError) as error:
-        typer.echo(f"callfuse {COMMAND}: {plain(server.url)} cannot be reached: {plain(str(error))}", err=True)
+        why = f"{plain(server.url)} cannot be reached: {plain(str(error))}; {UNREACHABLE}"
+        typer.echo(f"callfuse {COMMAND}: {why}", err=True)
         return 1
     if status != 200:
         why = REFUSED if status == UNAUTHORIZED else plain(str(answer.get("error") or f"status {status}"), 500)

@@ -13,7 +13,7 @@ from typing import Final
 import aiohttp
 
 from callfuse.boundary import Boundary
-from callfuse.cli.running import REFUSED, UNAUTHORIZED, RunningServer
+from callfuse.cli.running import REFUSED, UNAUTHORIZED, UNREACHABLE, RunningServer
 from callfuse.observe.activity import Activity
 from callfuse.observe.fields import TIME
 from callfuse.observe.printable import plain
@@ -75,7 +75,7 @@ class Follower:
                         tries = 0
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     if self.state is State.CONNECTING:
-                        raise Refused(f"{plain(self._server.url)} cannot be reached: {_cause(error)}") from error
+                        raise Refused(self._unreachable(error)) from error
                 self.state = State.LOST
                 await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
                 tries += 1
@@ -92,7 +92,10 @@ class Follower:
                 return
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 if self.state is State.CONNECTING:
-                    raise Refused(f"{plain(self._server.url)} cannot be reached: {_cause(error)}") from error
+                    raise Refused(self._unreachable(error)) from error
+
+    def _unreachable(self, error: Exception) -> str:
+        return f"{plain(self._server.url)} cannot be reached: {_cause(error)}; {UNREACHABLE}"
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:

@@ -12,6 +12,8 @@ from callfuse.observe.printable import plain
 
 _URL_HINT: Final = "use the address of the admin page, as in http://127.0.0.1:8100/_callfuse"
 UNAUTHORIZED: Final = 401
+UNREACHABLE: Final = "is `callfuse serve` running there? --url names another address"
+"""What to do where there is no answer."""
 REFUSED: Final = f"the token of {ADMIN_TOKEN} is not that which this server has, or has printed at its start"
 """What an answer of this status means."""
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what listens everywhere listens here
