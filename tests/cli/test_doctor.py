@@ -306,7 +306,7 @@ def test_as_a_command(models: tuple[Models, str], tmp_path: Path) -> None:
     assert all(line.startswith(("ok ", " " * 20)) for line in well.stdout.splitlines())
     wrong = callfuse("doctor", "--port", "70000", TOOL_LOOP_MODE="blok")
     assert wrong.returncode == 1
-    assert "failed   settings   serve.port = 70000 (option --port): use a whole number" in wrong.stdout
+    assert "failed   settings   serve.port = '70000' (option --port): use a whole number" in wrong.stdout
     assert "tool_call_loop.mode = 'blok'" in wrong.stdout
     assert "upstream" not in wrong.stdout
     unknown = callfuse("doctor", "--upstream", models[1], "--port", "0", CALLFUSE_FOO_BAR="1")
