@@ -23,10 +23,10 @@ demo: $(RUNS) ## Watch a loop being caught, all on this machine, no key (ARGS=--
 serve: $(RUNS) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (ARGS=... for more options)
 	$(BIN)/callfuse serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(ARGS)
 
-quick: $(READY) ## Run the fast tests, with few examples each: under a minute on two cores
+quick: $(READY) ## Run the fast tests, with few examples each: some minutes on two cores
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow' $(ARGS)
 
-test: lint type ## Check everything: lint, types, and every test; some six minutes on two cores
+test: lint type ## Check everything: lint, types, and every test; some ten minutes on two cores
 	$(PYTEST) $(ARGS)
 
 hosts: $(READY) ## Run the tests in real hosts, frameworks and agents, which are downloaded (2.5 GB) and kept

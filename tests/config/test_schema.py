@@ -88,6 +88,14 @@ def test_what_the_settings_take_the_schema_takes(path: tuple[str, ...], value: A
         assert list(SCHEMA.iter_errors(file)) == []
 
 
+@pytest.mark.parametrize("block", ["admin", "otel"])
+def test_off_is_no_content(block: str) -> None:
+    """YAML reads `content: off` as false; it means `none`, for both."""
+    file = {block: {"content": False}}
+    assert getattr(load_config(file, {}), block).content == "none"
+    assert list(SCHEMA.iter_errors(file)) == []
+
+
 @pytest.mark.parametrize("path", LEAVES + SECTIONS, ids=".".join)
 def test_some_value_of_each_key_is_refused(path: tuple[str, ...]) -> None:
     """By both: the schema says more than that anything goes."""

@@ -62,20 +62,30 @@ def variables() -> dict[str, KeyPath]:
 def from_environment(env: Mapping[str, str]) -> Layer:
     """Read the environment into a layer; unknown variables with our prefix are its problems, or worth a warning."""
     layer = Layer()
-    lists = {path: get_args(field.annotation) for path, field in leaves() if get_origin(field.annotation) is tuple}
     for name, text in env.items():
         if not text.strip() or _is_service_link(name, text):
             continue
         if (secret := IN_FILES.get(name)) is not None:
             _put_from_file(layer, env, secret)
         elif (path := variables().get(name)) is not None:
-            # A ladder may be the name of a mode; any other list may have one entry, which needs no comma.
-            is_list = path in lists and ("," in text or lists[path][0] is str)
-            value = _split(text) if is_list else text.strip()
-            layer.put(path, value, _source_of(name))
+            layer.put(path, _read_value(path, text), _source_of(name))
         elif name not in _NOT_SETTINGS:
             _tell_unknown(layer, name)
     return layer
+
+
+@cache
+def _lists() -> Mapping[KeyPath, tuple[Any, ...]]:
+    """The settings that are lists, with the types of their entries."""
+    return {path: get_args(field.annotation) for path, field in leaves() if get_origin(field.annotation) is tuple}
+
+
+def _read_value(path: KeyPath, text: str) -> str | list[Any]:
+    """What a variable says. A ladder may be the name of a mode; any other list may have one entry, which needs no
+    comma."""
+    entries = _lists().get(path)
+    is_list = entries is not None and ("," in text or entries[0] is str)
+    return _split(text) if is_list else text.strip()
 
 
 def _tell_unknown(layer: Layer, name: str) -> None:

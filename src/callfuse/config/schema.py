@@ -86,8 +86,9 @@ class _Generator(GenerateJsonSchema):
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JSONSchema:
         read = schema["function"]["function"]
-        if read is fields.lower:
-            return {"enum": _spellings(self.generate_inner(schema["schema"])["enum"])}
+        if read in (fields.lower, fields.lower_or_none):
+            off = [False] if read is fields.lower_or_none else []
+            return {"enum": [*_spellings(self.generate_inner(schema["schema"])["enum"]), *off]}
         if read is serve.to_routes:
             routes = self.generate_inner(schema["schema"])
             text = {"type": "string", "pattern": "^/[^=]*=.*://"}

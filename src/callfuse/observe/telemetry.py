@@ -2,26 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator
 
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.bus import Bus
 from callfuse.observe.metrics import Watched
-from callfuse.policy.fields import Strict
-
-CONTENTS: Final = ("none", "short", "full")
-"""How much of arguments and results traces hold."""
+from callfuse.policy.fields import Strict, lower_or_none
 
 Pairs = Iterable[tuple[bytes, bytes]]
-
-
-def _word(value: object) -> object:
-    """Convert a word to lower case. YAML reads `no` and `off` as false, which means none."""
-    if value is False:
-        return CONTENTS[0]
-    return value.lower() if isinstance(value, str) else value
 
 
 class OtelSettings(Strict):
@@ -29,7 +19,7 @@ class OtelSettings(Strict):
 
     enabled: bool = False
     """Needs `callfuse[otel]`, and an SDK with exporters that the host or `opentelemetry-instrument` sets up."""
-    content: Annotated[Literal["none", "short", "full"], BeforeValidator(_word)] = "none"
+    content: Annotated[Literal["none", "short", "full"], BeforeValidator(lower_or_none)] = "none"
     """What spans hold of the arguments of a call in a loop, and of what came back last: nothing, its first 200
     characters, or 16,384. Known shapes of secrets are starred."""
 

@@ -45,6 +45,11 @@ def lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
+def lower_or_none(value: Any) -> Any:
+    """Convert a word to lower case. YAML reads `no` and `off` as false, which here means the word `none`."""
+    return "none" if value is False else lower(value)
+
+
 def ladder(value: Any) -> Any:
     """A mode's name or a list of rungs becomes a ladder; in any case, and with `-` for `_`."""
     rungs = ", ".join(Rung)

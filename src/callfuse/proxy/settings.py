@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from callfuse.policy.fields import Seconds, Strict, Whole, lower
+from callfuse.policy.fields import Seconds, Strict, Whole, lower, lower_or_none
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -177,7 +177,7 @@ class AdminSettings(Strict):
     """Where it is: this path and all below, which then never reach the vendor."""
     feedback_file: Annotated[str, Field(min_length=1)] | None = None
     """A file to which feedback on findings is appended, a line of JSON each; `callfuse tune --feedback` reads it."""
-    content: Annotated[Literal["none", "names", "short", "full"], BeforeValidator(lower)] = "short"
+    content: Annotated[Literal["none", "names", "short", "full"], BeforeValidator(lower_or_none)] = "short"
     """What page and feed show of calls: no name of a tool, names only, 200 characters of arguments and results, too,
     or 4,000. Known shapes of secrets are starred."""
     max_readers: Annotated[Whole, Field(ge=1)] = 100
