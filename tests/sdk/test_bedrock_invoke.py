@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import closing
 from typing import Any
 
 import anthropic
@@ -89,9 +90,9 @@ async def test_boto3_reads_it() -> None:
     def invoke(url: str) -> list[dict[str, Any]]:
         config = Config(retries={"total_max_attempts": 1})
         keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
-        client = boto3.client("bedrock-runtime", endpoint_url=url, config=config, **keys)
-        answer = client.invoke_model_with_response_stream(modelId=MODEL, body=json.dumps(body))
-        return [json.loads(one["chunk"]["bytes"]) for one in answer["body"]]
+        with closing(boto3.client("bedrock-runtime", endpoint_url=url, config=config, **keys)) as client:
+            answer = client.invoke_model_with_response_stream(modelId=MODEL, body=json.dumps(body))
+            return [json.loads(one["chunk"]["bytes"]) for one in answer["body"]]
 
     async with serve(vendor) as upstream:
         guarded = CallFuseMiddleware(ReverseProxy(ServeSettings(upstream=upstream)), {"tool_call_loop": {}})

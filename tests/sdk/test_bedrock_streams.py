@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import closing
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]  # it has no types
@@ -42,10 +43,16 @@ class Agent:
 
     def run(self) -> "Agent":
         """Talk for at most `ROUNDS` rounds."""
+        with closing(self.client):
+            self._talk()
+        return self
+
+    def _talk(self) -> None:
         messages: list[Any] = [{"role": "user", "content": [{"text": "Go."}]}]
         for _ in range(ROUNDS):
             answer = self.client.converse_stream(modelId="m.claude", messages=messages, toolConfig={"tools": SPECS})
-            seen = list(answer["stream"])
+            with closing(answer["stream"]) as stream:
+                seen = list(stream)
             self.usage += [one["metadata"]["usage"] for one in seen if "metadata" in one]
             message, reason = merged(seen)
             self.answers.append((message, reason))
@@ -56,8 +63,6 @@ class Agent:
             if not results:
                 break
             messages += [message, {"role": "user", "content": results}]
-        self.client.close()
-        return self
 
     @property
     def said(self) -> str:

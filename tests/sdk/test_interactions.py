@@ -37,6 +37,11 @@ class Agent:
 
     def run(self) -> "Agent":
         """Talk for at most `ROUNDS` rounds."""
+        with self._client:
+            self._talk()
+        return self
+
+    def _talk(self) -> None:
         history: list[Any] = []
         new: Any = [{"type": "user_input", "content": [{"type": "text", "text": "Go."}]}]
         before: dict[str, Any] = {}
@@ -56,7 +61,6 @@ class Agent:
             if not new:
                 self._more -= 1
                 new = [{"type": "user_input", "content": [{"type": "text", "text": "Go on."}]}]
-        return self
 
     def _ask(self, asked: dict[str, Any]) -> tuple[str, list[dict[str, Any]], str]:
         made: Any = self._client.interactions.create(model="gemini-3", tools=TOOLS, stream=self._stream, **asked)
@@ -142,8 +146,8 @@ async def test_too_many_in_one_answer() -> None:
     """Of an answer to a plain text, which begins a chain: the body is as long as it says."""
 
     def run(url: str) -> list[Any]:
-        client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=url))
-        found: list[Any] = [client.interactions.create(model="gemini-3", tools=TOOLS, input="Go.")]
+        with genai.Client(api_key="k", http_options=types.HttpOptions(base_url=url)) as client:
+            found: list[Any] = [client.interactions.create(model="gemini-3", tools=TOOLS, input="Go.")]
         return found
 
     vendor = ScriptedVendor([Answer(calls=[LOOP] * 3), Answer("Ok.")])
