@@ -28,9 +28,11 @@ _UNITS: Final = frozenset((
 _LONGEST: Final = 48
 """Bytes of a name that are read: more than any of these has."""
 
+_SHAPE: Final = bytes.maketrans(b"123456789=", b"000000000:")
 _FIELD: Final = re.compile(
-    rb"[:=] ?+(?:\\*+[\"'])?+([^\s\"',;)\]}>\\0-9]{0,40}+[0-9][^\s\"',;)\]}>\\]*+)"  # a value with a digit in it
+    rb": ?+(?:\\*+[\"'])?+([^\s\"',;)\]}>\\0]{0,40}+0[^\s\"',;)\]}>\\]*+)"  # a value with a digit in it
 )
+"""A field in the shape of a text."""
 _EPOCH: Final = re.compile(rb"[0-9]{9,19}(?:\.[0-9]{1,9})?")
 _LETTERS: Final = bytes(
     code if chr(code).isascii() and chr(code).isalnum() else 32 if code in b" _-" else 10 for code in range(256)
@@ -39,32 +41,40 @@ _LETTERS: Final = bytes(
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
-def blank_fields(raw: bytes) -> bytes:
-    """Put `0` for the values of such fields, where they hold a digit. Linear time."""
-    if b":" not in raw and b"=" not in raw:
-        return raw
+def shape_of(raw: bytes) -> bytes:
+    """The text with `0` for each digit and `:` for `=`, of the same length."""
+    return raw.translate(_SHAPE)
+
+
+def blank_fields(raw: bytes, shape: bytes) -> bytes:
+    """Put `0` for the values of such fields, where they hold a digit. `shape`: that of the text. Linear time."""
     kept: list[bytes] = []
     end = 0
-    for match in _FIELD.finditer(raw):
+    for match in _FIELD.finditer(shape):
         start = match.start()
-        name = raw[max(0, start - _LONGEST) : start].rstrip(b"\"'\\ ").translate(_LETTERS)
-        changes = _changes(name[name.rfind(b"\n") + 1 :])
-        if changes or (changes is None and _EPOCH.fullmatch(match[1])):
+        before = raw[max(0, start - _LONGEST) : start]
+        if before.endswith(b'"'):  # a JSON key: without what stands before it, it is known when it comes again
+            before = before[before.rfind(b'"', 0, -1) + 1 :]
+        changes = _changes(before)
+        if changes or (changes is None and _EPOCH.fullmatch(raw, *match.span(1))):
             kept.append(raw[end:start])
             end = match.end()
     return b":0".join([*kept, raw[end:]]) if kept else raw
 
 
 @lru_cache(maxsize=4096)
-def _changes(name: bytes) -> bool | None:
-    """Whether a field of this name has a value that changes; None: if it is a time in seconds or milliseconds."""
+def _changes(before: bytes) -> bool | None:
+    """Whether the field whose name ends this text has a value that changes; None: if it is a time in seconds or
+    milliseconds."""
+    name = before.rstrip(b"\"'\\ ").translate(_LETTERS)
+    name = name[name.rfind(b"\n") + 1 :]
     words = [word.lower() for word in _WORD.findall(name.decode("ascii"))]
     while len(words) > 1 and words[-1] in _UNITS:
         words.pop()
     if not words:
         return False
     last = words[-1]
-    before = words[-2] if len(words) > 1 else ""
-    if last in _TIMES or (last == "id" and before in _IDS) or (last.endswith("id") and last[:-2] in _IDS):
+    first = words[-2] if len(words) > 1 else ""
+    if last in _TIMES or (last == "id" and first in _IDS) or (last.endswith("id") and last[:-2] in _IDS):
         return True
     return None if last in _EPOCHS else False

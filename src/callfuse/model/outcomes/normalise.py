@@ -6,7 +6,8 @@ are stripped from the end of the piece before it.
 
 In other results plain numbers are kept (`keep_numbers`): a counter that moves is progress. There another expression,
 anchored at the first digit of each number, finds what is volatile by its form, and the value of a field goes if the
-field's name says that it is (`fields.py`).
+field's name says that it is (`fields.py`). Both are searched in the shape of the text, which has `0` for every digit:
+`re` finds a literal byte several times as fast as a class of bytes.
 
 A long text is read in pieces, so that no regular expression keeps other threads waiting for long. Nothing of what is
 removed runs over the end of a line, where the pieces end: the whole text would give the same.
@@ -16,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from callfuse.model.outcomes.fields import blank_fields
+from callfuse.model.outcomes.fields import blank_fields, shape_of
 
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -95,6 +96,30 @@ _MOVING = re.compile(
     rb"|(?<=[pP][iI][dD] [0-9])[0-9]*+"
     rb")"
 )  # fmt: skip
+_MONTH_BEGINS: Final = rb"[JFMASOND][aepuco][a-z]"
+_AMOUNT: Final = rb"(?:(?=[dhmnsu\xc2\xce])" + _UNIT.removeprefix(rb" ?(?=[dhmnsu\xc2\xce])") + rb"|[A-Za-z]{1,8}/s)"
+"""A unit of time, or a rate."""
+_MAY_MOVE = re.compile(
+    rb"0(?<!00)(?="  # the first of some digits
+    rb"0*+(?:"  # and what may stand behind them
+    rb"(?=[A-Za-z\xc2\xce])(?:" + _AMOUNT + rb"|x[0a-fA-F]{4}|[A-Za-z]++0|[a-fA-F]++(?:-|" + _END + rb"))"
+    rb"| (?:" + _AMOUNT + rb"|" + _MONTH_BEGINS + rb")"
+    rb"|:(?:00(?::00| ?[AaPp][Mm]|<0|, )|0++(?:[.,:]0++)*+ ?" + _AMOUNT + rb")"
+    rb"|[-/.]00?[-/.]0"
+    rb"|[.,]0++(?:[.,:]0++)*+ ?" + _AMOUNT +
+    rb"|-(?:" + _MONTH_BEGINS + rb"|[0a-fA-F]{4}-)"
+    rb"|/" + _MONTH_BEGINS +
+    rb")"
+    rb"|(?<=[a-fA-F]0)[0a-fA-F]*+" + _END +
+    rb"|(?<=[a-z] 0)0?,? 00|(?<=[a-z]  0)0?,? 00"
+    rb"|(?<=[pP][iI][dD] 0)"
+    rb")"
+)  # fmt: skip
+"""Where `_MOVING` may match, in the shape of a text: everywhere that it does, and at few other places."""
+_SAMPLE: Final = 1024
+"""Bytes at the beginning of a long piece that tell how much in it may move."""
+_DENSE: Final = 100
+"""Bytes a place where something may move. If there are more such places, to try each takes longer than `split`."""
 _PIECE: Final = 64 * 1024
 """Bytes that are read in one go, which takes up to 8 ms."""
 
@@ -138,17 +163,34 @@ def _without_numbers(raw: bytes) -> bytes:
 def _without_moving(raw: bytes) -> bytes:
     """A piece without what changes by itself, with its plain numbers."""
     raw = _without_escapes(raw)
-    if b"0" not in raw.translate(_ZEROS):
+    shape = shape_of(raw)
+    if b"0" not in shape:
         return raw
-    *pieces, last = _MOVING.split(raw)
-    if pieces:  # columns of times are padded with spaces
-        raw = b"0".join([*[piece.rstrip(_LETTERS).rstrip(b" ") for piece in pieces], last])
-    return blank_fields(raw)
+    is_dense = len(raw) > 8 * _SAMPLE and len(_MAY_MOVE.findall(shape, 0, _SAMPLE)) * _DENSE > _SAMPLE
+    pieces = _MOVING.split(raw) if is_dense else _split_moving(raw, shape)
+    if len(pieces) > 1:  # columns of times are padded with spaces
+        raw = b"0".join([*[piece.rstrip(_LETTERS).rstrip(b" ") for piece in pieces[:-1]], pieces[-1]])
+        shape = shape_of(raw)
+    return blank_fields(raw, shape)
+
+
+def _split_moving(raw: bytes, shape: bytes) -> list[bytes]:
+    """As `_MOVING.split(raw)`, several times as fast where little moves."""
+    pieces: list[bytes] = []
+    end = 0
+    for place in _MAY_MOVE.finditer(shape):
+        start = place.start()
+        found = _MOVING.match(raw, start) if start >= end else None
+        if found is not None:
+            pieces.append(raw[end:start])
+            end = found.end()
+    return [*pieces, raw[end:]]
 
 
 def _without_escapes(raw: bytes) -> bytes:
-    if b"\x1b" in raw or b"\\u001" in raw:
+    has_backslash = b"\\" in raw
+    if b"\x1b" in raw or (has_backslash and b"\\u001" in raw):
         raw = _ANSI.sub(b"", raw)
-    if b"\\" in raw:  # else the `n` of `\n` would count as part of the next word
+    if has_backslash:  # else the `n` of `\n` would count as part of the next word
         raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
     return raw
