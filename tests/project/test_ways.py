@@ -1,0 +1,28 @@
+"""What an exchange costs in calls of callfuse's own functions and in files: ceilings, so that no cost comes unseen.
+
+A change that makes a way cheaper lowers its ceiling here.
+"""
+
+import pytest
+
+from benchmarks.ways import WAYS, measure
+
+CEILINGS = {
+    "short": (400, 61),
+    "agent": (1060, 75),
+    "longer": (1900, 79),
+    "call": (1100, 70),
+    "coalesced": (1080, 70),
+    "held": (5700, 92),
+    "blocked": (21800, 106),
+}
+"""The most calls and files of each way."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_exchange_stays_under_its_ceiling(way: str) -> None:
+    """An exchange makes no more calls of callfuse's own functions, in no more files, than its way may cost."""
+    cost = measure(way)
+    calls, files = CEILINGS[way]
+    assert cost.calls <= calls, cost.functions.most_common(20)
+    assert cost.files <= files
