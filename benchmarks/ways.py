@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.driving import Message, Receive, Scope, Send, scope_of
 import callfuse
+from benchmarks.driving import Message, Receive, Scope, Send, scope_of
 from callfuse import CallFuseMiddleware
 
 HOME: Final = str(Path(callfuse.__file__).parent)

@@ -4,7 +4,6 @@ A change that makes a way cheaper lowers its ceiling here.
 """
 
 import pytest
-
 from benchmarks.ways import WAYS, measure
 
 CEILINGS = {
