@@ -8,14 +8,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+_make_inner: Callable[..., asyncio.Protocol]
+try:
+    from callfuse.cli.whole_requests import WholeRequests
+
+    _make_inner = WholeRequests
+except ImportError:  # httptools is not installed, as on Windows
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    _make_inner = H11Protocol
 
 LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nx-should-retry: false\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-_make_inner: Callable[..., asyncio.Protocol] = AutoHTTPProtocol
 
 
 class PatientProtocol(asyncio.Protocol):
-    """uvicorn's own HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte
+    """uvicorn's HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte
     of a later head, to the end of that head. Then the connection is closed, with a 408 if part of a head had come."""
 
     head_timeout_s = 60.0

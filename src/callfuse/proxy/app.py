@@ -22,21 +22,21 @@ from callfuse.proxy.failures import (
     BAD_GATEWAY,
     FAILURES,
     FORBIDDEN,
+    LATE,
     NOT_FOUND,
-    REQUEST_TIMEOUT,
+    WRONG_LENGTH,
     Failure,
     explain,
     forget_frames,
     openai_error,
 )
-from callfuse.proxy.headers import to_client, to_upstream, unbuffered
+from callfuse.proxy.headers import declared_length, to_client, to_upstream, unbuffered
 from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream, path_of
 from callfuse.proxy.upload import Upload, body_to_send
 
 _log = logging.getLogger("callfuse.proxy")
 
-LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request has not come in time; see serve.read_timeout_s")
 FOREIGN: Final = Failure(
     FORBIDDEN,
     "a page of another site may not use the credentials that are configured for this upstream; the Host of a request"
@@ -137,7 +137,12 @@ class ReverseProxy:
             headers = to_upstream(scope["headers"])
             if _needs_credentials(target, scope):
                 headers.append(("authorization", str(target.upstream.authorization)))
-            body = body_to_send(first, client, target.idle_timeout_s, self._settings.read_timeout_s)
+            try:
+                declared = declared_length(headers)
+                body = body_to_send(first, declared, client, target.idle_timeout_s, self._settings.read_timeout_s)
+            except ValueError:
+                await self._refuse(scope, send, WRONG_LENGTH)
+                return
             del first
             try:
                 await self._forward(target, scope, send, client, headers, body)
@@ -181,8 +186,8 @@ class ReverseProxy:
             response = await target.client.ask(scope["method"], url, headers, body)
         except FAILURES as error:
             failure = explain(forget_frames(error), target.upstream.origin, target.client.proxy)
-            if isinstance(body, Upload) and body.is_late:
-                failure = LATE
+            if isinstance(body, Upload) and body.failure is not None:
+                failure = body.failure
             if not client.gone:  # also raised when the client has cut its request off, and nobody is left to answer
                 if not failure.is_own:
                     target.client.note_try(reached=False)
@@ -234,7 +239,7 @@ class ReverseProxy:
         headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
         if failure.is_own:
             headers.append((b"x-should-retry", b"false"))
-        if failure is LATE:  # the rest of the request is not read
+        if failure.unread:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": failure.status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})

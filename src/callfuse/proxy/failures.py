@@ -7,6 +7,7 @@ proxy or the key in a query.
 import os
 import ssl
 from dataclasses import dataclass
+from typing import Final
 
 import aiohttp
 import orjson
@@ -23,11 +24,17 @@ class Failure:
 
     status: int
     reason: str
+    unread: bool = False
+    """Whether the rest of the request is not read, so that the client's connection ends with the answer."""
 
     @property
     def is_own(self) -> bool:
         """Whether the proxy itself refuses the request, so that the same one will be refused again."""
         return self.status < BAD_GATEWAY
+
+
+LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request has not come in time; see serve.read_timeout_s", True)
+WRONG_LENGTH: Final = Failure(BAD_REQUEST, "the body of the request is not as long as its content-length says", True)
 
 
 def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:

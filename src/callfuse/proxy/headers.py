@@ -47,6 +47,18 @@ def to_upstream(headers: Pairs) -> list[tuple[str, str]]:
     return [(name, value) for name, value in kept if name not in named] if named else kept
 
 
+def declared_length(headers: Iterable[tuple[str, str]]) -> int | None:
+    """The length that request headers declare for the body; None if they declare none. Raises ValueError if they
+    declare something else, or several lengths."""
+    values = {value.strip() for name, value in headers if name == "content-length"}
+    if not values:
+        return None
+    (value,) = values
+    if not (value.isascii() and value.isdecimal()):
+        raise ValueError(value)
+    return int(value)
+
+
 def to_client(headers: Pairs, *, bodiless: bool) -> list[tuple[bytes, bytes]]:
     """Filter response headers, from aiohttp to ASGI.
 

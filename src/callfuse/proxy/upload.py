@@ -1,7 +1,8 @@
 """Forward request bodies from ASGI to aiohttp.
 
 A body that has come whole is sent as it is, and can be sent again. Otherwise it is passed on message by message, and
-nothing of it is kept.
+nothing of it is kept. A connection to which a body was not written whole, in the length that its headers declare, is
+closed: the next request on it would be read as the rest of this one.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from aiohttp.payload import Payload
 
 from callfuse.proxy.asgi import Message
 from callfuse.proxy.departure import Departure
+from callfuse.proxy.failures import LATE, WRONG_LENGTH, Failure
 
 SLICE_BYTES = 64 * 1024  # asyncio's default high-water mark: one write fills the buffer, and no more
 LEAST_BYTES_PER_S: Final = 1000
@@ -21,22 +23,30 @@ LEAST_BYTES_PER_S: Final = 1000
 class Upload(Payload):
     """A body that is still coming, or is too long for one write. `stall_timeout_s`: seconds for each write;
     `read_timeout_s`: seconds of waiting for the client, until it has sent 1,000 bytes for each of them and the count
-    begins anew. `is_late`: the client has taken longer."""
+    begins anew. `declared`: the length in the headers. `failure`: why the client's body could not be sent."""
 
     _autoclose = True  # nothing to close
 
     def __init__(
-        self, first: bytes, *, more: bool, client: Departure, stall_timeout_s: float, read_timeout_s: float
+        self,
+        first: bytes,
+        *,
+        more: bool,
+        declared: int | None,
+        client: Departure,
+        stall_timeout_s: float,
+        read_timeout_s: float,
     ) -> None:
         super().__init__(b"", content_type=None)  # what the base class keeps it keeps for as long as itself
         self._size = None if more else len(first)
         self._first = first
         self._more = more
+        self._declared = declared
         self._client: Departure | None = client
         self._stall_timeout_s = stall_timeout_s
         self._read_timeout_s = self._seconds_left = read_timeout_s
         self._bytes_come = 0
-        self.is_late = False
+        self.failure: Failure | None = None
 
     def drop(self) -> None:
         """Drop the body and the client: aiohttp keeps requests in reference cycles, and this payload with them."""
@@ -49,19 +59,37 @@ class Upload(Payload):
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """Write the body as it comes. TimeoutError if the upstream stops reading for `stall_timeout_s`, or the client
-        is late."""
+        is late; ConnectionError if the body is longer or shorter than declared."""
         if self._consumed:
             raise RuntimeError("a request body that came in parts cannot be sent twice")
+        is_whole = False
+        try:
+            await self._write(writer)
+            is_whole = True
+        finally:
+            transport = writer.transport
+            if not is_whole and transport is not None:
+                transport.abort()
+
+    async def _write(self, writer: AbstractStreamWriter) -> None:
         self._consumed = more = self._more
-        client = self._client
-        await self._put(writer, self._first)
-        while more and client is not None:
+        client, left = self._client, self._declared
+        body = self._first
+        while True:
+            if left is not None:
+                left -= len(body)
+                self._check(left, more=more)
+            await self._put(writer, body)
+            body = b""
+            if not more or client is None:
+                break
             message = await self._next(client)
             if message["type"] == "http.disconnect":
                 client.mark_gone()
                 raise ConnectionResetError("the client left in the middle of its request")
             more = message.get("more_body", False)
-            await self._put(writer, message.get("body", b""))
+            body = message.get("body", b"")
+            del message
         if self._more and client is not None:
             client.listen()
         async with asyncio.timeout(self._stall_timeout_s):
@@ -75,13 +103,19 @@ class Upload(Payload):
             async with asyncio.timeout(self._seconds_left):
                 message = await client.receive()
         except TimeoutError:
-            self.is_late = True
+            self.failure = LATE
             raise
         self._seconds_left -= now() - begun
         self._bytes_come += len(message.get("body", b""))
         if self._bytes_come >= LEAST_BYTES_PER_S * self._read_timeout_s:
             self._seconds_left, self._bytes_come = self._read_timeout_s, 0
         return message
+
+    def _check(self, left: int, *, more: bool) -> None:
+        """Raise ConnectionResetError if the body is longer than declared, or ends before."""
+        if left < 0 or (left and not more):
+            self.failure = WRONG_LENGTH
+            raise ConnectionResetError(WRONG_LENGTH.reason)
 
     async def _put(self, writer: AbstractStreamWriter, body: bytes) -> None:
         view = memoryview(body)
@@ -91,16 +125,26 @@ class Upload(Payload):
 
 
 def body_to_send(
-    first: Message, client: Departure, stall_timeout_s: float, read_timeout_s: float
+    first: Message, declared: int | None, client: Departure, stall_timeout_s: float, read_timeout_s: float
 ) -> bytes | Upload | None:
-    """Make the body to send from the first message, and start to listen for the disconnect once it is complete."""
+    """Make the body to send from the first message, and start to listen for the disconnect once it is complete.
+    `declared`: the length in the headers. Raises ValueError if the body has come whole, in another length."""
     body: bytes = first.get("body", b"")
     more: bool = first.get("more_body", False)
     if not more:
+        if declared not in (None, len(body)):
+            raise ValueError(WRONG_LENGTH.reason)
         client.listen()
     if not more and len(body) <= SLICE_BYTES:
         return body or None
-    return Upload(body, more=more, client=client, stall_timeout_s=stall_timeout_s, read_timeout_s=read_timeout_s)
+    return Upload(
+        body,
+        more=more,
+        declared=declared,
+        client=client,
+        stall_timeout_s=stall_timeout_s,
+        read_timeout_s=read_timeout_s,
+    )
 
 
 def is_replayable(body: bytes | Upload | None) -> bool:
