@@ -1,5 +1,6 @@
 """Who may look: nobody without the token, or the cookie that a browser gets for it."""
 
+import asyncio
 import hmac
 import json
 import re
@@ -213,6 +214,29 @@ async def test_a_long_form_is_not_read() -> None:
     """No more of it than a token may be long."""
     exchange = await Guarded().ask(f"{PATH}/", FORM, method="POST", body=b"token=" + b"x" * 5000)
     assert (exchange.status, exchange.body) == (413, b'{"error":"this form is longer than 4096 bytes"}')
+
+
+@pytest.mark.parametrize("below", ["", "feedback", "change"])
+async def test_a_form_that_does_not_come(below: str) -> None:
+    """After the limit for bodies it is answered with 408, and its connection ends."""
+    guarded = Guarded({"tool_call_loop": {"read_timeout_s": 0.02}})
+    incoming: list[Message] = [{"type": "http.request", "body": b"token=", "more_body": True}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not incoming:
+            await asyncio.Event().wait()
+        return incoming.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = Request(f"{PATH}/{below}", method="POST", headers=(*FORM, *BEARER)).scope()
+    async with asyncio.timeout(20):
+        await guarded.app(scope, receive, send)
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert b"this form has not come within 0.02 s" in sent[1]["body"]
 
 
 async def test_a_client_that_leaves_while_it_sends_its_form() -> None:

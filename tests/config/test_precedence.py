@@ -27,7 +27,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "keys": (["tool-loop-mode"], "tool-loop-ttl,tool_loop_mode", ["tool_loop_ttl"]),
     "locked": (["tool-loop-mode"], "tool-loop-ttl", ["tool_loop_ttl"]),
     "upstream": ("http://file.example", "http://env.example", "http://keyword.example"),
-    "allowed_hosts": (["a.example"], "b.example,c.example", ["d.example"]),
+    "hosts": (["a.example"], "b.example,c.example", ["d.example"]),
     "routes": (
         [{"path": "/a/", "upstream": "http://file.example", "backend": "vllm"}],
         "/b=http://one.example,/c=http://two.example",
@@ -86,7 +86,7 @@ def meant(path: KeyPath, value: Any) -> Any:
         return MODES[value]
     if path in SWITCHES:
         return value in (True, "true")
-    if path[-1] in ("pollers", "state_changing", "credential_headers", "allowed_hosts", "kinds"):
+    if path[-1] in ("pollers", "state_changing", "credential_headers", "hosts", "kinds"):
         return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
     if path[-1] == "routes":
         return ServeSettings.model_validate({"routes": value.split(",") if isinstance(value, str) else value}).routes

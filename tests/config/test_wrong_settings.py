@@ -124,10 +124,10 @@ SERVE = [
     ("workers", 0, "0", "use a whole number from 1"),
     ("host", "", "''", "use text that is not empty"),
     (
-        "allowed_hosts",
+        "hosts",
         ["http://h:1"],
         "['http://h:1']",
-        "'http://h:1' is no name of a host; use names without scheme and port, as in callfuse.internal",
+        "'http://h:1' is no name of a host; use names without scheme and port, as in callfuse.internal, or *",
     ),
     ("log_level", "loud", "'loud'", "use one of debug, info, warning, error"),
     ("log_format", "xml", "'xml'", "use one of text, json"),

@@ -13,7 +13,7 @@ from tests.proxy.wire import client as connect
 from tests.proxy.wire import upstream
 from tests.support.serving import serve
 
-NAMES = ServeSettings(host="callfuse.lan", allowed_hosts=("proxy.internal",)).own_names
+NAMES = ServeSettings(host="callfuse.lan", hosts=("proxy.internal",)).own_names
 Headers = list[tuple[bytes, bytes]]
 
 FOREIGN: dict[str, Headers] = {
@@ -66,7 +66,7 @@ async def test_a_name_is_foreign_wherever_the_proxy_listens(host: str) -> None:
     """A page's own name may lead to any address; which names are the proxy's own is said by a setting."""
     scope = {"type": "http", "path": "/v1/models", "headers": [(b"host", b"callfuse.internal")]}
     own = ServeSettings(upstream="http://me:secret@vendor.test", host=host)
-    named = ServeSettings(upstream=own.upstream, host=host, allowed_hosts=("CallFuse.internal",))
+    named = ServeSettings(upstream=own.upstream, host=host, hosts=("CallFuse.internal",))
     assert ReverseProxy(own).is_foreign(scope)
     assert not ReverseProxy(named).is_foreign(scope)
     assert not ReverseProxy(ServeSettings(upstream="http://vendor.test", host=host)).is_foreign(scope)

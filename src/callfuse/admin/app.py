@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote
 
-from anyio import to_thread
+from anyio import fail_after, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+LAST: Final = {"connection": "close", "x-should-retry": "false"}
+"""Headers of an answer behind which the connection ends."""
 LONGEST_FORM: Final = 4096
 """Bytes of a form, and of a change of settings, that are read."""
 
@@ -197,7 +199,7 @@ class AdminApp:
 
     async def _feedback(self, request: Request) -> Response:
         _check_origin(request)
-        return JSONResponse(await take_feedback(self._middleware, await _read_body(request)))
+        return JSONResponse(await take_feedback(self._middleware, await self._read(request)))
 
     async def _events(self, request: Request) -> Response:
         return await stream(self._feed, request)
@@ -210,7 +212,7 @@ class AdminApp:
 
     async def _change(self, request: Request) -> Response:
         _check_origin(request)
-        values = read_change(await _read_body(request))
+        values = read_change(await self._read(request))
         query = Query.read(request.query_params.multi_items())
         names = await change(self._middleware, self._access, query, values)
         return JSONResponse({"changed": names})
@@ -237,9 +239,14 @@ class AdminApp:
 
     async def _login(self, request: Request) -> Response:
         _check_origin(request)
-        if not self._access.is_token(await _read_token(request)):
+        fields = parse_qsl((await self._read(request)).decode("latin-1"))
+        if not self._access.is_token(dict(fields).get("token", "").strip()):
             return self._deny(request, "This is not the token.")
         return self._grant(request)
+
+    async def _read(self, request: Request) -> bytes:
+        """Read a short body as `_read_body` does, within the time in which the body of any request must come."""
+        return await _read_body(request, self._middleware.settings.read_timeout_s)
 
     async def _login_code(self, request: Request) -> Response:
         _check_origin(request)
@@ -319,22 +326,21 @@ def _check_origin(request: Request) -> None:
         raise HTTPException(403, "this form was sent from a page of another site")
 
 
-async def _read_token(request: Request) -> str:
-    """Read the token of a login form; empty if there is none. Raises HTTPException (413) for a long form."""
-    return dict(parse_qsl((await _read_body(request)).decode("latin-1"))).get("token", "").strip()
-
-
-async def _read_body(request: Request) -> bytes:
-    """Read a short body; empty if the client leaves. Raises HTTPException (413) for a long one."""
-    body = b""
+async def _read_body(request: Request, timeout_s: float) -> bytes:
+    """Read a short body; empty if the client leaves. Raises HTTPException: 413 for a long one, 408 for one that has not
+    come whole after so many seconds."""
+    body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > LONGEST_FORM:
-                raise HTTPException(413, f"this form is longer than {LONGEST_FORM} bytes")
+        with fail_after(timeout_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LONGEST_FORM:
+                    raise HTTPException(413, f"this form is longer than {LONGEST_FORM} bytes")
     except ClientDisconnect:
         return b""
-    return body
+    except TimeoutError:
+        raise HTTPException(408, f"this form has not come within {timeout_s:g} s", LAST) from None
+    return bytes(body)
 
 
 async def _as_json(_: Request, error: Any) -> Response:

@@ -106,8 +106,9 @@ class ReloadingApp:
         with Boundary(keep_traceback=True) as boundary:  # the server must go on, and check the file again
             resolved = self._origin.resolve()
             config = resolved.config
-            self._proxy.configure(config.serve)
-            self._app.configure(keep_fixed(resolved, self._start))
+            kept = keep_fixed(resolved, self._start)
+            self._proxy.configure(kept.config.serve)
+            self._app.configure(kept)
         if boundary.error is not None:
             self._log_refusal(boundary.error)
             return

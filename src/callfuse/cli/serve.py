@@ -42,7 +42,7 @@ from callfuse.observe.json_lines import JsonFormatter
 from callfuse.observe.prometheus import FOLDER, Metrics, keep_in_memory, take_place
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
-from callfuse.proxy.gate import CrossSiteGate
+from callfuse.proxy.gate import CrossSiteGate, HostGate
 from callfuse.proxy.settings import ServeSettings
 
 logger = logging.getLogger("callfuse.serve")
@@ -69,8 +69,8 @@ class ServeSetup:
 
 
 def build_app(setup: ServeSetup, *sinks: Sink) -> App:
-    """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, the gate against
-    foreign pages before both, and the admin page if it is enabled. `sinks` get what happens."""
+    """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, the admin page if it
+    is enabled, and the gates against foreign pages. `sinks` get what happens."""
     config, origin = setup.resolved.config, setup.origin
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
@@ -78,11 +78,11 @@ def build_app(setup: ServeSetup, *sinks: Sink) -> App:
         fuse.bus.add(sink)
     app = CrossSiteGate(ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse, proxy)
     if not config.admin.enabled:
-        return app
+        return HostGate(app, proxy)
     metrics, readiness = Metrics(), Readiness(lambda: proxy.reachable)
     metrics.watch(fuse)
     page = AdminApp(fuse, token=setup.token, metrics=metrics, readiness=readiness)
-    return AdminMount(Upkeep(app, metrics, page.stop), page, config.admin)
+    return HostGate(AdminMount(Upkeep(app, metrics, page.stop), page, config.admin), proxy)
 
 
 def freeze_heap() -> None:

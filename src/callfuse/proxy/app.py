@@ -23,6 +23,7 @@ from callfuse.proxy.failures import (
     FAILURES,
     FORBIDDEN,
     LATE,
+    MISDIRECTED,
     NOT_FOUND,
     WRONG_LENGTH,
     Failure,
@@ -31,6 +32,7 @@ from callfuse.proxy.failures import (
     openai_error,
 )
 from callfuse.proxy.headers import declared_length, to_client, to_upstream, unbuffered
+from callfuse.proxy.hosts import is_own_host
 from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream, path_of
 from callfuse.proxy.upload import Upload, body_to_send
@@ -40,8 +42,11 @@ _log = logging.getLogger("callfuse.proxy")
 FOREIGN: Final = Failure(
     FORBIDDEN,
     "a page of another site may not use the credentials that are configured for this upstream; the Host of a request"
-    " must be an IP address, localhost, serve.host or one of serve.allowed_hosts",
+    " must be an IP address, localhost, serve.host or one of serve.hosts",
 )
+
+LONGEST_HOST: Final = 100
+"""Characters of a foreign `Host` that are quoted."""
 
 ErrorBody = Callable[[str, int, str], tuple[bytes, str]]
 """(path, status, message) -> (body, content type): formats an error in the dialect of the path."""
@@ -170,6 +175,20 @@ class ReverseProxy:
     async def refuse_foreign(self, scope: Scope, send: Send) -> None:
         """Answer such a request with 403."""
         await self._refuse(scope, send, FOREIGN)
+
+    def foreign_host(self, scope: Scope) -> str | None:
+        """The `Host` of an HTTP request that is no name of this proxy; None if all are, or there is none."""
+        if self._settings.is_any_host:
+            return None
+        server = scope.get("server")
+        local, names = server[0] if server else None, self._settings.own_names
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"host"]
+        return next((host for host in hosts if not is_own_host(host, names, local)), None)
+
+    async def refuse_host(self, host: str, scope: Scope, send: Send) -> None:
+        """Answer a request for a foreign `Host` with 421."""
+        reason = f"the Host {host[:LONGEST_HOST]!a} is no name of this proxy; if it is one, add it to serve.hosts"
+        await self._refuse(scope, send, Failure(MISDIRECTED, reason))
 
     async def _forward(
         self,

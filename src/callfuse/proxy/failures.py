@@ -15,7 +15,8 @@ import orjson
 FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """All that a request to the upstream may raise. Timeouts are OSErrors; ValueError means an invalid request."""
 
-BAD_REQUEST, FORBIDDEN, NOT_FOUND, REQUEST_TIMEOUT, BAD_GATEWAY, GATEWAY_TIMEOUT = 400, 403, 404, 408, 502, 504
+BAD_REQUEST, FORBIDDEN, NOT_FOUND, REQUEST_TIMEOUT, MISDIRECTED = 400, 403, 404, 408, 421
+BAD_GATEWAY, GATEWAY_TIMEOUT = 502, 504
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Refuses what a foreign page may have sent before anything answers it, the guard in front of the proxy included."""
+"""Gates in front of the proxy, which refuse what a foreign page may have sent before anything answers it.
+
+`CrossSiteGate` is in front of the guard, which answers commands by itself; `HostGate` of the admin page, too.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -20,4 +23,18 @@ class CrossSiteGate:
         """Serve one ASGI connection."""
         if scope["type"] == "http" and self._proxy.is_foreign(scope):
             return self._proxy.refuse_foreign(scope, send)
+        return self._app(scope, receive, send)
+
+
+class HostGate:
+    """Wraps all that `callfuse serve` serves. Requests for a `Host` that is no name of the proxy do not reach it."""
+
+    def __init__(self, app: App, proxy: ReverseProxy) -> None:
+        self._app = app
+        self._proxy = proxy
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one ASGI connection."""
+        if scope["type"] == "http" and (host := self._proxy.foreign_host(scope)) is not None:
+            return self._proxy.refuse_host(host, scope, send)
         return self._app(scope, receive, send)

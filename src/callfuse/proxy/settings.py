@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from callfuse.policy.fields import Seconds, Strict, Whole, lower, lower_or_none
+from callfuse.proxy.hosts import is_every_address
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -17,6 +18,7 @@ BACKEND_HINT: Final = "use a name without : or white space, as in anthropic"
 FAILED_FOR_S: Final = 30.0
 """How long a failure says that something is down. A process that is not ready gets no requests that could show the
 opposite, so only time can make it ready again; this is three times the pause between two probes of Kubernetes."""
+ANY_HOST: Final = "*"
 UPSTREAM_HINT = "use http:// or https:// with a host, as in https://api.openai.com"
 
 
@@ -83,11 +85,11 @@ def _route(text: str) -> dict[str, str]:
 
 
 def _host_names(values: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(value.strip().lower() for value in values)
+    names = tuple(value.strip().lower().removeprefix("[").removesuffix("]") for value in values)
     for name in names:
-        if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", name):
+        if name != ANY_HOST and not re.fullmatch(r"[\w-]+(\.[\w-]+)*|[0-9a-f.]*:[0-9a-f:.]+", name):
             raise ValueError(
-                f"{name!r} is no name of a host; use names without scheme and port, as in callfuse.internal"
+                f"{name!r} is no name of a host; use names without scheme and port, as in callfuse.internal, or *"
             )
     return names
 
@@ -124,9 +126,10 @@ class ServeSettings(Strict):
     `serve.upstream` every other path is answered with 404."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """The address to listen on; 0.0.0.0 for every one."""
-    allowed_hosts: Annotated[tuple[str, ...], AfterValidator(_host_names)] = ()
-    """Names by which clients reach this proxy, beside IP addresses, `localhost` and `host`. Where `user:password@` is
-    configured for an upstream, requests for any other `Host` get 403: a page's name may lead here."""
+    hosts: Annotated[tuple[str, ...], AfterValidator(_host_names)] = ()
+    """Names and addresses by which clients reach this proxy, beside `localhost`, loopback addresses and the one it
+    listens on; `*` for any. A request for another `Host` gets 421: a page's name may lead here. Where none is named and
+    it listens on every address, any is right."""
     port: Annotated[Whole, Field(ge=0, le=65535)] = 8100
     """0 takes any free port and prints which."""
     workers: Annotated[Whole, Field(ge=1)] = 1
@@ -160,7 +163,12 @@ class ServeSettings(Strict):
     @cached_property
     def own_names(self) -> frozenset[str]:
         """The names of this proxy in the header `Host`, in lower case."""
-        return frozenset((self.host.lower(), *self.allowed_hosts))
+        return frozenset((self.host.lower(), *self.hosts)) - {ANY_HOST}
+
+    @cached_property
+    def is_any_host(self) -> bool:
+        """Whether requests for any `Host` are served."""
+        return ANY_HOST in self.hosts or (not self.hosts and is_every_address(self.host))
 
     def backend_of(self, path: str) -> str | None:
         """The backend name that the route of a path sets; None if it sets none."""
