@@ -25,6 +25,7 @@ from callfuse.proxy.failures import (
     LATE,
     MISDIRECTED,
     NOT_FOUND,
+    TUNNEL,
     WRONG_LENGTH,
     Failure,
     explain,
@@ -137,6 +138,9 @@ class ReverseProxy:
             return
         if self.is_foreign(scope):
             await self.refuse_foreign(scope, send)
+            return
+        if scope["method"] == "CONNECT":  # sent on, it would ask the upstream for a tunnel
+            await self._refuse(scope, send, TUNNEL)
             return
         with Departure(receive) as client:
             headers = to_upstream(scope["headers"])

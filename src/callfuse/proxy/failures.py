@@ -15,7 +15,7 @@ import orjson
 FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """All that a request to the upstream may raise. Timeouts are OSErrors; ValueError means an invalid request."""
 
-BAD_REQUEST, FORBIDDEN, NOT_FOUND, REQUEST_TIMEOUT, MISDIRECTED = 400, 403, 404, 408, 421
+BAD_REQUEST, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, REQUEST_TIMEOUT, MISDIRECTED = 400, 403, 404, 405, 408, 421
 BAD_GATEWAY, GATEWAY_TIMEOUT = 502, 504
 
 
@@ -36,6 +36,8 @@ class Failure:
 
 LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request has not come in time; see serve.read_timeout_s", True)
 WRONG_LENGTH: Final = Failure(BAD_REQUEST, "the body of the request is not as long as its content-length says", True)
+
+TUNNEL: Final = Failure(NOT_ALLOWED, "this proxy opens no tunnels; use the vendor's paths, below its own address", True)
 
 
 def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
