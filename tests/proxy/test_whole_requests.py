@@ -51,9 +51,9 @@ async def test_an_upgrade_is_ignored(server: str, upgrade: str, path: str, step:
 
 
 @every_own_server
-async def test_thousands_of_upgrades_at_once(server: str) -> None:
+async def test_hundreds_of_upgrades_at_once(server: str) -> None:
     """They are pipelined in one piece, and each is answered; nothing recurses."""
-    many = 2000
+    many = 300
     async with strictly(server) as (_, base_url), client(base_url) as peer:
         await peer.send(get("/nothing", *UPGRADES["websocket"], b"x-owner: one") * many)
         heads = [await peer.response() for _ in range(many)]
@@ -294,7 +294,7 @@ async def attack(base_url: str, draw: random.Random, *, trailers: bool) -> None:
 
 
 @every_server
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 async def test_no_request_is_part_of_another(server: str, seed: int) -> None:
     """Whatever hostile clients send, in whatever order: the upstream sees whole requests of their owners only, and an
     honest client gets its own answer. Plain uvicorn over httptools hands trailers on as headers, and gets none here."""
