@@ -11,6 +11,8 @@ import typer.main
 from callfuse.cli import listed
 from callfuse.cli.app import app
 from callfuse.errors import install_hint
+from callfuse.observe.events import FEEDBACK
+from callfuse.proxy.settings import LOG_FORMATS, LOG_LEVELS, ServeSettings
 from tests.cli.processes import callfuse
 
 
@@ -22,13 +24,20 @@ def test_help_names_the_commands() -> None:
 
 
 def test_help_of_serve_names_options_and_defaults() -> None:
-    """Every option is there, with the value that holds where nothing says otherwise."""
+    """Every option is there, with the words that it takes and the value that holds where nothing says otherwise."""
     text = " ".join(callfuse("serve", "--help").stdout.split())
     for option in ("--upstream", "--config", "--host", "--port", "--workers", "--log-level"):
         assert option in text
-    for default in (": 127.0.0.1.", ": 8100.", ": 1.", ": info.", "debug, info, warning, error", "CALLFUSE_CONFIG"):
-        assert default in text
+    defaults = [ServeSettings.model_fields[key].default for key in ("host", "port", "workers", "log_level")]
+    words = [f"One of {', '.join(LOG_LEVELS)};", f"One of {', '.join(LOG_FORMATS)};", "CALLFUSE_CONFIG"]
+    for said in (*(f"default: {default}." for default in defaults), *words):
+        assert said in text
     assert "http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN" in text
+
+
+def test_help_of_feedback_names_its_kinds() -> None:
+    """Those that the admin page takes."""
+    assert f"One of {', '.join(FEEDBACK)}." in " ".join(callfuse("feedback", "--help").stdout.split())
 
 
 def test_help_of_demo_names_its_options() -> None:

@@ -139,4 +139,4 @@ def test_a_private_name_is_found(line: str) -> None:
 def test_what_needs_no_extra_loads_none(module: str) -> None:
     """It can be imported in a plain installation."""
     missing = f"import sys; sys.modules |= dict.fromkeys({sorted(FOREIGN)})"
-    assert "callfuse" in loaded_by(f"{missing}; import {module}")
+    assert "callfuse" in loaded_by(f"{missing}; from {module} import *")

@@ -191,7 +191,7 @@ FOREIGN = {
 @pytest.mark.slow
 def test_importing_callfuse_loads_no_server_client_or_framework() -> None:
     """What a host mounts brings only the core's own dependencies."""
-    loaded = loaded_by("import callfuse")
+    loaded = loaded_by("from callfuse import *")
     assert "callfuse" in loaded
     assert loaded & FOREIGN == set()
 

@@ -1,22 +1,23 @@
-"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `feedback`, `top`, `config`."""
+"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `feedback`, `top`, `config`.
+
+Each command imports what it needs when it runs, so that help, version and completion answer at once. Defaults and words
+of settings stand in the help texts as they are in the settings' classes; a test compares them.
+"""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callfuse import __version__
 from callfuse.cli.config import app as config_app
 from callfuse.cli.help import NAMES, Command, Group
-from callfuse.config import Resolved, resolve
-from callfuse.config.environment import CONFIG_FILE, admin_token, guardrail_key
-from callfuse.detect.registry import KINDS
 from callfuse.errors import ConfigError
-from callfuse.observe.events import FEEDBACK
-from callfuse.proxy.settings import LOG_FORMATS, LOG_LEVELS, UPSTREAM_HINT, ServeSettings
-from callfuse.stores import require
+
+if TYPE_CHECKING:
+    from callfuse.config import Resolved
 
 app = typer.Typer(
     name="callfuse",
@@ -58,31 +59,33 @@ def callfuse(
     """The fuse between an agent and a model: it catches tool-call loops inside live LLM streams."""
 
 
-def _default(key: str) -> str:
-    """The default of a `serve` setting, for the help text of its option."""
-    return f"default: {ServeSettings.model_fields[key].default}."
-
-
 LogLevel = Annotated[
     str | None,
     typer.Option(
         metavar="LEVEL",
-        help=f"One of {', '.join(LOG_LEVELS)}; {_default('log_level')}",
-        autocompletion=lambda: list(LOG_LEVELS),
+        help="One of debug, info, warning, error; default: info.",
+        autocompletion=lambda: ["debug", "info", "warning", "error"],
     ),
 ]
 LogFormat = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help=f"One of {', '.join(LOG_FORMATS)}; {_default('log_format')}",
-        autocompletion=lambda: list(LOG_FORMATS),
+        help="One of text, json; default: text.",
+        autocompletion=lambda: ["text", "json"],
     ),
 ]
 AccessLog = Annotated[
     str | None,
     typer.Option(metavar="on|off", help="A line for each exchange; default: on.", autocompletion=lambda: ["on", "off"]),
 ]
+
+
+def _kinds() -> list[str]:
+    """The kinds of findings, which a shell completes."""
+    from callfuse.detect.registry import KINDS
+
+    return list(KINDS)
 
 
 @app.command(cls=Command)
@@ -93,16 +96,14 @@ def serve(
     config: ConfigFile = None,
     host: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help=f"The address to listen on, 0.0.0.0 for every one; {_default('host')}"),
+        typer.Option(metavar="ADDRESS", help="The address to listen on, 0.0.0.0 for every one; default: 127.0.0.1."),
     ] = None,
     port: Annotated[
-        str | None, typer.Option(metavar="PORT", help=f"The port to listen on, 0 for a free one; {_default('port')}")
+        str | None, typer.Option(metavar="PORT", help="The port to listen on, 0 for a free one; default: 8100.")
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(
-            metavar="N", help=f"Processes; more than one need a --store to know of each other; {_default('workers')}"
-        ),
+        typer.Option(metavar="N", help="Processes; more than one need a --store to know of each other; default: 1."),
     ] = None,
     store: Annotated[
         str | None,
@@ -129,6 +130,8 @@ def serve(
     of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers}
     of_serve |= {"log_level": log_level, "log_format": log_format, "access_log": access_log}
     options = {"store": store, "serve": of_serve}
+    from callfuse.config.environment import CONFIG_FILE, admin_token, guardrail_key
+
     try:
         resolved = _resolve_for_serve(config, options)
         token = admin_token(os.environ)
@@ -144,9 +147,13 @@ def serve(
     raise typer.Exit(run(resolved, Origin.of(file, options), token))
 
 
-def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> Resolved:
+def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> "Resolved":
     """Load the configuration from every source. Raises ConfigError, also if there is no upstream, or if the store
     cannot be used."""
+    from callfuse.config import resolve
+    from callfuse.proxy.settings import UPSTREAM_HINT
+    from callfuse.stores import require
+
     resolved = resolve(file, options=options)
     if resolved.config.serve.upstream is None and not resolved.config.serve.routes:
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
@@ -249,7 +256,7 @@ def replay(
         typer.Option(
             metavar="KIND",
             help="Only findings of this kind, as repeat or no_news; may be repeated.",
-            autocompletion=lambda: list(KINDS),
+            autocompletion=_kinds,
         ),
     ] = None,
     show: Annotated[int, typer.Option(metavar="N", help="Print N findings with the calls around them.")] = 0,
@@ -309,7 +316,11 @@ def feedback(
     finding: Annotated[str, typer.Argument(metavar="FINDING", hidden=True)],
     kind: Annotated[
         str,
-        typer.Option(metavar="KIND", help=f"One of {', '.join(FEEDBACK)}.", autocompletion=lambda: list(FEEDBACK)),
+        typer.Option(
+            metavar="KIND",
+            help="One of false_positive, true_positive, too_late.",
+            autocompletion=lambda: ["false_positive", "true_positive", "too_late"],
+        ),
     ],
     url: PageUrl = "",
 ) -> None:

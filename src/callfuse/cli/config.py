@@ -7,17 +7,16 @@ import json as json_text
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callfuse.cli.help import Command, Group
-from callfuse.config import Resolved, model_problem, resolve
-from callfuse.config.effective import Row, as_json, as_text, effective_rows, value_at
-from callfuse.config.model import dotted_name
-from callfuse.config.schema import json_schema
-from callfuse.config.template import template
 from callfuse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from callfuse.config import Resolved
+    from callfuse.config.effective import Row
 
 WIDTH = 100
 """Columns of a table."""
@@ -39,6 +38,9 @@ def check(
     FILE is YAML, or TOML with the suffix .toml. The environment stays out of it. The exit code is 0 if the file is
     right, 2 if not.
     """
+    from callfuse.config.effective import as_text, value_at
+    from callfuse.config.model import dotted_name
+
     resolved = _resolve_or_exit(file, {})
     for path, source in resolved.sources.items():
         typer.echo(f"{dotted_name(path)} = {as_text(value_at(resolved.config, path))} ({source})")
@@ -54,6 +56,8 @@ def init(
 
     FILE is not there yet; with the suffix .toml it becomes TOML, else YAML. Without it, standard output.
     """
+    from callfuse.config.template import template
+
     text = template(toml=file is not None and file.lower().endswith(".toml"))
     if file is None:
         typer.echo(text, nl=False)
@@ -68,6 +72,8 @@ def init(
 @app.command(cls=Command)
 def schema() -> None:
     """Print the JSON schema of the file, with which editors complete and check it."""
+    from callfuse.config.schema import json_schema
+
     typer.echo(json_text.dumps(json_schema(), indent=2))
 
 
@@ -87,6 +93,9 @@ def explain(
 
     Per-tool entries win over those of models, these over the environment, this over the file, and that over defaults.
     """
+    from callfuse.config import model_problem
+    from callfuse.config.effective import as_json, effective_rows
+
     resolved = _resolve_or_exit(config)
     if model and (wrong := model_problem(model, resolved.config)):
         raise _wrong(f"--model {model!r}: {wrong}")
@@ -97,7 +106,7 @@ def explain(
         typer.echo("\n".join(_table(rows)))
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _table(rows: Sequence["Row"]) -> Iterator[str]:
     """A line a setting; what has no room in it follows indented. Only a word that is longer still is not broken."""
     wide = max(len(row.key) for row in rows)
     for row in rows:
@@ -121,7 +130,9 @@ def _indented(text: str) -> list[str]:
     )
 
 
-def _resolve_or_exit(file: str | None, env: dict[str, str] | None = None) -> Resolved:
+def _resolve_or_exit(file: str | None, env: dict[str, str] | None = None) -> "Resolved":
+    from callfuse.config import resolve
+
     try:
         return resolve(file, env)
     except ConfigError as error:
