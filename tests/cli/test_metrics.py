@@ -122,7 +122,8 @@ def two_counting(temporary: Path) -> set[Path]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the workers in /proc")
 def test_two_workers_are_summed_up(upstream: str, redis: RedisServer, tmp_path: Path) -> None:
-    """Whoever is asked; what a worker has counted that was killed stays; the folder is gone at the end."""
+    """Whoever is asked; what a worker has counted that was killed stays; the folder is gone at the end. A line says how
+    that worker ended."""
     arguments = ("--upstream", upstream, "--workers", "2", "--store", redis.url)
     env = {"TMPDIR": str(tmp_path), "TOOL_LOOP_MODE": "block", "CALLFUSE_STORE_TIMEOUT_S": "20"}
     with serving(*arguments, **env) as served:
@@ -140,6 +141,10 @@ def test_two_workers_are_summed_up(upstream: str, redis: RedisServer, tmp_path: 
         assert two_counting(tmp_path) == counted
         code, printed = served.end(signal.SIGTERM)
     assert (code, "Traceback" in printed) == (0, False)
+    gone = [line for line in printed.splitlines() if " WARNING callfuse.serve: worker " in line.replace("  ", " ")]
+    assert [line.partition("serve: ")[2] for line in gone] == [
+        f"worker {dead} is gone: it was ended by SIGKILL; another one is started"
+    ]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -71,9 +71,11 @@ class Served:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
         self.process = process
-        self.greeting = process.stderr.readline()
-        found = re.search(r"on http://127\.0\.0\.1:(\d+) ", self.greeting)
-        assert found, f"no greeting: {self.greeting + process.stderr.read()}"
+        self.greeting, self.before = process.stderr.readline(), ""
+        while not (found := re.search(r"on http://127\.0\.0\.1:(\d+) ", self.greeting)):
+            self.before += self.greeting  # at debug the server's own steps
+            assert self.greeting, f"no greeting: {self.before}"
+            self.greeting = process.stderr.readline()
         self.port = int(found[1])
 
     @contextmanager
@@ -92,10 +94,10 @@ class Served:
             return answer.read()
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
-        """Send the signal; the exit code and what it printed since the greeting."""
+        """Send the signal; the exit code and what it printed, but for the greeting."""
         self.process.send_signal(number)
         assert self.process.stderr is not None
-        printed = self.process.stderr.read()  # `communicate` would miss what came along with the greeting
+        printed = self.before + self.process.stderr.read()  # `communicate` would miss what came along with the greeting
         return self.process.wait(PATIENCE_S), printed
 
 

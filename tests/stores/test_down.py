@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from callfuse import CallFuseMiddleware
+from callfuse.asgi.types import Message, Receive, Scope, Send
 from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.observe.bus import Bus
@@ -32,6 +33,16 @@ from tests.support.scripted import play
 
 PATIENCE_S = 20
 Start = Callable[..., RedisServer]
+
+
+async def _never() -> Message:
+    """Nothing comes."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def _nowhere(_: Message) -> None:
+    """Nobody listens."""
 
 
 @dataclass
@@ -292,6 +303,41 @@ async def test_a_loop_is_caught_all_the_same(caplog: pytest.LogCaptureFixture) -
     assert len([line for line in lines(caplog, logging.WARNING) if "the store" in line]) == 1
     assert "s3cret" not in caplog.text
     await fuse.ledger.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_server_that_is_not_there_is_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    """Before any exchange: one warning when the app starts, and none again when an exchange would need the store."""
+    told = asyncio.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.set()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await told.wait()  # the app starts and serves meanwhile
+
+    port = free_port()
+    fuse = CallFuseMiddleware(app, {"store": f"redis://me:s3cret@127.0.0.1:{port}", "store_timeout_s": PATIENCE_S})
+    logger, handler = logging.getLogger("callfuse"), Told()
+    logger.addHandler(handler)
+    try:
+        await fuse({"type": "lifespan"}, _never, _nowhere)
+        found = await drive(fuse, NOBODY.ask(CHAT, searched(0)))
+        assert found.raised is None
+    finally:
+        logger.removeHandler(handler)
+    (line,) = lines(caplog, logging.WARNING)
+    assert line.startswith(f"the store redis://127.0.0.1:{port} is down, callfuse goes on from the requests'")
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_server_that_is_there_is_not_told(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """It is looked for once at the start, and nothing is logged."""
+    async with beside(server.url) as one:
+        one.ledger.start()
+        await one.until(lambda: len(asyncio.all_tasks()) == 1)
+        assert (one.told(), lines(caplog)) == ({}, [])
 
 
 async def test_a_server_that_dies_in_mid_traffic(another: Start, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ from callfuse.asgi.session_settings import ClientHeaders, session_overrides, wri
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Resolved, Source, logged_errors, resolve, with_store
-from callfuse.conversations.ledger import Closable, FindingStore, Ledger
+from callfuse.conversations.ledger import Closable, FindingStore, Ledger, Startable
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.access import AccessSink
@@ -225,8 +225,10 @@ class CallFuseMiddleware:
             await self.app(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the lifespan. Before its end is told, what waits for the webhook is sent, for a bounded time; then the
-        store's connections are closed."""
+        """Run the lifespan. At its start the store is looked for, in the background. Before its end is told, what waits
+        for the webhook is sent, for a bounded time; then the store's connections are closed."""
+        if self.owns_store and isinstance(self.ledger, Startable):
+            self.ledger.start()
         try:
             await self.app(scope, receive, send if self._webhook is None else _draining(self._webhook, send))
         finally:

@@ -34,6 +34,7 @@ from callfuse.cli.greeting import admin_notice, greeting, hints
 from callfuse.cli.patience import PatientConfig
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
 from callfuse.cli.upkeep import Upkeep
+from callfuse.cli.workers import FAILED_START, Workers
 from callfuse.config import Config, Resolved
 from callfuse.dialects import error_body
 from callfuse.observe.access import ACCESS
@@ -123,7 +124,7 @@ def decode_setup(text: str) -> ServeSetup:
 
 
 def run(resolved: Resolved, origin: Origin | None = None, token: str | None = None) -> int:
-    """Serve until a signal; returns the exit code, 1 if the address cannot be listened on.
+    """Serve until a signal; returns the exit code, 1 if the address cannot be listened on, or no worker starts.
 
     `origin`: the sources for reloads, None for no reloads. `token`: that of the admin page; None makes one and prints
     it.
@@ -148,19 +149,22 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
         signal.signal(HANGUP, signal.SIG_IGN)  # until a handler is set; the settings have just been read
     with listener:
         port = listener.getsockname()[1]
-        _say(settings, greeting(config, port))
-        if config.admin.enabled and not token:
-            _say(settings, admin_notice(config, port, setup.token))
-        for line in hints(config, port, has_token=bool(token)):
-            _say(settings, line)
+
+        def greet() -> None:
+            _say(settings, greeting(config, port))
+            if config.admin.enabled and not token:
+                _say(settings, admin_notice(config, port, setup.token))
+            for line in hints(config, port, has_token=bool(token)):
+                _say(settings, line)
+
         if settings.workers == 1:
-            _Server(PatientConfig(lambda: app, **uvicorn_options(settings))).run(sockets=[listener])
-        else:
-            os.environ[WORKER_CONFIG] = encode_setup(setup)
-            with tempfile.TemporaryDirectory(prefix="callfuse-metrics-", ignore_cleanup_errors=True) as folder:
-                os.environ[FOLDER] = folder
-                _run_workers(settings, listener)
-    return 0
+            server = _Server(PatientConfig(lambda: app, **uvicorn_options(settings)), greet)
+            server.run(sockets=[listener])
+            return 0 if server.started else FAILED_START
+        os.environ[WORKER_CONFIG] = encode_setup(setup)
+        with tempfile.TemporaryDirectory(prefix="callfuse-metrics-", ignore_cleanup_errors=True) as folder:
+            os.environ[FOLDER] = folder
+            return _run_workers(settings, listener, greet)
 
 
 def _say(settings: ServeSettings, line: str) -> None:
@@ -170,12 +174,15 @@ def _say(settings: ServeSettings, line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _run_workers(settings: ServeSettings, listener: socket.socket) -> None:
+def _run_workers(settings: ServeSettings, listener: socket.socket, greet: Callable[[], None]) -> int:
+    """Serve with several processes until a signal; returns the exit code."""
     workers = PatientConfig(f"{__name__}:{create_app.__name__}", **uvicorn_options(settings))
     # Older releases of uvicorn need the target that a worker runs.
     tell = "target" in inspect.signature(Multiprocess).parameters
     target = {"target": uvicorn.Server(workers).run} if tell else {}
-    _Workers(workers, sockets=[listener], **target).run()
+    supervisor = Workers(workers, [listener], greet, **target)
+    supervisor.run()
+    return supervisor.exit_code
 
 
 def open_listener(settings: ServeSettings) -> socket.socket:
@@ -217,15 +224,17 @@ def _end(*_: object) -> None:
     raise SystemExit(0)
 
 
-class _Workers(Multiprocess):
-    def handle_hup(self) -> None:
-        """Send SIGHUP to each worker, which reloads its settings; uvicorn would restart all workers."""
-        for worker in self.processes:
-            if worker.pid is not None and HANGUP is not None:
-                os.kill(worker.pid, HANGUP)
-
-
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say that it serves, once it does."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Log the time limit first; on a second Ctrl+C uvicorn stops at once."""
         limit = self.config.timeout_graceful_shutdown

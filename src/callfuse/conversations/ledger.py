@@ -250,3 +250,12 @@ class Closable(Protocol):
     async def aclose(self) -> None:
         """Close the connections."""
         ...
+
+
+@runtime_checkable
+class Startable(Protocol):
+    """A `Ledger` that can look for its server before an exchange needs it. Optional."""
+
+    def start(self) -> None:
+        """Look for the server in the background; what is wrong with it is told at once."""
+        ...

@@ -213,6 +213,13 @@ class RedisLedger:
         before = await self._ask("finding", SWAP, [key], [FINDING_TTL_MS, said])
         return before.decode("utf-8", "replace") if isinstance(before, bytes) else ""
 
+    def start(self) -> None:
+        """Look for the server in the background, so that one that cannot be reached is told before it is needed."""
+        loop = self._running_loop()
+        if loop is not None:
+            server = self._servers.get(loop) or self._open(loop)
+            self._probe_if_due(server)
+
     async def aclose(self) -> None:
         """Close the connections of this event loop. A later read or write opens new ones."""
         try:
