@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from callfuse.cli.config import app
 from callfuse.config.schema import json_schema
 from callfuse.config.template import template
 from tests.cli.processes import callfuse
@@ -52,7 +54,7 @@ def test_a_wrong_file_is_told_with_all_that_is_wrong(suffix: str, tmp_path: Path
 
 
 def test_a_new_file(tmp_path: Path) -> None:
-    """It is written once, is right, and is never written over; without a name it goes to standard output."""
+    """It is written once, is right, and is never written over; without a name, or as -, it goes to standard output."""
     for suffix in ("yaml", "toml"):
         file = tmp_path / f"callfuse.{suffix}"
         assert callfuse("config", "init", str(file)).returncode == 0
@@ -63,7 +65,10 @@ def test_a_new_file(tmp_path: Path) -> None:
             2,
             f"cannot write {file}: File exists; use the name of a new file\n",
         )
-    assert callfuse("config", "init").stdout == template()
+    for arguments in ([], ["-"]):
+        written = CliRunner().invoke(app, ["init", *arguments])
+        assert (written.exit_code, written.stdout) == (0, template())
+    assert not Path("-").exists()
 
 
 def test_the_schema() -> None:

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
+import re
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from callfuse.cli.agents import VENDORS
 from callfuse.cli.diagnosis import Check, State, as_json, as_lines, failed, is_well, ok
 from callfuse.cli.examine import KEYS, examine, examine_settings, examine_versions
+from callfuse.cli.holder import holder_of
 from callfuse.config import resolve
 from callfuse.testing import served
 from tests.cli.processes import callfuse
@@ -162,16 +166,37 @@ def test_every_vendor_has_its_request() -> None:
 
 
 def test_a_port_that_somebody_has(models: tuple[Models, str]) -> None:
-    """Somebody else: it is failed. A callfuse: that is said."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        taken = listener.getsockname()[1]
-        listener.close()
-        with socket.create_server(("127.0.0.1", taken)) as other:
-            other.listen()
-            port = models[1].rpartition(":")[2]
-            check = examined({"upstream": "http://[::1]:1", "port": int(port)})["port"]
+    """It is failed, and says which process has it."""
+    port = models[1].rpartition(":")[2]
+    check = examined({"upstream": "http://[::1]:1", "port": int(port)})["port"]
     assert (check.state, "Address already in use" in check.found) == (State.FAILED, True)
     assert "--port" in check.advice
+    if sys.platform == "linux":
+        assert f"; process {os.getpid()} (" in check.found
+    else:
+        assert f"lsof -nP -iTCP:{port}" in check.advice
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_who_has_a_port(tmp_path: Path) -> None:
+    """The process where this user may see it, else the user that it runs as; a connection from that port is nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert re.fullmatch(rf"process {os.getpid()} \(.+\)", holder_of(port))
+    assert holder_of(port) == ""
+    line = "0: 00000000:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {uid} 0 777 1 0\n"
+    tables = "sl local_address\n" + line.format(port=80, state="0A", uid=0) + line.format(port=81, state="01", uid=0)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "tcp").write_text(tables + line.format(port=82, state="0A", uid=4_000_000))
+    assert [holder_of(port, tmp_path) for port in (80, 81, 82)] == [
+        "a process of user root",
+        "",
+        "a process of user 4000000",
+    ]
+    (tmp_path / "42" / "fd").mkdir(parents=True)
+    (tmp_path / "42" / "comm").write_text("odd\x1b\n")
+    (tmp_path / "42" / "fd" / "3").symlink_to("socket:[777]")
+    assert holder_of(80, tmp_path) == "process 42 (odd\\x1b)"
 
 
 @pytest.mark.parametrize(
@@ -260,19 +285,20 @@ def test_workers_without_a_store() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "said", "state"),
     [
-        ({"enabled": False}, "the guard is off"),
-        ({"mode": "observe"}, "loops are only logged"),
-        ({"mode": "warn"}, "no call is ever withheld"),
-        ({"holdout": 0.5}, "a share of 0.5 of all sessions is only observed"),
+        ({"enabled": False}, "the guard is off", State.FAILED),
+        ({"mode": "observe"}, "loops are only logged", State.NOTE),
+        ({"mode": "warn"}, "no call is ever withheld", State.NOTE),
+        ({"holdout": 0.5}, "a share of 0.5 of all sessions is only observed", State.NOTE),
     ],
 )
-def test_settings_under_which_nothing_is_withheld(settings: dict[str, Any], said: str) -> None:
-    """They are right, and may not be what was meant."""
+def test_settings_under_which_nothing_is_withheld(settings: dict[str, Any], said: str, state: State) -> None:
+    """They are right, and may not be what was meant: a note, with which all is well."""
     first, *others = examine_settings(resolve({"tool_call_loop": settings}, {}))
     assert first.state is State.OK
-    assert [one.found.startswith(said) for one in others] == [True]
+    assert [(one.found.startswith(said), one.state) for one in others] == [(True, state)]
+    assert is_well([first, *others]) is (state is State.NOTE)
     assert len([*examine_settings(resolve({}, {}))]) == 1
 
 
@@ -301,9 +327,11 @@ def test_lines_and_json() -> None:
 
 def test_as_a_command(models: tuple[Models, str], tmp_path: Path) -> None:
     """The exit code is 0 only where all is well; wrong settings are a line each."""
-    well = callfuse("doctor", "--upstream", models[1], "--port", "0", OPENAI_BASE_URL="", ANTHROPIC_BASE_URL="")
+    env = {"OPENAI_BASE_URL": "", "ANTHROPIC_BASE_URL": "", "TOOL_LOOP_MODE": "observe"}
+    well = callfuse("doctor", "--upstream", models[1], "--port", "0", **env)
     assert (well.returncode, well.stderr) == (0, "")
-    assert all(line.startswith(("ok ", " " * 20)) for line in well.stdout.splitlines())
+    assert all(line.startswith(("ok ", "note ", " " * 17)) for line in well.stdout.splitlines())
+    assert "note     settings   loops are only logged: the mode is observe" in well.stdout
     wrong = callfuse("doctor", "--port", "70000", TOOL_LOOP_MODE="blok")
     assert wrong.returncode == 1
     assert "failed   settings   serve.port = '70000' (option --port): use a whole number" in wrong.stdout

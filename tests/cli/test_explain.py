@@ -196,7 +196,7 @@ def test_nothing_leaves_the_process(tmp_path: Path) -> None:
 
 
 def test_as_a_command(tmp_path: Path) -> None:
-    """The exit code is 0 where it is guarded, else 1; the log is not printed; a bare history from a pipe will do."""
+    """The exit code is 0 where it is guarded or needs no guard, else 1; the log is not printed."""
     file = tmp_path / "request.json"
     file.write_text("{nope")
     done = callfuse("doctor", "--explain", str(file))
@@ -205,4 +205,7 @@ def test_as_a_command(tmp_path: Path) -> None:
     file.write_text(json.dumps(chat("it")))
     done = callfuse("doctor", "--explain", str(file), "--json")
     assert (done.returncode, json.loads(done.stdout)["well"]) == (0, True)
+    file.write_text(json.dumps({**chat(), "tools": []}))
+    done = callfuse("doctor", "--explain", str(file))
+    assert (done.returncode, "note     request    it is not guarded: no tools\n" in done.stdout) == (0, True)
     assert callfuse("doctor", "--path", "/v1/messages").returncode == 2

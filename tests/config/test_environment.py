@@ -117,6 +117,17 @@ def test_a_short_name_that_is_near_is_worth_a_warning(name: str, caplog: pytest.
     assert told == [("WARNING", said)]
 
 
+def test_a_window_without_effect_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """It holds ten calls all the same: said once, with its source; ten and the default are fine."""
+    _warn_once.cache_clear()
+    for _ in range(2):
+        assert load_config(env={"CALLFUSE_WINDOW": "9"}).tool_call_loop.window == 9
+    assert load_config(env={"CALLFUSE_WINDOW": "10"}) == load_config({"tool_call_loop": {"window": 10}}, {})
+    told = [(record.levelname, record.getMessage().partition(",")[0]) for record in caplog.records]
+    place = "tool_call_loop.window = 9 (environment variable CALLFUSE_WINDOW)"
+    assert told == [("WARNING", f"{place}: a window has at least 10 calls")]
+
+
 def test_the_admin_token() -> None:
     """One that could be guessed, or sent in no header, is refused, and not printed."""
     assert admin_token({}) is None

@@ -234,3 +234,30 @@ def test_the_block_is_taken_as_it_stands_elsewhere(tmp_path: Path) -> None:
     assert (loop.error_messages.block, loop.error_messages.warning) == ("Stopped.", "Again?")
     for mode in ("break", "chance", "chance_then_break", "block", "warn"):
         assert load_config({"tool_call_loop": {"mode": mode}}, {}).tool_call_loop.ladder
+
+
+def bomb(levels: int, *, merged: bool = False) -> str:
+    """A file in which each level holds the one before ten times: 10 to the power of `levels` values."""
+    if merged:
+        lines = ["a0: &a0 {x: 1}"]
+        lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, levels + 1)]
+    else:
+        lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels + 1))]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_aliases_that_multiply_are_refused(*, merged: bool) -> None:
+    """Some hundred bytes would be more values than any memory holds; nothing of them is made."""
+    text = bomb(60, merged=merged)
+    assert parse(text, "c.yaml").problems == ["c.yaml: its aliases repeat more than 10,000 values; write them out"]
+
+
+def test_aliases_that_share_an_entry_are_fine(tmp_path: Path) -> None:
+    """A thousand tools with the settings of one."""
+    lines = ["tool_call_loop:", "  per_tool:", "    a: &a {max_repeats: 5}", *(f"    b{n}: *a" for n in range(1000))]
+    file = tmp_path / "callfuse.yaml"
+    file.write_text("\n".join(lines))
+    loop = load_config(file, {}).tool_call_loop
+    assert len(loop.per_tool) == 1001
+    assert {one.max_repeats for one in loop.per_tool.values()} == {5}

@@ -217,7 +217,7 @@ def doctor(
     Upstreams are reached as `callfuse serve` would reach them, with the same HTTP proxies and certificates. FILE is the
     body of a request, or an object with its body, path and headers.
 
-    The exit code is 0 if all is well, 1 if there is something to do.
+    The exit code is 0 if all is well, 1 if there is something to do; a note asks for nothing.
     """
     from callfuse.cli.doctor import DoctorOptions, run_doctor
 

@@ -54,12 +54,12 @@ def init(
 ) -> None:
     """Write a file with every key, its default, its environment variable and what it is for, all commented out.
 
-    FILE is not there yet; with the suffix .toml it becomes TOML, else YAML. Without it, standard output.
+    FILE is not there yet; with the suffix .toml it becomes TOML, else YAML. Without it, or as -, standard output.
     """
     from callfuse.config.template import template
 
     text = template(toml=file is not None and file.lower().endswith(".toml"))
-    if file is None:
+    if file in (None, "-"):
         typer.echo(text, nl=False)
         return
     try:

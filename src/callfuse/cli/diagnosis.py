@@ -20,6 +20,7 @@ class State(StrEnum):
     """How something is."""
 
     OK = "ok"
+    NOTE = "note"
     WARNING = "warning"
     FAILED = "failed"
 
@@ -38,6 +39,11 @@ class Check:
 def ok(area: str, found: str) -> Check:
     """A check of something that is well."""
     return Check(area, State.OK, found)
+
+
+def note(area: str, found: str, advice: str) -> Check:
+    """A check of something that is as it was set, and may not be what was meant. `advice`: how to change that."""
+    return Check(area, State.NOTE, found, advice)
 
 
 def warning(area: str, found: str, advice: str) -> Check:
@@ -71,7 +77,7 @@ def counted(count: int, what: str) -> str:
 
 def is_well(checks: Iterable[Check]) -> bool:
     """Whether there is nothing to do."""
-    return all(one.state is State.OK for one in checks)
+    return all(one.state in (State.OK, State.NOTE) for one in checks)
 
 
 def _block(head: str, text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """`callfuse doctor`: what is wrong with settings, upstream, store and port, and why a given request is not guarded.
 
-Everything is looked at in the way in which `callfuse serve` would use it. The exit code is 0 only if all is well, 1 if
-there is anything to do, 2 for wrong options.
+Everything is looked at in the way in which `callfuse serve` would use it. The exit code is 0 if all is well, 1 if
+there is anything to do, 2 for wrong options. A note, as on a mode that only warns, asks for nothing.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ def _settings(given: DoctorOptions, logged: list[str]) -> tuple[Resolved | None,
     except ConfigError as error:
         advice = "`callfuse config check FILE` checks a file, `callfuse config init` writes one with every key"
         return None, [failed("settings", line, advice) for line in str(error).splitlines()]
-    checks = [warning("settings", line, "correct its name, or unset it") for line in logged]
+    checks = [warning("settings", line, "correct it, or unset it") for line in logged]
     return resolved, [*checks, *examine_settings(resolved)]
 
 

@@ -1,6 +1,7 @@
 """Looks at what `callfuse serve` would use: settings, packages, port, upstreams, store, and the variables of agents."""
 
 import asyncio
+import errno
 import os
 import platform
 import re
@@ -16,8 +17,9 @@ from yarl import URL
 from callfuse import __version__
 from callfuse.boundary import Boundary
 from callfuse.cli.agents import VENDORS, Vendor
-from callfuse.cli.diagnosis import Check, failed, ok, warning
+from callfuse.cli.diagnosis import Check, failed, note, ok, warning
 from callfuse.cli.greeting import base_url
+from callfuse.cli.holder import holder_of
 from callfuse.cli.serve import open_listener
 from callfuse.config import Resolved, without_credentials
 from callfuse.config.environment import CONFIG_FILE
@@ -91,20 +93,20 @@ def examine_settings(resolved: Resolved) -> Iterator[Check]:
         source = resolved.sources.get(("tool_call_loop", "enabled"), "")
         yield failed(area, f"the guard is off: tool_call_loop.enabled is false ({source})", "set it to true")
     elif all(one == Rung.OBSERVE for one in settings.ladder):
-        yield warning(
+        yield note(
             area,
             "loops are only logged: the mode is observe",
             "take it out for guidance, then a block (chance_then_block)",
         )
     elif all(one in (Rung.OBSERVE, Rung.WARN) for one in settings.ladder):
-        yield warning(
+        yield note(
             area,
             "no call is ever withheld: the mode only warns",
             "take it out for guidance, then a block (chance_then_block)",
         )
     if settings.holdout:
         found = f"a share of {settings.holdout:g} of all sessions is only observed: tool_call_loop.holdout"
-        yield warning(area, found, "set it to 0 where nothing is measured")
+        yield note(area, found, "set it to 0 where nothing is measured")
 
 
 def examine_versions() -> list[Check]:
@@ -143,7 +145,7 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
             port = listener.getsockname()[1]
         return [ok(area, f"{base_url(serve, port)} is free")]
     except OSError as error:
-        why = (error.strerror or str(error)).partition(" (while")[0]
+        why, is_taken = (error.strerror or str(error)).partition(" (while")[0], error.errno == errno.EADDRINUSE
     url = f"{base_url(serve, serve.port)}{admin_path}/health".replace("//0.0.0.0:", "//127.0.0.1:")
     with Boundary():  # whatever listens there may answer anything
         async with (
@@ -155,7 +157,12 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
             version = plain(str(said["version"]), LONGEST_VERSION)
             return [ok(area, f"{base_url(serve, serve.port)}: callfuse {version} is running there")]
     advice = "end what has it, or take another: --port N (0 for any free one), --host ADDRESS"
-    return [failed(area, f"{base_url(serve, serve.port)} cannot be listened on: {why}", advice)]
+    found = f"{base_url(serve, serve.port)} cannot be listened on: {why}"
+    if holder := holder_of(serve.port):
+        found += f"; {holder} listens there"
+    elif is_taken:
+        advice += f"; `lsof -nP -iTCP:{serve.port} -sTCP:LISTEN` names the process"
+    return [failed(area, found, advice)]
 
 
 def _examine_variables(serve: ServeSettings) -> Iterator[Check]:

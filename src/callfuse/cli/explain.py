@@ -17,7 +17,7 @@ from callfuse.asgi.headers import VIA, is_signed
 from callfuse.asgi.prepare import NO_TOOLS
 from callfuse.asgi.tally import DISABLED, OWN_ERROR
 from callfuse.asgi.types import Message, Receive, Scope, Send
-from callfuse.cli.diagnosis import Check, State, counted, failed, ok, warning
+from callfuse.cli.diagnosis import Check, State, counted, failed, note, ok, warning
 from callfuse.config import Resolved
 from callfuse.conversations.identity import FINGERPRINT, OWN_HEADER
 from callfuse.dialects import DIALECTS, Dialect, dialect_of, recognise_answer, recognise_request, unread_api
@@ -241,7 +241,7 @@ def _verdict(told: Told, looks_like: Dialect) -> Iterator[Check]:
         advice = ADVICE.get(cause.partition(":")[0], "docs/dialects.md tells what is read, and what is not")
         if cause == OTHER_BODY and ended is not None and looks_like.name != ended.where.dialect:
             advice = f"it looks like {looks_like.name}, which is sent to a path such as {PATHS[looks_like.name]}"
-        make = warning if cause == NO_TOOLS else failed
+        make = note if cause == NO_TOOLS else failed
         yield make(AREA, f"it is not guarded: {plain(cause)}", advice)
         return
     yield ok(AREA, "it is guarded: calls in its answer are judged before they leave")

@@ -22,6 +22,7 @@ from callfuse.config.layers import Layer, SourcedValue, layer_of
 from callfuse.config.model import Config, KeyPath, dotted_name, field_at, is_secret, item_name, item_of
 from callfuse.config.wording import describe_fix, format_value, masked, without_credentials
 from callfuse.errors import ConfigError
+from callfuse.model.timeline import MIN_WINDOW_CALLS
 from callfuse.policy.fields import preset_of
 from callfuse.policy.nearest import nearest
 from callfuse.policy.settings import LoopSettings
@@ -84,13 +85,15 @@ def resolve(
     layers = _layers(source, os.environ if env is None else env, options or {})
     values = {path: value for layer in layers for path, value in layer.values.items()}
     problems = [problem for layer in layers for problem in layer.problems]
-    for warning in (one for layer in layers for one in layer.warnings):
-        _warn_once(warning)
+    warnings = [one for layer in layers for one in layer.warnings]
     try:
         config = Config.model_validate(_nest(values))
+        warnings += _find_idle_window(config, values)
         problems += [*_find_unmatched_globs(config, values), *_find_shadowed_routes(config, values)]
     except ValidationError as error:
         problems += _describe_errors(error, values)
+    for warning in warnings:
+        _warn_once(warning)
     if problems:
         raise ConfigError("\n".join(problems))
     return Resolved(config, {**_preset_sources(values), **_sources(values)})
@@ -188,6 +191,16 @@ def _find_unmatched_globs(config: Config, values: Mapping[KeyPath, SourcedValue]
             place = (*above, pattern)
             source = next(value.within(place) for path, value in values.items() if path[: len(place)] == place)
             yield f"{dotted_name(place)} ({source}): matches no model; {_suggest_backend(pattern, config)}"
+
+
+def _find_idle_window(config: Config, values: Mapping[KeyPath, SourcedValue]) -> Iterator[str]:
+    """Yield a warning for a window that hardly any conversation would notice."""
+    path, window = ("tool_call_loop", "window"), config.tool_call_loop.window
+    if path in values and window < MIN_WINDOW_CALLS:
+        yield (
+            f"{dotted_name(path)} = {window} ({values[path].source}): a window has at least {MIN_WINDOW_CALLS} calls,"
+            f" so this is {MIN_WINDOW_CALLS} rounds wherever a round has one call; use {MIN_WINDOW_CALLS} or more"
+        )
 
 
 def _find_shadowed_routes(config: Config, values: Mapping[KeyPath, SourcedValue]) -> Iterator[str]:

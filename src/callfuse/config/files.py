@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -14,6 +14,8 @@ from callfuse.config.layers import Layer, layer_of
 from callfuse.config.model import KeyPath, dotted_name, item_name
 from callfuse.config.wording import format_value
 
+MAX_REPEATED: Final = 10_000
+"""Values that aliases of a file may repeat; a settings file that shares an entry among a thousand tools needs less."""
 _TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -72,6 +74,8 @@ def parse_yaml(text: str, name: str) -> Text:
         return Text(problems=[f"{_yaml_place(name, text, error)}: YAML has no such character: {error.character!r}"])
     try:
         root = loader.get_single_node()
+        if _repeated(root) > MAX_REPEATED:
+            return Text(problems=[f"{name}: its aliases repeat more than {MAX_REPEATED:,} values; write them out"])
         keys = list(_yaml_keys(root))  # before construct_document, which rewrites nodes with `<<`
         value = loader.construct_document(root) if root is not None else None
     except yaml.MarkedYAMLError as error:
@@ -85,6 +89,25 @@ def parse_yaml(text: str, name: str) -> Text:
             twice.append(f"{dotted_name(path)} ({name}): given twice, in lines {lines[path]} and {line}; keep one")
         lines[path] = line
     return Text(value, lines, twice)
+
+
+def _repeated(root: yaml.Node | None) -> int:
+    """How many nodes there would be, beyond those written, if each alias were written out.
+
+    An alias costs some bytes and may stand for ten others, so that ten lines may be worth billions of values. Each node
+    is looked at once.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = 1  # an alias may point to a node around it
+            below = node.value if isinstance(node, yaml.CollectionNode) else ()
+            parts = [part for one in below for part in (one if isinstance(one, tuple) else (one,))]
+            sizes[id(node)] += sum(map(size, parts))
+        return sizes[id(node)]
+
+    return 0 if root is None else size(root) - len(sizes)
 
 
 def _yaml_keys(

@@ -127,7 +127,8 @@ class LoopSettings(Strict):
     ttl_seconds: Seconds = 300
     """The longest pause between two rounds of a streak, not the length of a streak."""
     window: Annotated[Whole, Field(ge=2, le=100)] = 10
-    """Rounds in which a call counts as known."""
+    """Rounds in which a call counts as known, and at least ten calls: below 10 it tells only where rounds have several
+    calls."""
     similarity_threshold: Threshold | None = None
     """How alike (0 to 1) consecutive calls of a tool must be to count as one; off where not given."""
     similarity: Similarity = Similarity()
