@@ -1,8 +1,13 @@
 """The table of variables: where a command's clients are led, and what a guard asks for them."""
 
+import os
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from callfuse.cli.agents import IF_SET, VENDORS, wire, with_version
+from callfuse.cli.codex import led_to
 from callfuse.dialects import dialect_of
 from callfuse.errors import ConfigError
 from callfuse.proxy.settings import Route
@@ -131,13 +136,42 @@ def test_a_command_s_proxy_is_not_asked_for_the_guard() -> None:
     assert "NO_PROXY" not in wire({}).variables(GUARD, {"HTTPS_PROXY": "http://proxy:3128"})
 
 
-@pytest.mark.parametrize("program", ["codex", "/usr/bin/codex", "C:/npm/codex.cmd"])
-def test_codex_gets_an_option(program: str) -> None:
-    """It reads no variable; what the user has set for OpenAI holds for it."""
-    wiring = wire({"OPENAI_BASE_URL": "https://gateway/api"})
-    expected = [program, "-c", f'openai_base_url="{GUARD}/openai/api"', "exec", "hi"]
-    assert wiring.command([program, "exec", "hi"], GUARD) == expected
-    assert wiring.command(["claude", "-p", "codex"], GUARD) == ["claude", "-p", "codex"]
+@pytest.mark.parametrize("program", ["codex", "/usr/bin/codex", "C:/npm/codex.cmd", "C:\\npm\\codex.exe"])
+def test_codex_gets_a_profile(program: str, tmp_path: Path) -> None:
+    """It reads no variable, and others read its command line: the address stands in a file that only its user can read,
+    while the command runs. What the user has set for OpenAI holds for it."""
+    wiring, home = wire({"OPENAI_BASE_URL": "https://gateway/api"}), tmp_path / "codex"
+    with wiring.command([program, "exec", "hi"], GUARD, {"CODEX_HOME": str(home)}) as command:
+        [file] = home.iterdir()
+        name = file.name.removesuffix(".config.toml")
+        assert command == [program, "--profile", name, "exec", "hi"]
+        assert tomllib.loads(file.read_text()) == {"openai_base_url": f"{GUARD}/openai/api"}
+        assert os.name == "nt" or file.stat().st_mode & 0o777 == 0o600
+    assert [*home.iterdir()] == []
+    with wiring.command(["claude", "-p", "codex"], GUARD, {}) as command:
+        assert command == ["claude", "-p", "codex"]
+
+
+@pytest.mark.parametrize("chosen", [["-p", "deep"], ["-pdeep"], ["--profile", "deep"], ["--profile=deep"]])
+def test_a_profile_that_the_user_has_chosen_holds(chosen: list[str], tmp_path: Path) -> None:
+    """Codex takes one: the run's own sets the same, and the guard's address in place of another. A prompt is left."""
+    (tmp_path / "deep.config.toml").write_text('model = "m"\nopenai_base_url = "http://other"\n[tui]\na = 1\n')
+    with led_to("http://guard/v1", ["codex", "exec", *chosen, "--", "-p"], {"CODEX_HOME": str(tmp_path)}) as command:
+        name = command[2]
+        assert command == ["codex", "--profile", name, "exec", "--", "-p"]
+        profile = tomllib.loads((tmp_path / f"{name}.config.toml").read_text())
+        assert profile == {"openai_base_url": "http://guard/v1", "model": "m", "tui": {"a": 1}}
+    assert [file.name for file in tmp_path.iterdir()] == ["deep.config.toml"]
+
+
+def test_a_profile_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """As Codex itself would say, and nothing is left behind."""
+    with (
+        pytest.raises(FileNotFoundError, match=r"deep\.config\.toml"),
+        led_to("http://guard/v1", ["codex", "-p", "deep"], {"CODEX_HOME": str(tmp_path)}),
+    ):
+        pass
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_both_readings_of_anthropic_s_variable_are_guarded() -> None:

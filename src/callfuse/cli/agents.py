@@ -6,11 +6,12 @@ that the user has set keeps its meaning: its value becomes the upstream of its r
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Final
 from urllib.parse import urlsplit
 
+from callfuse.cli.codex import is_codex, led_to
 from callfuse.errors import ConfigError
 
 OLLAMA_PORT: Final = 11434
@@ -63,10 +64,6 @@ IF_SET: Final = (
 )
 """Variables without an upstream that fits everybody: they lead through the guard only where the user has set them."""
 
-CODEX: Final = "codex"
-CODEX_KEY: Final = "openai_base_url"
-"""Codex reads no variable: its setting is an option, behind the program's name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
@@ -85,12 +82,12 @@ class Wiring:
             found |= dict.fromkeys(("NO_PROXY", "no_proxy"), f"{before},{_OURSELVES}" if before else _OURSELVES)
         return found
 
-    def command(self, command: Sequence[str], guard: str) -> list[str]:
-        """The command with the options that it needs beside the variables."""
-        program, *arguments = command
-        if PurePath(program).stem.lower() != CODEX:
-            return [*command]
-        return [program, "-c", f'{CODEX_KEY}="{guard}{self.paths["OPENAI_BASE_URL"]}"', *arguments]
+    def command(self, command: Sequence[str], guard: str, env: Mapping[str, str]) -> AbstractContextManager[list[str]]:
+        """The command with the options that it needs beside the variables; what they rest on is there meanwhile. Raises
+        OSError."""
+        if is_codex(command):
+            return led_to(guard + self.paths["OPENAI_BASE_URL"], command, env)
+        return nullcontext([*command])
 
 
 def wire(env: Mapping[str, str], upstream: str | None = None) -> Wiring:

@@ -85,7 +85,7 @@ def _help() -> str:
             "",
             "The commands need more than is installed here: `demo` needs the extra demo, the",
             "others need serve. The middleware, and the classes for agents, need neither.",
-            'Without an installation: uvx "callfuse[demo]" demo',
+            'In a checkout, without an installation: uvx --from ".[demo]" callfuse demo',
             *(f"  {install_hint(extra)}" for extra in ("serve", "demo")),
         ]
     )

@@ -84,11 +84,12 @@ def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
         with _listening(app, resolved.config.serve) as origin:
             guard = origin + place
             env = {**os.environ, **wiring.variables(guard, os.environ)}
-            try:
-                code = run_process(wiring.command(command, guard), env)
-            except OSError as error:
-                fail(COMMAND, f"{command[0]}: {error.strerror}")
-                return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
+            with wiring.command(command, guard, env) as led:
+                try:
+                    code = run_process(led, env)
+                except OSError as error:
+                    fail(COMMAND, f"{command[0]}: {error.strerror}")
+                    return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
     except (ConfigError, GuardFailed, OSError) as error:
         return fail(COMMAND, str(error))
     if sys.stderr is not None:  # closed: then `print` would take stdout

@@ -1,0 +1,70 @@
+"""Leads Codex through a guard, by a profile.
+
+Codex reads no variable, and its command line, which every local user can read, must not have the guard's secret path.
+So the run gets a profile of its own: `$CODEX_HOME/NAME.config.toml`, which only its owner can read, is laid over the
+user's settings by `--profile NAME` and removed at the end.
+
+Codex takes one profile. Where the user has named one, what it sets stands in the new one, too.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from secrets import token_hex
+from typing import Final
+
+CODEX: Final = "codex"
+KEY: Final = "openai_base_url"
+"""The setting that holds the base URL."""
+_OWN_KEY: Final = re.compile(rf"^[ \t]*{KEY}[ \t]*=.*\n?", re.MULTILINE)
+_PROFILE: Final = re.compile(r"--profile(?:=(.*))?|-p=?(.*)")
+
+
+def is_codex(command: Sequence[str]) -> bool:
+    """Whether a command starts Codex."""
+    return PurePath(command[0].replace("\\", "/")).stem.lower() == CODEX
+
+
+@contextmanager
+def led_to(base_url: str, command: Sequence[str], env: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the command of Codex that asks this base URL. Raises OSError if its profile cannot be written."""
+    home = Path(env.get("CODEX_HOME") or Path.home() / ".codex")
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = f"callfuse-{token_hex(4)}"
+    arguments, chosen = _without_profile(command[1:])
+    file = _file(home, name)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as profile:
+            profile.write(f"{KEY} = {json.dumps(base_url)}\n{_settings(home, chosen)}")
+        yield [command[0], "--profile", name, *arguments]
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _file(home: Path, profile: str) -> Path:
+    return home / f"{profile}.config.toml"
+
+
+def _settings(home: Path, profile: str) -> str:
+    """What a profile sets, but for the base URL, which the run's own goes before."""
+    if not profile:
+        return ""
+    return _OWN_KEY.sub("", _file(home, profile).read_text(encoding="utf-8"))
+
+
+def _without_profile(arguments: Sequence[str]) -> tuple[list[str], str]:
+    """The arguments without the choice of a profile, and the profile; empty if there is none. Options end at `--`."""
+    rest, chosen = [], ""
+    given = iter(arguments)
+    for argument in given:
+        if argument == "--":
+            return [*rest, argument, *given], chosen
+        if found := _PROFILE.fullmatch(argument):
+            chosen = found[1] or found[2] or next(given, "")
+        else:
+            rest.append(argument)
+    return rest, chosen
