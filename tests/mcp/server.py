@@ -48,7 +48,7 @@ class ToolServer:
     """Answers each request `tools/call` with what `tool` makes of it: a result, or raw bytes as the whole `result`.
 
     `form`: `json` or `sse`, with a notification before the result; `cut`: so many bytes at a time. `bodies`, `scopes`:
-    what has come. `runs`: the arguments of the calls that have run.
+    what has come. `runs`: the arguments of the calls that have run. `listed`: the result of `tools/list`.
     """
 
     tool: Callable[[dict[str, Any]], Any] = lambda _: text("nothing was found")
@@ -56,6 +56,7 @@ class ToolServer:
     status: int = 200
     cut: int = 0
     headers: Headers = ()
+    listed: Mapping[str, Any] = field(default_factory=lambda: {"tools": []})
     bodies: list[bytes] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     runs: list[Any] = field(default_factory=list)
@@ -99,7 +100,7 @@ class ToolServer:
         """The response to one request."""
         head = b'{"jsonrpc":"2.0","id":' + dumps(message["id"])
         if message["method"] != "tools/call":
-            return head + b',"result":{"tools":[]}}'
+            return head + b',"result":' + dumps(self.listed) + b"}"
         self.runs.append(message["params"].get("arguments"))
         made = self.tool(message["params"])
         if isinstance(made, dict) and "error" in made:
@@ -146,9 +147,13 @@ def with_header(headers: Headers, name: bytes, value: bytes) -> Headers:
     return (*(one for one in headers if one[0] != name), (name, value))
 
 
+READ_ONLY = {"*": {"changes_state": False}}
+"""Settings by tool that say of all that they change nothing, so that results are given again."""
+
+
 def guarded(server: Any, mode: Any = "chance_then_block", **more: Any) -> MCPMiddleware:
-    """The server behind the middleware."""
-    return MCPMiddleware(server, {"tool_call_loop": {"mode": mode, **more}})
+    """The server behind the middleware; by default all its tools are known to change nothing."""
+    return MCPMiddleware(server, {"tool_call_loop": {"mode": mode, "per_tool": READ_ONLY, **more}})
 
 
 def observed(server: Any, mode: Any = "chance_then_block", **more: Any) -> tuple[MCPMiddleware, Observed]:

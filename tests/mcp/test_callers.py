@@ -337,7 +337,7 @@ def caller(clock: Any = lambda: 0.0, **settings: Any) -> Caller:
 
 def make(one: Caller, request: CallRequest, said: str = "nothing") -> bool:
     """A call, which runs if it may; whether it was withheld."""
-    (pending,) = one.begin([request])
+    (pending,) = one.begin([request], b"")
     if not pending.withheld:
         one.settle(answer_of(request, said), {request.key: pending}.get)
     return pending.withheld
@@ -442,7 +442,7 @@ def test_the_memory_of_a_caller_is_bounded() -> None:
     assert sizes[-1] < 1.02 * sizes[150]
     assert sizes[-1] < 5 * RESULTS_BYTES
     (request,) = requests({"at": 199, "text": "x" * 30_000})
-    (pending,) = one.begin([request])
+    (pending,) = one.begin([request], b"")
     assert one.previous(pending) is not None
 
 
@@ -452,9 +452,23 @@ def test_calls_without_a_result_are_bounded() -> None:
     empty = one.size
     for at in range(300):
         (request,) = requests({"at": at})
-        (pending,) = one.begin([request])
+        (pending,) = one.begin([request], b"")
         one.await_later(pending)
     assert one.size < empty + 2_000_000
+
+
+def test_who_takes_up_a_stream_reads_no_text_about_others() -> None:
+    """A result that comes later goes to whoever asks for it: its notice quotes nothing that another client got."""
+    one = caller(mode="warn", error_messages={"warning": "before: {previous_result}"})
+    request, *_ = requests({})
+    for _ in range(2):
+        make(one, request, "secret")
+    for reader in (b"", b"other"):
+        (pending,) = one.begin([request], b"")
+        one.await_later(pending)
+        taken = one.take_awaited(request.key, reader)
+        told = one.settle(answer_of(request, "secret"), lambda _, taken=taken: taken)
+        assert (b"before: secret" in told, b"before: (unknown)" in told) == (not reader, bool(reader))
 
 
 def test_the_callers_are_bounded() -> None:

@@ -217,9 +217,14 @@ def _further_credentials(key: bytes, headers: Headers, further: Set[bytes]) -> b
     sessions. No header has a newline, so that none of these is the `key` of somebody else."""
     named = [name + b"\n" + headers[name] for name in sorted(further) if headers.get(name)]
     if not (key or named):
-        cookies = map(bytes.strip, headers.get(_COOKIE, b"").split(b";"))
-        named = sorted(filter(_is_of_session, cookies))
+        named = session_cookies(headers)
     return b"\n".join([key, *named]) if named else key
+
+
+def session_cookies(headers: Headers) -> list[bytes]:
+    """The cookies (`name=value`) that tell who somebody is, going by their names, sorted."""
+    cookies = map(bytes.strip, headers.get(_COOKIE, b"").split(b";"))
+    return sorted(filter(_is_of_session, cookies))
 
 
 def _is_of_session(cookie: bytes) -> bool:

@@ -1,6 +1,6 @@
 """What one caller has called and got: judges its calls, keeps their results to give them again. No IO.
 
-    pending = caller.begin(calls)  # before they run: `found` says what is to be done about each
+    pending = caller.begin(calls, client)  # before they run: `found` says what is to be done about each
     data = caller.settle(data, find)  # what the server answers, with the notices that go with results
     caller.give_up(pending[0])  # no result has come
 
@@ -11,15 +11,17 @@ runs is part of the same round for all that is known; it runs unjudged and does 
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from callfuse.config import Config
 from callfuse.inprocess import LoopDetection, LoopDetector
+from callfuse.inprocess.detection import detection_of
 from callfuse.inprocess.detector import OnLoop
 from callfuse.inprocess.history import RESULT_KEPT, RESULTS_KEPT
 from callfuse.mcp import messages
-from callfuse.mcp.messages import CallRequest, Kind, Response
+from callfuse.mcp.identity import Identity
+from callfuse.mcp.messages import CallRequest, Kept, Kind, Response
 from callfuse.model import ToolCall
 from callfuse.model.signature import Signature
 from callfuse.observe.bus import Bus
@@ -80,11 +82,13 @@ class _Ran:
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A call between its request and its response. `counts`: it is judged and its result recorded. `is_open`: no
-    result was seen yet, and one may still come. `runs`: equal calls that come now count as one with it."""
+    """A call between its request and its response. `identity`: who may read its result. `counts`: it is judged and its
+    result recorded. `is_open`: no result was seen yet, and one may still come. `runs`: equal calls that come now count
+    as one with it."""
 
     request: CallRequest
     call: ToolCall
+    identity: Identity
     counts: bool
     found: LoopDetection | None = None
     is_open: bool = True
@@ -106,6 +110,9 @@ class Caller:
     Nobody says when a person has spoken, which frees what was blocked elsewhere. So once nothing has run for longer
     than `ttl_seconds`, all begins anew, and a call that has not run for so long runs, with a warning at most.
 
+    Calls of several clients may be in one lane, such as those of one conversation in several sessions. They count
+    together, but a result is for the identity that got it: nobody else is given it, nor a text that quotes it.
+
     `clock`: seconds. `size`: the bytes of memory that it takes, about. Memory is bounded as that of `LoopDetector` is;
     the newest results are kept as they came, `RESULTS_BYTES` bytes of them.
     """
@@ -118,7 +125,9 @@ class Caller:
         self._ran: OrderedDict[Signature, _Ran] = OrderedDict()
         self._posts = self._began = 0
         self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
-        self._results: OrderedDict[Signature, bytes] = OrderedDict()
+        self._results: OrderedDict[Signature, tuple[Identity, Kept]] = OrderedDict()
+        self._first: Identity | None = None
+        self._is_shared = False
         self._running: Counter[Signature] = Counter()
         self._in_flight: dict[bytes, Pending] = {}
         self._awaited: OrderedDict[bytes, Pending] = OrderedDict()
@@ -127,17 +136,21 @@ class Caller:
     @property
     def size(self) -> int:
         """See the class."""
-        kept = sum(len(result) + _PARSED * min(len(result), RESULT_KEPT) for result in self._results.values())
+        kept = sum(size + _PARSED * min(size, RESULT_KEPT) for size in self._kept_sizes())
         waiting = len(self._awaited) + len(self._suspended)
         return _CALLER + sum(self._rounds) + kept + waiting * LONGEST_WAITING + _TIME * len(self._ran)
 
-    def begin(self, requests: Iterable[CallRequest]) -> list[Pending]:
-        """Judge the calls of one POST. Raises what a detector raises under `fail_closed`."""
+    def _kept_sizes(self) -> list[int]:
+        return [len(kept.text) for _, kept in self._results.values()]
+
+    def begin(self, requests: Iterable[CallRequest], client: bytes) -> list[Pending]:
+        """Judge the calls of one POST. Raises what a detector raises under `fail_closed`. `client`: see `Identity`."""
         self._posts += 1
         if self._clock() - self._last_run > self.detector.settings.ttl_seconds:
             self.detector.clear()
             self._began = self._posts
-        pending = [self._pending(request) for request in requests]
+            self._first, self._is_shared = None, False
+        pending = [self._pending(request, client) for request in requests]
         judged = [one for one in pending if one.counts and not one.request.continues]
         found = self.detector.check_round([one.call for one in judged])
         for one, detection in zip(judged, found, strict=True):
@@ -175,17 +188,20 @@ class Caller:
         is_seldom = found.kind in OF_SEVERAL and times < settings.for_tool(found.call.name).settings.max_repeats - 1
         return Rung.WARN if found.withholds and (is_stale or is_seldom) else None
 
-    def _pending(self, request: CallRequest) -> Pending:
+    def _pending(self, request: CallRequest, client: bytes) -> Pending:
         ignore = self.detector.settings.for_tool(request.name).ignore
         call = ToolCall("", request.name, request.arguments, ignore=ignore)
+        whole = ToolCall("", request.name, request.arguments).signature if ignore else b""
+        identity = Identity(client, request.about, whole)
         before = self._suspended.pop(call.signature, None)
         if request.continues:
-            return Pending(request, call, before is not None, None if before is None else before.found)
+            found = None if before is None else before.found
+            return Pending(request, call, identity, before is not None, found)
         if before is not None:
             self._record_nothing(before)
         for key in [key for key, one in self._awaited.items() if one.call.signature == call.signature]:
             self._record_nothing(self._awaited.pop(key))
-        return Pending(request, call, counts=not self._running[call.signature])
+        return Pending(request, call, identity, counts=not self._running[call.signature])
 
     def settle(self, data: bytes, find: Find) -> bytes:
         """Record the responses in the data of an answer; returns the data with the notices that go with them, the same
@@ -213,10 +229,26 @@ class Caller:
             self._keep_waiting(self._suspended, pending.call.signature, pending)
             return ""
         content, is_error = messages.content_of(response) if response.kind is Kind.FINAL else (STILL_RUNNING, None)
+        self._note_reader(pending.identity)
         late = self.detector.record(content, pending.call, is_error=is_error)
         if response.kind is Kind.FINAL:
-            self._keep(pending.call.signature, messages.result_to_keep(response))
-        return "\n\n".join(one.message for one in (pending.found, late) if one is not None and one.message)
+            self._keep(pending, messages.result_to_keep(response))
+        found = (self.notice(pending, one) for one in (pending.found, late) if one is not None)
+        return "\n\n".join(notice for notice in found if notice)
+
+    def _note_reader(self, identity: Identity) -> None:
+        """A result of this identity is part of what is known from now on."""
+        self._is_shared |= self._first is not None and identity != self._first
+        self._first = self._first or identity
+
+    def notice(self, pending: Pending, found: LoopDetection) -> str:
+        """The text for a finding. It quotes no result if any that is known may be another user's."""
+        if self._first == pending.identity and not self._is_shared:
+            return found.message
+        finding, settings = found.verdict.finding, self.detector.settings
+        own = replace(finding, previous=None, stretch=finding.stretch._replace(found_nothing=False))
+        verdict = replace(found.verdict, finding=own)
+        return detection_of(verdict, settings, model="", number=found.number, previous=None).message
 
     def give_up(self, pending: Pending) -> None:
         """Nothing more is expected of a call."""
@@ -239,13 +271,18 @@ class Caller:
                 pending.is_open = True
                 self._keep_waiting(self._awaited, pending.request.key, pending)
 
-    def take_awaited(self, key: bytes) -> Pending | None:
-        """The call whose result may come late, in response to the request of this key; it is awaited no longer."""
-        return self._awaited.pop(key, None)
+    def take_awaited(self, key: bytes, client: bytes) -> Pending | None:
+        """The call whose result may come late, in response to the request of this key; it is awaited no longer.
+        `client`: who reads that response."""
+        pending = self._awaited.pop(key, None)
+        if pending is not None:
+            pending.identity = pending.identity._replace(client=client)
+        return pending
 
-    def previous(self, pending: Pending) -> bytes | None:
-        """The result that the same call has brought before, if it is kept."""
-        return self._results.get(pending.call.signature)
+    def previous(self, pending: Pending) -> Kept | None:
+        """The result that the same call has brought the same identity before, if it is kept."""
+        identity, kept = self._results.get(pending.call.signature, (None, None))
+        return kept if identity == pending.identity else None
 
     def _close(self, pending: Pending) -> None:
         pending.is_open = False
@@ -270,23 +307,29 @@ class Caller:
         while len(among) > WAITING_KEPT:
             self._record_nothing(among.popitem(last=False)[1])
 
-    def _keep(self, signature: Signature, result: bytes | None) -> None:
+    def _keep(self, pending: Pending, result: Kept | None) -> None:
         """Keep a result to give it again, the newest ones of those that are not too long."""
+        signature = pending.call.signature
         self._results.pop(signature, None)
-        if result is None or len(result) > LONGEST_RESULT:
+        if result is None or len(result.text) > LONGEST_RESULT:
             return
-        self._results[signature] = result
-        while len(self._results) > RESULTS_KEPT or sum(map(len, self._results.values())) > RESULTS_BYTES:
+        self._results[signature] = pending.identity, result
+        while len(self._results) > RESULTS_KEPT or sum(self._kept_sizes()) > RESULTS_BYTES:
             self._results.popitem(last=False)
 
 
-def reply(caller: Caller, pending: Pending, *, is_modern: bool) -> bytes:
-    """The response to a call that must not run: its previous result, if that is kept, and the notice."""
-    found = pending.found
-    notice = found.message if found is not None else ""
+def reply(caller: Caller, pending: Pending, *, is_modern: bool, says_read_only: bool) -> bytes:
+    """The response to a call that must not run: the notice, behind its previous result if that is kept.
+
+    `says_read_only`: the server says that the tool changes nothing. What changes something has not done so this time:
+    its previous result would say that it has, and is left out. Nothing else depends on what a server says.
+    """
+    found, settings = pending.found, caller.detector.settings.for_tool(pending.call.name)
+    notice = caller.notice(pending, found) if found is not None else ""
     is_block = found is not None and found.action is not None and found.action.blocks
-    is_error = is_block and caller.detector.settings.for_tool(pending.call.name).settings.finish_reason == "error"
-    kept = caller.previous(pending)
+    is_error = is_block and settings.settings.finish_reason == "error"
+    is_read_only = settings.is_read_only or (says_read_only and not settings.changes_state)
+    kept = caller.previous(pending) if is_read_only else None
     return messages.reply(pending.request.id, kept, notice, is_error=is_error, is_modern=is_modern)
 
 

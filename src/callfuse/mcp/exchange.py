@@ -3,7 +3,7 @@
 One caller's calls are judged one after another, and the work on a long body is done in a thread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -30,10 +30,22 @@ _OK: Final = 200
 
 
 class Exchange:
-    """One POST with calls. `known`: its caller. `is_modern`: of a revision whose results have a type."""
+    """One POST with calls. `known`: its caller. `client`: that of `Identity`. `says_read_only`: whether the server has
+    said so of a tool. `is_modern`: of a revision whose results have a type."""
 
-    def __init__(self, posted: Posted, known: Known, bus: Bus, *, is_modern: bool) -> None:
+    def __init__(
+        self,
+        posted: Posted,
+        known: Known,
+        client: bytes,
+        bus: Bus,
+        *,
+        says_read_only: Callable[[str], bool],
+        is_modern: bool,
+    ) -> None:
         self.known = known
+        self._client = client
+        self._says_read_only = says_read_only
         self._posted = posted
         self._bus = bus
         self._is_modern = is_modern
@@ -58,9 +70,12 @@ class Exchange:
 
     def _judge(self) -> None:
         caller = self.known.caller
-        self._pending = caller.begin(self._posted.calls)
+        self._pending = caller.begin(self._posted.calls, self._client)
         held = [one for one in self._pending if one.withheld]
-        self._replies = [reply(caller, one, is_modern=self._is_modern) for one in held]
+        self._replies = [
+            reply(caller, one, is_modern=self._is_modern, says_read_only=self._says_read_only(one.call.name))
+            for one in held
+        ]
         self._withheld = {one.request.at: one.request for one in held}
         self._cause = ""
 

@@ -1,17 +1,22 @@
-"""Finds out whose a call is, from headers and the request's `_meta`. What one caller has called counts together.
+"""Finds out whose a call is, from headers and the request's `_meta`: whose calls count together (`caller_of`), and who
+may read a result (`Identity`).
 
 The first of these that names a conversation counts: callfuse's own header, headers of harnesses and gateways, the keys
 of `_meta` below, the session of the transport (`Mcp-Session-Id`), which some clients open for each call. Without any of
 these, as in revision 2026-07-28, a caller is a credential and a client: its name and version, and all headers but those
 that say nothing of who asks, for a server may know its users by any header. Never an address. Everything is scoped by
-the server's URL, by whom a middleware in front has authenticated, and by a hash of the credential.
+the server's URL, by whom a middleware in front has authenticated, by a hash of the credential, and by headers that name
+a user.
 
-Whatever is not known to be the same counts apart: then a loop goes on, but nobody gets the result of somebody else.
+A name may be anybody's, and a session may be shared. So a result is given again only to a request whose whole identity
+is equal: every header but those of one message, and every name in `_meta`. Where anything else differs the calls still
+count together, and the notice comes without the result.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Set
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from callfuse.boundary import Boundary
 from callfuse.conversations.identity import (
@@ -21,6 +26,7 @@ from callfuse.conversations.identity import (
     Lane,
     credential_of,
     lane_of,
+    session_cookies,
     session_name,
 )
 from callfuse.wire.jsontext import dumps
@@ -55,6 +61,34 @@ and proxies. `dpop` proves the token that is in `authorization`, anew for each r
 _INDIFFERENT_KINDS: Final = (b"mcp-param-", b"sec-fetch-", b"x-b3-", b"x-datadog-", b"x-envoy-")
 """How names of further such headers begin; the first mirror arguments."""
 
+_OF_A_MESSAGE: Final = frozenset(
+    b"accept accept-encoding connection content-encoding content-length content-type date expect keep-alive te trailer "
+    b"transfer-encoding last-event-id mcp-method mcp-name "
+    b"b3 request-id sentry-trace traceparent tracestate uber-trace-id x-amzn-trace-id x-cloud-trace-context "
+    b"x-correlation-id x-request-id cf-ray dpop idempotency-key x-request-start x-stainless-retry-count".split()
+)
+"""Headers that differ from one message of a client to its next. All others are part of an identity, addresses that a
+proxy has written among them."""
+_KINDS_OF_A_MESSAGE: Final = (b"mcp-param-", b"x-b3-", b"x-datadog-")
+_NAMES_A_USER: Final = re.compile(
+    rb"(?:\A|[-_])(?:user(?![-_]?agent)|account|tenant|customer|member|subject|principal|identity|email|login|org|"
+    rb"organi[sz]ation|team|auth|token|jwt|cert|api[-_]?key)"
+)
+"""How a part of a header's name begins that says who somebody is: `x-user`, `x-goog-iap-jwt-assertion`."""
+
+
+class Identity(NamedTuple):
+    """Everything of a request with a call that could tell its user from others, and is not in the call's signature.
+
+    `client`: a digest of what all requests of a client have in common (`client_of`). `about`: one of what the message
+    says beside the call (`CallRequest.about`). `arguments`: the signature of all arguments, where the settings leave
+    some out of the comparison of calls; empty otherwise.
+    """
+
+    client: bytes
+    about: bytes
+    arguments: bytes
+
 
 class _Place:
     """What tells callers apart whatever their session is: the parts of the server's URL, and who a middleware in front
@@ -81,6 +115,10 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
     payload = {} if named is None else {"session_id": named}
     url = headers.get(b"host", b""), scope["path"].encode("utf-8", "surrogatepass"), query
     lane = lane_of(headers, _Place(*url, *_authentication(scope.get("user"))), query, payload, further=further)
+    if user := [part for name in sorted(headers) if _names_user(name) for part in (name, headers[name])]:
+        lane = lane._replace(fingerprint=_digest((lane.fingerprint, *user)))
+    if cookies := session_cookies(headers):
+        lane = lane._replace(fingerprint=_digest((lane.fingerprint, *cookies)))
     session = headers.get(SESSION, b"").decode("latin-1")
     if not lane.named and session:
         return lane._replace(session=session_name(session), source=SESSION.decode())
@@ -90,6 +128,32 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
     if lane.named:  # anybody may use the name: what an equal client does not send counts apart
         return lane._replace(fingerprint=fingerprint)
     return lane._replace(session=fingerprint.hex(), fingerprint=fingerprint)
+
+
+def client_of(scope: Mapping[str, Any]) -> bytes:
+    """A digest of what tells the client of a request from others: URL, authentication, certificate, and every header
+    but those of one message, as often as it comes."""
+    headers = [(name.lower(), value) for name, value in scope.get("headers") or ()]
+    told = sorted((name, value) for name, value in headers if not _is_of_a_message(name))
+    path = scope["path"].encode("utf-8", "surrogatepass")
+    who = tuple(_authentication(scope.get("user")))
+    parts = (path, scope.get("query_string", b""), _certificate(scope), b"%d" % len(who), *who)
+    return _digest((*parts, *(part for header in told for part in header)))
+
+
+def _certificate(scope: Mapping[str, Any]) -> bytes:
+    """The client's certificate, where the server tells of it."""
+    found = (scope.get("extensions") or {}).get("tls")
+    return repr(found.get("client_cert_chain")).encode("utf-8", "replace") if isinstance(found, Mapping) else b""
+
+
+def _is_of_a_message(name: bytes) -> bool:
+    return name in _OF_A_MESSAGE or name.startswith(_KINDS_OF_A_MESSAGE)
+
+
+def _names_user(name: bytes) -> bool:
+    """Whether a header of this name says who its user is."""
+    return name not in _INDIFFERENT and _NAMES_A_USER.search(name) is not None
 
 
 def _authentication(user: object) -> Iterable[bytes]:

@@ -7,12 +7,14 @@ changed stays as it came. Everything that is not understood is left alone: `read
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from callfuse.wire.jsontext import END, Edit, Path, UnreadableJSON, apply, dumps, loads, span, spans
 from callfuse.wire.values import has_too_many_values
 
 CALL: Final = "tools/call"
+LIST: Final = "tools/list"
 CANCELLED: Final = "notifications/cancelled"
 OPENING: Final = frozenset({"initialize", "server/discover"})
 """With one of these a client begins."""
@@ -28,6 +30,16 @@ _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NOTHING: Final[Mapping[str, Any]] = {}
 _TIMELESS: Final = frozenset({_META, "annotations"})
 """Members of a content block that say nothing of its content, such as when it was modified."""
+_OF_A_CALL: Final = frozenset({"name", "arguments", "inputResponses", "requestState", _META})
+"""Parameters of a call that say nothing of who asks, or are looked at by themselves."""
+_OF_A_MESSAGE: Final = frozenset(
+    {
+        *("progresstoken", "traceparent", "tracestate", "traceid", "spanid", "requestid", "messageid", "turnid"),
+        *("callid", "toolcallid", "tooluseid", "claudecode/tooluseid"),
+    }
+)
+"""Names in `_meta`, in small letters and without `_`, of what differs from one message of a client to its next."""
+_DIGEST_SIZE: Final = 16
 _OF_PROTOCOL: Final = frozenset({_META, "resultType", "isError", "ttlMs", "cacheScope"})
 
 
@@ -36,7 +48,7 @@ class CallRequest(NamedTuple):
 
     `at`: its place in a batch, 0 without one. `id`: as JSON; `key`: what its response has in common with it.
     `arguments`: as they stand in the body, `{}` if missing. `continues`: the client sends what a call of the same name
-    and arguments has asked for.
+    and arguments has asked for. `about`: a digest of all else that the message says, but for what differs each time.
     """
 
     at: int
@@ -45,6 +57,7 @@ class CallRequest(NamedTuple):
     name: str
     arguments: str
     continues: bool
+    about: bytes
 
 
 class Posted(NamedTuple):
@@ -52,7 +65,8 @@ class Posted(NamedTuple):
 
     `rest`: how many there are beside the calls. `tasks`: how many of these are calls that ask for the handle of a task
     in place of a result (2025-11-25), which nobody but the server can give. `cancelled`: the keys of requests that are
-    cancelled. `opens`: whether a client begins with it. `meta`: the `_meta` of the first message.
+    cancelled. `lists`: the keys of requests for the list of tools. `opens`: whether a client begins with it. `meta`:
+    the `_meta` of the first message.
     """
 
     is_batch: bool
@@ -60,6 +74,7 @@ class Posted(NamedTuple):
     rest: int
     tasks: int
     cancelled: list[bytes]
+    lists: list[bytes]
     opens: bool
     meta: Mapping[str, Any]
 
@@ -121,6 +136,7 @@ def read_post(content: bytes) -> Posted:
         len(messages) - len(calls),
         sum(map(_asks_for_task, messages)),
         [key_of(one["requestId"]) for one in params if "requestId" in one],
+        [key_of(message.get("id")) for message in messages if _method(message) == LIST],
         any(_method(message) in OPENING for message in messages),
         _meta(messages[0]) if messages else _NOTHING,
     )
@@ -146,7 +162,24 @@ def _read_call(text: bytes, at: int, message: Any) -> CallRequest | None:
     if params.get("arguments") is not None and (place := span(text, ("params", "arguments"))):
         arguments = text[slice(*place)].decode("utf-8", "surrogatepass")
     goes_on = "inputResponses" in params or "requestState" in params
-    return CallRequest(at, text[slice(*(span(text, ("id",)) or (0, 0)))], key, name, arguments, goes_on)
+    id_ = text[slice(*(span(text, ("id",)) or (0, 0)))]
+    return CallRequest(at, id_, key, name, arguments, goes_on, _about(message))
+
+
+def _about(message: Mapping[str, Any]) -> bytes:
+    """See `CallRequest`."""
+    params = _params(message)
+    others = {name: value for name, value in message.items() if name not in ("id", "params", "jsonrpc", "method")}
+    rest = {name: value for name, value in params.items() if name not in _OF_A_CALL}
+    said = {name: _lasting(value) for name, value in _lasting(_meta(message)).items()}
+    return blake2b(dumps([others, rest, said]), digest_size=_DIGEST_SIZE).digest()
+
+
+def _lasting(value: Any) -> Any:
+    """An object without what differs from one message to the next; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    return {name: one for name, one in value.items() if name.lower().replace("_", "") not in _OF_A_MESSAGE}
 
 
 def _asks_for_task(message: Any) -> bool:
@@ -222,16 +255,39 @@ def _without(value: Any, names: frozenset[str]) -> Any:
     return {name: item for name, item in value.items() if name not in names}
 
 
-def result_to_keep(response: Response) -> bytes | None:
+class Kept(NamedTuple):
+    """The result of a call as it came. `has_structure`: it has structured content."""
+
+    text: bytes
+    has_structure: bool
+
+
+def result_to_keep(response: Response) -> Kept | None:
     """The result of a call, as it can be given again; an error of JSON-RPC as a result, which models get to read. None
     if it is no result of a tool."""
     if response.error is not None:
         block = {"type": "text", "text": str(response.error.get("message", ""))}
-        return dumps({"content": [block], "isError": True})
+        return Kept(dumps({"content": [block], "isError": True}), has_structure=False)
     place = span(response.text, ("result",))
     if place is None or not isinstance(response.result.get("content"), list):
         return None
-    return response.text[slice(*place)]
+    return Kept(response.text[slice(*place)], response.result.get("structuredContent") is not None)
+
+
+def read_only_tools(response: Response) -> dict[str, bool] | None:
+    """The names in a list of tools, each with whether the server says that the tool changes nothing. None if it is no
+    such list."""
+    tools = response.result.get("tools")
+    if not isinstance(tools, list):
+        return None
+    named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+    return {tool["name"]: _says_read_only(tool.get("annotations")) for tool in named}
+
+
+def _says_read_only(annotations: Any) -> bool:
+    if not isinstance(annotations, dict) or annotations.get("destructiveHint") is True:
+        return False
+    return annotations.get("readOnlyHint") is True
 
 
 def notice_edit(response: Response, notice: str) -> Edit | None:
@@ -244,15 +300,18 @@ def notice_edit(response: Response, notice: str) -> Edit | None:
     return Edit((*response.path, "result", "content", END), _block(notice))
 
 
-def reply(id_: bytes, kept: bytes | None, notice: str, *, is_error: bool, is_modern: bool) -> bytes:
-    """The response to a call that has not run: a result that was kept, and the notice. Without a kept one it is an
-    error, because clients hold other results to the schema of the tool's output."""
+def reply(id_: bytes, kept: Kept | None, notice: str, *, is_error: bool, is_modern: bool) -> bytes:
+    """The response to a call that has not run: a result that was kept, and the notice.
+
+    Without a kept one it is an error, because clients hold other results to the schema of the tool's output. So it is
+    where that one has structured content: of a success some clients show the model nothing else, and no notice.
+    """
     edits = [Edit(("content", END), _block(notice))]
-    if is_error or kept is None:
+    if is_error or kept is None or kept.has_structure:
         edits.append(Edit(("isError",), b"true"))
     if is_modern:
         edits.append(Edit(("resultType",), b'"complete"'))
-    result = apply(b'{"content":[]}' if kept is None else kept, edits)
+    result = apply(b'{"content":[]}' if kept is None else kept.text, edits)
     return b'{"jsonrpc":"2.0","id":' + id_ + b',"result":' + result + b"}"
 
 

@@ -16,8 +16,9 @@ from callfuse.conversations.identity import FINGERPRINT, Lane
 from callfuse.mcp.answer import JSON, STREAM, Answer
 from callfuse.mcp.callers import Callers, Known
 from callfuse.mcp.exchange import Exchange, settle
-from callfuse.mcp.identity import SESSION, caller_of
-from callfuse.mcp.messages import CALL, CANCELLED, MODERN, OPENING, Posted, read_post
+from callfuse.mcp.identity import SESSION, caller_of, client_of
+from callfuse.mcp.listings import Listing, Listings
+from callfuse.mcp.messages import CALL, CANCELLED, LIST, MODERN, OPENING, Posted, read_post
 from callfuse.observe.access import AccessSink
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
@@ -28,7 +29,7 @@ from callfuse.wire.jsontext import NotJSON
 
 VERSION: Final = b"mcp-protocol-version"
 METHOD: Final = b"mcp-method"
-_READ: Final = frozenset(name.encode() for name in (CALL, CANCELLED, *OPENING))
+_READ: Final = frozenset(name.encode() for name in (CALL, CANCELLED, LIST, *OPENING))
 """Methods whose messages are read, where a header says which method it is."""
 _LAST_EVENT: Final = b"last-event-id"
 _MOST_DIGITS: Final = 19
@@ -45,7 +46,8 @@ class MCPMiddleware:
     `app`: an ASGI app that serves MCP over streamable HTTP, at whatever path; other requests go straight to it. Each
     `tools/call` is judged by what the same caller (`mcp/identity.py`) has called before, and what came of it. At the
     rung `observe` that is only told; at `warn` the tool runs, and a notice is added to its result; at all others it
-    does not run, and its previous result is given again with a notice. Notices begin with `[callfuse]`.
+    does not run, and the answer is a notice as an error. Behind it is the previous result where the tool is known to
+    change nothing, and only for who got it. Notices begin with `[callfuse]`.
 
     `config`: as for `CallFuseMiddleware`: a mapping in the shape of the configuration file, the path of one, or None
     (the default) for environment and `CALLFUSE_CONFIG`. Of it `tool_call_loop` counts. What is known of callers is kept
@@ -63,6 +65,7 @@ class MCPMiddleware:
         self.counts = Counts()
         self.bus = Bus(self.counts, LogSink(), AccessSink())
         self._callers = Callers(loaded, self.bus)
+        self._listings = Listings()
         self._budget = ByteBudget(self.settings.max_total_bytes)
         self._fail_open = FailOpen(self.bus)
 
@@ -104,7 +107,8 @@ class MCPMiddleware:
             if exchange is not None:
                 await exchange.judge(off_loop.weight_of(body.content or b""))
             if exchange is None:
-                await self.app(scope, body.pass_on(), send)
+                watching = send if posted is None or not posted.lists else self._reading(scope, posted, body, send)
+                await self.app(scope, body.pass_on(), watching)
             elif exchange.is_answered:
                 await exchange.answer(found, send)
             else:
@@ -142,7 +146,17 @@ class MCPMiddleware:
         if not posted.calls:
             return None
         is_modern = found.get(VERSION, b"").decode("latin-1") >= MODERN or posted.is_modern
-        return Exchange(posted, self._callers.of(lane), self.bus, is_modern=is_modern)
+        client = client_of(scope)
+        says = partial(self._listings.says_read_only, client)
+        known = self._callers.of(lane)
+        return Exchange(posted, known, client, self.bus, says_read_only=says, is_modern=is_modern)
+
+    def _reading(self, scope: Scope, posted: Posted, body: RequestBody, send: Send) -> Send:
+        """A `send` that reads the list of tools in the answer."""
+        with self._fail_open.stage("in a request"):
+            listing = Listing(send, self._listings, client_of(scope), posted.lists, body.share)
+            return partial(listing.take, fail_open=self._fail_open)
+        return send
 
     async def _heed(self, lane: Lane, posted: Posted) -> None:
         """Take note of what a caller cancels, and of one that begins: only a session tells it from those before."""
@@ -182,7 +196,8 @@ class MCPMiddleware:
     async def _resume(self, known: Known, scope: Scope, receive: Receive, send: Send) -> None:
         async def rewrite(data: bytes) -> bytes:
             with self._fail_open.stage("while reading a result"):
-                return await settle(known, data, known.caller.take_awaited)
+                find = partial(known.caller.take_awaited, client=client_of(scope))
+                return await settle(known, data, find)
             return data
 
         share = self._budget.open()

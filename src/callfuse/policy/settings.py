@@ -93,6 +93,8 @@ class ForTool(NamedTuple):
     poller: bool
     changes_state: bool
     is_progress: bool
+    is_read_only: bool
+    """Whether the settings say of the tool that it changes nothing: `changes_state: false`."""
     ignore: frozenset[str]
     limits: dict[Any, Any]
     """Cache of the engine: `Limits` by detector."""
@@ -318,7 +320,7 @@ class LoopSettings(Strict):
 
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
-            return ForTool(self._loosest(), False, False, False, frozenset(), {})
+            return ForTool(self._loosest(), False, False, False, False, frozenset(), {})
         values = merge_tiers(self, self.tiers("", self.derived.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
@@ -328,6 +330,7 @@ class LoopSettings(Strict):
             matches(name, self.pollers) if poller is None else poller,
             matches(name, self.state_changing) if changing is None else changing,
             changing is True,
+            changing is False,
             ignore,
             {},
         )
