@@ -123,6 +123,7 @@ MORE: list[tuple[Framework, dict[str, Any]]] = [
             "runs": 8,
             "sub-agents at once": [4, 4],
             "equal system messages": [2] * 5,
+            "graphs": [[4, 2, "tool", True, 2, 1, "tool", True], ["GraphRecursionError"] * 2],
         },
     ),
     (

@@ -1,7 +1,8 @@
 """For agents of LangChain, `create_agent(..., middleware=[LoopGuard()])`, and for LangGraph's `ToolNode`:
-`ToolNode(tools, wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)`."""
+`ToolNode(tools, wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)`, whose graph ends by
+`graph.add_conditional_edges("tools", guard.unless_blocked("model"))`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from callfuse.model import ToolCall
 try:
     from langchain.agents.middleware import AgentMiddleware, hook_config
     from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+    from langchain_core.runnables import RunnableConfig
     from langgraph.config import get_config
+    from langgraph.constants import END
     from langgraph.types import Command
 except ImportError as error:
     raise ImportError(
@@ -30,8 +33,9 @@ class LoopGuard(AgentMiddleware):
     A looping call does not run: its `ToolMessage` has its previous result and a text that begins with `[callfuse]`.
     Warnings follow the content of their call's message. A block that leaves nothing of an answer to run ends the agent
     with its text as the last `AIMessage` (`on_block="end"`, the default), or the text is the call's result
-    (`continue`), or it raises `ToolLoopError` (`raise`). A `ToolNode` cannot end the graph that it is part of: there
-    `end` is as `continue`, and `raise` needs a node that does not handle the error.
+    (`continue`), or it raises `ToolLoopError` (`raise`). A `ToolNode` cannot end the graph that it is part of: there the
+    text is the result of the call, and `end` needs the edge that `unless_blocked` makes; `raise` needs a node that does
+    not handle the error.
 
     `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each thread has a detector of its own, and in it each
     run of a graph within another; without a `thread_id` the ids of the messages before the model's first answer name
@@ -83,6 +87,22 @@ class LoopGuard(AgentMiddleware):
         if found is not None:
             return _message(request.tool_call, as_text(substitute(found)))
         return _finish(run, request.tool_call["id"], await handler(request))
+
+    def unless_blocked(self, node: str) -> Callable[[Any, RunnableConfig], str]:
+        """The path of a conditional edge behind a `ToolNode`: to this node, usually the model's; to the end of the
+        graph where a block has left nothing of the model's answer to run, so that the model is not asked again.
+
+            graph.add_conditional_edges("tools", guard.unless_blocked("model"), ["model", END])
+
+        The last message is then a `ToolMessage` with the text of the block. Always to the node if `on_block` is
+        `continue`.
+        """
+
+        def path(state: Any, config: RunnableConfig) -> str:
+            name = _conversation(_messages(state), config.get("configurable") or {})
+            return END if name and self._runs.get(name).ended is not None else node
+
+        return path
 
     def _judge(self, state: Any, config: Mapping[str, Any]) -> tuple[AgentRun | None, list[Any]]:
         """The run of this conversation, and the calls of its newest answer, judged by now; None for no run."""

@@ -13,9 +13,13 @@ from langchain.tools import ToolRuntime
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
 from callfuse.integrations.langchain import LoopGuard
+from callfuse.model import MARKER
 from tests.hosts.agents.on_langchain import Scripted
 from tests.hosts.agents.scenes import Model, Toolbox, in_rounds, search, stubborn
 
@@ -67,6 +71,37 @@ def main() -> dict[str, Any]:
     told["runs"] = len(twice.used)
     told["sub-agents at once"] = sub_agents()
     told["equal system messages"] = users()
+    told["graphs"] = [graph(on_block) for on_block in ("end", "continue")]
+    return told
+
+
+def graph(on_block: Any) -> list[Any]:
+    """Two turns of a graph with a `ToolNode` and the edge behind it: in each how often the model was asked, how often
+    the tool has run, and the beginning of the last message; or what is raised."""
+    tools, guard = Toolbox(), LoopGuard(on_block=on_block)
+    own = StructuredTool.from_function(tools.search, name="search", description="Search the web.")
+    node = ToolNode([own], wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)
+    chat, asked = Scripted(script=stubborn), list[int]()
+
+    def model(state: Any) -> Any:
+        asked.append(1)
+        return {"messages": [chat.invoke(state["messages"])]}
+
+    made = StateGraph(MessagesState)
+    made.add_node("model", model)
+    made.add_node("tools", node)
+    made.add_edge(START, "model")
+    made.add_conditional_edges("model", lambda state: "tools" if state["messages"][-1].tool_calls else END)
+    made.add_conditional_edges("tools", guard.unless_blocked("model"), ["model", END])
+    compiled, told = made.compile(checkpointer=InMemorySaver()), list[Any]()
+    for _ in range(2):
+        asked.clear()
+        tools.used.clear()
+        try:
+            messages = compiled.invoke(GO, {"configurable": {"thread_id": "1"}, "recursion_limit": 14})["messages"]
+            told += [len(asked), len(tools.used), messages[-1].type, MARKER in messages[-1].text]
+        except GraphRecursionError as error:
+            told.append(type(error).__name__)
     return told
 
 
