@@ -174,6 +174,7 @@ LOOPS = "tests/inprocess/test_loops_of_the_page.py::test_a_model_that_listens"
 ELSEWHERE: Mapping[Key, str] = {
     ("docs/frameworks.md", "from langchain.agents"): FRAMEWORKS,
     ("docs/frameworks.md", "from langgraph.prebuilt"): FRAMEWORKS,
+    ("docs/frameworks.md", "from langgraph.graph"): FRAMEWORKS,
     ("docs/frameworks.md", "from pydantic_ai"): FRAMEWORKS,
     ("docs/frameworks.md", "from agents"): FRAMEWORKS,
     ("docs/frameworks.md", "from google.adk"): FRAMEWORKS,

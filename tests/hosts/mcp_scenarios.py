@@ -149,7 +149,7 @@ def by_the_page() -> list[Any]:
     found = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(next(one for one in found if "from fastmcp" in one), names)
-    names["mcp"].tool(add)
+    names["mcp"].tool(add, annotations=READ_ONLY)
     return asyncio.run(with_fastmcp(serve(names["app"])))
 
 
@@ -192,7 +192,7 @@ def client_for_each_call() -> list[Any]:
         for _ in range(CALLS):
             way = transport(url, headers={"x-callfuse-session-id": "run-1"})
             async with import_module("fastmcp").Client(way) as client:
-                found.append(shown(await client.call_tool("add", {"a": 1, "b": 2}, raise_on_error=False)))
+                found.append(shown(await client.call_tool("add", {"a": 1, "b": 2}, **options)))
         return found
 
     return asyncio.run(calls())
@@ -204,19 +204,22 @@ def authenticated() -> list[Any]:
         tokens={name: {"client_id": name, "scopes": []} for name in ("one", "two")}
     )
     server = import_module("fastmcp").FastMCP("host", auth=verifier)
-    server.tool(add)
+    server.tool(add, annotations=READ_ONLY)
     url = serve(server.http_app(middleware=[Middleware(MCPMiddleware)]))
 
     async def calls() -> list[Any]:
         client_of = import_module("fastmcp").Client
         found: list[Any] = []
         async with client_of(url, auth="one") as one, client_of(url, auth="two") as two:
+            options: Any = {"raise_on_error": False}
             clients = (one, two, one, two, one)
-            found += [shown(await client.call_tool("add", {"a": 1, "b": 2})) for client in clients]
+            found += [
+                shown(await client.call_tool("add", {"a": 1, "b": 2}, **options)) for client in clients
+            ]
             del verifier.tokens["one"]
             for client in (one, two):
                 try:
-                    found.append(shown(await client.call_tool("add", {"a": 1, "b": 2})))
+                    found.append(shown(await client.call_tool("add", {"a": 1, "b": 2}, **options)))
                 except Exception as error:  # noqa: BLE001 - what the caller gets is the observation
                     found.append({"error": str(error)})
         return found
@@ -243,6 +246,18 @@ def warn() -> list[Any]:
     """With warnings only."""
     app = MCPMiddleware(sdk_server(add), {"tool_call_loop": {"mode": "warn"}})
     return asyncio.run(with_sdk(serve(app)))
+
+
+def changing() -> list[Any]:
+    """A tool of which nobody says that it changes nothing."""
+
+    def send_email(a: int, b: int) -> str:
+        runs.append((a, b))
+        return "Email sent."
+
+    server = import_module("fastmcp").FastMCP("host")
+    server.tool(send_email)
+    return asyncio.run(with_fastmcp(serve(MCPMiddleware(server.http_app())), "send_email"))
 
 
 def unknown() -> list[Any]:
@@ -373,6 +388,7 @@ SCENARIOS: dict[str, Callable[[], list[Any]]] = {
     "sdk legacy stateless": lambda: sdk_legacy(stateless_http=True),
     "authenticated": authenticated,
     "warn": warn,
+    "changing": changing,
     "unknown": unknown,
     "progress": progress,
     "resumed": resumed,

@@ -47,14 +47,26 @@ NEW_ONLY = ["sdk legacy", "sdk legacy as json", "sdk legacy stateless", "progres
     ids=[*(f"{one}, new" for one in (*BOTH, *NEW_ONLY)), *(f"{one}, old" for one in BOTH)],
 )
 def test_a_tool_does_not_run_in_a_loop(packages: tuple[str, ...], scenario: str) -> None:
-    """Two of eight equal calls run, whatever the transport; all bring a result that the client accepts."""
+    """Two of eight equal calls run, whatever the transport. All others bring the result of these, flagged as an error
+    for its structured content; in sessions of their own, the notice alone."""
     runs, results = run(packages, scenario)
+    alone = packages is OLD and scenario == "client for each call"
     assert runs == 2
-    assert [one["texts"][0] for one in results] == ["3"] * 8
-    assert [one["structured"] for one in results] == [{"result": 3}] * 8
-    assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
-    assert all(one["texts"][1].startswith("[callfuse]") for one in results[2:])
-    assert not any(one["is_error"] for one in results)
+    assert [len(one["texts"]) for one in results] == [1, 1, *[1 if alone else 2] * 6]
+    assert [one["texts"][0] == "3" for one in results] == [True, True, *[not alone] * 6]
+    assert [one["structured"] == {"result": 3} for one in results] == [True, True, *[not alone] * 6]
+    assert all(one["texts"][-1].startswith("[callfuse]") for one in results[2:])
+    assert [one["is_error"] for one in results] == [False] * 2 + [True] * 6
+
+
+@pytest.mark.parametrize("packages", [NEW, OLD], ids=["new", "old"])
+def test_what_may_change_something_is_not_said_to_have_done_so(packages: tuple[str, ...]) -> None:
+    """The client reads an error, not that an email was sent."""
+    runs, results = run(packages, "changing")
+    assert runs == 2
+    assert [one["texts"][0].partition(" ")[0] for one in results] == ["Email"] * 2 + ["[callfuse]"] * 6
+    assert [one["is_error"] for one in results] == [False] * 2 + [True] * 6
+    assert [one["structured"] for one in results[2:]] == [None] * 6
 
 
 def test_the_page() -> None:
@@ -118,7 +130,7 @@ def test_a_tool_that_does_not_exist() -> None:
     """The same."""
     runs, results = run(NEW, "unknown")
     assert runs == 0
-    assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert [one["texts"][0][:10] == "[callfuse]" for one in results] == [False] * 2 + [True] * 6
 
 
 def test_a_tool_that_asks_the_user() -> None:

@@ -4,9 +4,10 @@ In: what LiteLLM shows of a request: the history as messages of OpenAI chat comp
 texts (`texts`), the tools. Out: `NONE`, `BLOCKED` with a reason, or `GUARDRAIL_INTERVENED` with warnings behind the
 results of calls.
 
-Nothing is kept between requests. The newest rounds of the history (`max_rounds`, and at most `MOST_CALLS` calls) are
-judged as `callfuse replay` judges recorded ones: each call by those before it, without times. So the same history gets
-the same warnings at the same places each time, which leaves a prompt cache whole. A call is judged when its result
+The newest rounds of the history (`max_rounds` and `MOST_CALLS` calls at most) are judged as `callfuse replay` judges
+recorded ones: each call by those before it, without times. So the same history gets the same warnings at the same
+places each time, which leaves a prompt cache whole. What was found is kept (`offline/memory.py`), so that a history
+costs what is new in it; with or without that it is the same. A call is judged when its result
 comes back, for only then is the guardrail asked: a rung that would have withheld it to ask the model again warns, and
 `block` ends the request. Where a result is not among the texts that LiteLLM shows, a warning is only observed.
 """
@@ -28,6 +29,7 @@ from callfuse.model.ids import bounded_id
 from callfuse.observe.events import ActionTaken, CallSeen, FindingSeen, NotGuarded, Where, action_of, new_finding_id
 from callfuse.offline.joining import run_of
 from callfuse.offline.judging import Judged, judge_run
+from callfuse.offline.memory import VerdictMemory
 from callfuse.offline.runs import Label, RecordedConversation, Run
 from callfuse.policy import texts
 from callfuse.policy.holdout import Arm, arm_of
@@ -46,7 +48,8 @@ NAME: Final = "litellm-guardrail"
 HIDDEN: Final = "[present]"
 """LiteLLM's word for the value of a header that it does not show."""
 MOST_CALLS: Final = 400
-"""Calls of a history that are judged, if not of one round alone. To judge each by those before it takes 0.1 s then."""
+"""Calls of a history that are judged, if not of one round alone. To judge each by those before it takes 0.1 s then, of
+a history that is not known."""
 _CHAT: Final = OpenAIChat()
 _ENCODING: Final = ("utf-8", "replace")
 
@@ -74,6 +77,7 @@ class Guardrail:
 
     def __init__(self, middleware: CallFuseMiddleware) -> None:
         self._middleware = middleware
+        self._memory = VerdictMemory()
 
     async def answer(self, body: bytes) -> Answer:
         """The answer to the body of a question. Raises NotJSON. An error in callfuse lets the request pass, unless
@@ -83,7 +87,7 @@ class Guardrail:
         given = await off_loop.run(partial(loads, body), off_loop.weight_of(body))
         stage = FailOpen(self._middleware.bus).stage("in a request")
         with stage:
-            work = partial(judge, given, self._middleware.settings)
+            work = partial(judge, given, self._middleware.settings, self._memory)
             # In a thread, however short: judging a whole history takes longer than reading it.
             opinion = await off_loop.run(work, max(len(body), off_loop.LONG_BYTES + 1))
             if opinion is None:
@@ -111,8 +115,8 @@ class Guardrail:
                 bus.emit(ActionTaken(opinion.where, verdict.finding_id, rung, verdict.first, opinion.arm.name))
 
 
-def judge(given: Any, settings: LoopSettings) -> Opinion | None:
-    """Judge what LiteLLM has sent, parsed; None if there is nothing to judge."""
+def judge(given: Any, settings: LoopSettings, memory: VerdictMemory | None = None) -> Opinion | None:
+    """Judge what LiteLLM has sent, parsed; None if there is nothing to judge. `memory`: of what was judged before."""
     shown = _read(given)
     if shown is None:
         return None
@@ -122,7 +126,7 @@ def judge(given: Any, settings: LoopSettings) -> Opinion | None:
     lane = shown.lane
     arm = arm_of(settings, lane.credential, lane.session)
     run = run_of(RecordedConversation(Label(), shown.request), most=_most(shown.request, settings.max_rounds))
-    judged = [_as_warning(one) for one in judge_run(run, arm.settings)]
+    judged = [_as_warning(one) for one in judge_run(run, arm.settings, memory)]
     newest = _newest(judged, run, shown.request)
     answer = _answer(shown, run, judged, newest, arm.settings)
     if answer["action"] == NOTHING:
@@ -164,13 +168,29 @@ def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:
 
 
 def _most(request: Request, max_rounds: int) -> int:
-    """How many of the newest rounds are judged, messages of persons included: at least one, if there is one."""
-    calls = 0
-    for at, round_ in enumerate(islice(request.rounds(), max_rounds)):
+    """How many of the newest rounds are judged, messages of persons included: at least one, if there is one.
+
+    Where not all are, the first one moves in steps of half as many messages as there may be rounds: while it stays, all
+    that was judged before is known.
+    """
+    calls, positions = 0, []
+    for at, round_ in enumerate(islice(request.rounds(), max_rounds + 1)):
         calls += 0 if round_ is None else len(round_.calls)
-        if calls > MOST_CALLS and at:
-            return at
+        if at == max_rounds or (calls > MOST_CALLS and at):
+            return _from_step(positions, max(1, max_rounds // 2))
+        positions.append(None if round_ is None else round_.position)
     return max_rounds
+
+
+def _from_step(positions: Sequence[int | None], step: int) -> int:
+    """How many rounds there are from the first whole step on. `positions`: of their messages, newest first; None for a
+    message of a person."""
+    known = [position for position in positions if position is not None]
+    if not known:
+        return len(positions)
+    first = -(-known[-1] // step) * step
+    within = [at for at, position in enumerate(positions, 1) if position is not None and position >= first]
+    return max(within, default=1)
 
 
 def _as_warning(one: Judged) -> Judged:

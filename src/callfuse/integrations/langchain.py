@@ -33,9 +33,9 @@ class LoopGuard(AgentMiddleware):
     A looping call does not run: its `ToolMessage` has its previous result and a text that begins with `[callfuse]`.
     Warnings follow the content of their call's message. A block that leaves nothing of an answer to run ends the agent
     with its text as the last `AIMessage` (`on_block="end"`, the default), or the text is the call's result
-    (`continue`), or it raises `ToolLoopError` (`raise`). A `ToolNode` cannot end the graph that it is part of: there the
-    text is the result of the call, and `end` needs the edge that `unless_blocked` makes; `raise` needs a node that does
-    not handle the error.
+    (`continue`), or it raises `ToolLoopError` (`raise`). A `ToolNode` cannot end the graph that it is part of: there
+    the text is the result of the call, and `end` needs the edge that `unless_blocked` makes; `raise` needs a node that
+    does not handle the error.
 
     `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each thread has a detector of its own, and in it each
     run of a graph within another; without a `thread_id` the ids of the messages before the model's first answer name

@@ -5,11 +5,13 @@ it, and a verdict moves the ladder as on the wire. Times are unknown, so no paus
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from callfuse.detect import can_fire, hindsight_can_fire
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding, PastCall, Round, Timeline
+from callfuse.offline.memory import NOTHING, KnownCall, VerdictMemory
 from callfuse.offline.runs import Run
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.ladder import Verdict
@@ -41,21 +43,60 @@ class Judged(NamedTuple):
         return any(kind in rules for kind in self.kinds())
 
 
-def judge_run(run: Run, settings: LoopSettings) -> Iterator[Judged]:
-    """Judge every call of a run, oldest first. A finding by results is attached to the last call of its round."""
+def judge_run(run: Run, settings: LoopSettings, memory: VerdictMemory | None = None) -> Iterator[Judged]:
+    """Judge every call of a run, oldest first. A finding by results is attached to the last call of its round.
+
+    `memory`: what is known there is not judged again, and neither `suspect` nor `held` is set then.
+    """
     for turn, rounds in enumerate(run.turns):
         ignore_in_rounds(rounds, settings)
-        whole = _timeline(run, rounds)
-        late = [*Judge(whole, settings).hindsights()][::-1] if hindsight_can_fire(rounds, settings) else []
-        for at, round_ in enumerate(rounds):
-            if can_fire(whole, settings, len(rounds) - at, len(round_.calls)):
-                found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
-            else:
-                found = [Judged(turn, at, past) for past in round_.calls]
-            hindsight = late[at] if late else None
-            if hindsight and found[-1].finding is None:
-                found[-1] = found[-1]._replace(finding=hindsight.finding, verdict=hindsight)
+        recalled = NOTHING if memory is None else memory.recall(run, rounds, settings)
+        for at, found in enumerate(_judge_turn(run, settings, turn, recalled.rounds)):
+            if memory is not None and at >= len(recalled.rounds):
+                memory.keep(recalled.digests[at], [_known(one, rounds[at]) for one in found])
             yield from found
+
+
+def _judge_turn(
+    run: Run, settings: LoopSettings, turn: int, known: Sequence[Sequence[KnownCall]]
+) -> Iterator[list[Judged]]:
+    """Judge the rounds of a turn. `known`: what was found in the first ones."""
+    rounds, begin = run.turns[turn], len(known)
+    whole = _timeline(run, rounds)
+    late: list[Verdict | None] = []
+    if begin < len(rounds) and hindsight_can_fire(rounds, settings):
+        late = [*islice(Judge(whole, settings).hindsights(), len(rounds) - begin)][::-1]
+    for at, round_ in enumerate(rounds):
+        if at < begin:
+            yield _recalled(known[at], turn, at, round_)
+            continue
+        if can_fire(whole, settings, len(rounds) - at, len(round_.calls)):
+            found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
+        else:
+            found = [Judged(turn, at, past) for past in round_.calls]
+        hindsight = late[at - begin] if late else None
+        if hindsight and found[-1].finding is None:
+            found[-1] = found[-1]._replace(finding=hindsight.finding, verdict=hindsight)
+        yield found
+
+
+def _recalled(known: Sequence[KnownCall], turn: int, at: int, round_: Round) -> list[Judged]:
+    """The calls of a round in which is known what was found."""
+    found = []
+    for past, one in zip(round_.calls, known, strict=True):
+        past.step = one.step
+        verdict = one.verdict_for(round_)
+        found.append(Judged(turn, at, past, verdict.finding if verdict else None, verdict))
+    if any(one.step for one in known):
+        round_.forget()
+    return found
+
+
+def _known(found: Judged, round_: Round) -> KnownCall:
+    """What is kept of a call's finding."""
+    verdict = found.verdict
+    of = 0 if verdict is None else next(n for n, past in enumerate(round_.calls) if past.call is verdict.call)
+    return KnownCall(verdict, of, found.call.step)
 
 
 def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:

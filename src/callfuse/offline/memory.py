@@ -1,0 +1,131 @@
+"""What judging a run has found, kept so that a run that comes again with more rounds costs what is new.
+
+A call is judged by its settings and by the rounds of its turn before it, and by nothing else. So what was found in a
+round is kept under a digest of all that: where the digest is equal the verdict is, whoever asks.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from threading import Lock
+from typing import Final, NamedTuple
+
+from callfuse.model import PastCall, Round, ToolCall
+from callfuse.offline.runs import Run
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire.jsontext import dumps
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of all that is kept: about 40,000 rounds, as few have findings."""
+_ROUND: Final = 350
+"""Bytes of a round without a finding, about; and of a finding without its texts."""
+_FINDING: Final = 1200
+_DIGEST_SIZE: Final = 16
+_NO_CALL: Final = ToolCall("", "", "")
+_CLEAN: Final[tuple["KnownCall", ...]] = ()
+
+
+class KnownCall(NamedTuple):
+    """What was found in one call of a round. `of`: the place in the round of the call that the verdict names."""
+
+    verdict: Verdict | None
+    of: int
+    step: int
+
+    def verdict_for(self, round_: Round) -> Verdict | None:
+        """The verdict, on the call of a round that is equal."""
+        return None if self.verdict is None else replace(self.verdict, call=round_.calls[self.of].call)
+
+
+class Recalled(NamedTuple):
+    """What is known of a turn: `rounds`, its first ones, each with what was found in its calls; `digests`, of each of
+    its rounds with all before it."""
+
+    rounds: Sequence[tuple[KnownCall, ...]]
+    digests: Sequence[bytes]
+
+
+NOTHING: Final = Recalled((), ())
+
+
+class VerdictMemory:
+    """The findings of rounds by digest, `max_bytes` bytes of them at most: those unused for longest go first. Its
+    methods may be called from several threads."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.size = 0
+        self._max_bytes = max_bytes
+        self._lock = Lock()
+        self._settings: LoopSettings | None = None
+        self._digest = b""
+        self._known: OrderedDict[bytes, tuple[tuple[KnownCall, ...], int]] = OrderedDict()
+
+    def recall(self, run: Run, rounds: Sequence[Round], settings: LoopSettings) -> Recalled:
+        """What is known of the rounds of a turn, oldest first."""
+        digests = _digests(run, rounds, self._key_of(settings))
+        found = []
+        with self._lock:
+            for digest, round_ in zip(digests, rounds, strict=True):
+                if digest not in self._known:
+                    break
+                self._known.move_to_end(digest)
+                calls, _ = self._known[digest]
+                found.append(calls or (KnownCall(None, 0, 0),) * len(round_.calls))
+        return Recalled(found, digests)
+
+    def keep(self, digest: bytes, calls: Sequence[KnownCall]) -> None:
+        """Keep what was found in the calls of a round."""
+        known, size = _CLEAN, _ROUND
+        if any(one.verdict is not None or one.step for one in calls):
+            known = tuple(one._replace(verdict=one.verdict and replace(one.verdict, call=_NO_CALL)) for one in calls)
+            size += sum(map(_size_of, known))
+        with self._lock:
+            _, before = self._known.pop(digest, (None, 0))
+            self._known[digest] = known, size
+            self.size += size - before
+            while self.size > self._max_bytes:
+                _, (_, gone) = self._known.popitem(last=False)
+                self.size -= gone
+
+    def _key_of(self, settings: LoopSettings) -> bytes:
+        """What tells settings apart. They are one object until they change, or another model has some of its own."""
+        with self._lock:
+            if settings is not self._settings:
+                self._settings, self._digest = settings, _digest_of(settings)
+            return self._digest
+
+
+def _digest_of(settings: LoopSettings) -> bytes:
+    return blake2b(settings.model_dump_json().encode("utf-8", "surrogatepass"), digest_size=_DIGEST_SIZE).digest()
+
+
+def _digests(run: Run, rounds: Sequence[Round], start: bytes) -> list[bytes]:
+    """The digest of each round with those before it. To be taken before results are read, which drops them."""
+    digest, found = start, []
+    for round_ in rounds:
+        state = blake2b(digest, digest_size=_DIGEST_SIZE)
+        for past in round_.calls:
+            for part in _parts(past, is_declared=None if run.known is None else past.call.full_name in run.known):
+                state.update(b"%d:%b" % (len(part), part))
+        digest = state.digest()
+        found.append(digest)
+    return found
+
+
+def _parts(past: PastCall, *, is_declared: bool | None) -> Sequence[bytes]:
+    """All of a call that judging may read."""
+    call = past.call
+    texts = (
+        part.encode("utf-8", "surrogatepass") for part in (call.id, call.namespace, call.name, call.kind, call.text)
+    )
+    return *texts, dumps([is_declared, past.result])
+
+
+def _size_of(call: KnownCall) -> int:
+    if call.verdict is None:
+        return 0
+    finding = call.verdict.finding
+    texts = (finding.tool, finding.previous or "", *finding.calls, *finding.pattern)
+    return _FINDING + 4 * sum(map(len, texts))
