@@ -351,10 +351,9 @@ def test_the_first_round_moves_in_steps() -> None:
 
 
 CALLS = st.sampled_from(["a", "b", "c"])
-ROUNDS = st.lists(
-    st.tuples(st.lists(CALLS, min_size=1, max_size=2), st.sampled_from(["none", "same", "Error: no", "new"]))
-    | st.just("person"),
-    max_size=14,
+ROUND = st.tuples(st.lists(CALLS, min_size=1, max_size=2), st.sampled_from(["none", "same", "Error: no", "new"]))
+ROUNDS = st.lists(st.tuples(ROUND | st.just("person"), st.integers(1, 6)), max_size=4).map(
+    lambda stretches: [one for one, times in stretches for _ in range(times)]
 )
 
 
