@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.config import LADDERS
+from tests.support.hosted import HOSTING, hosting_frames, hosting_whole
 from tests.support.kits import DialectKit
 from tests.support.meeting import Meeting, ask, every_dialect, meet, reply
-from tests.support.model import Answer
-from tests.support.plain import again, elsewhere, spin
-from tests.support.scripted import Reply
+from tests.support.model import Answer, Text
+from tests.support.plain import again, elsewhere, same_call, spin
+from tests.support.scripted import Reply, whole
 from tests.support.streams import KNOWN, answers, chunkings, fresh, looping
 
 SHAPES = [
@@ -75,3 +76,39 @@ def test_whole_answers_may_come_in_pieces(kit: DialectKit, data: st.DataObject) 
     scripts = [reply(kit, answer, stream=False) for answer in (first, second)]
     pieces = [script.cut(data.draw(chunkings(script.body))) for script in scripts]
     assert outcome(meet(request, scripts, ladder)) == outcome(meet(request, pieces, ladder))
+
+
+def hosting(kit: DialectKit, choices: int, *, after: bool) -> tuple[Answer, int]:
+    """An answer with a looping call before or after two texts, and the place of the first of them."""
+    texts = (Text(("Let ",)), Text(("me look.",)))
+    said = [(Text(("So",)), *((same_call(f"call_{at}"), *texts) if after else (*texts, same_call(f"call_{at}"))))
+            for at in range(choices)]  # fmt: skip
+    return Answer(tuple(said)), 2 if after else 1
+
+
+def every(size: int, body: bytes) -> tuple[bytes, ...]:
+    """A body in chunks of one size."""
+    return tuple(body[at : at + size] for at in range(0, len(body), size))
+
+
+@pytest.mark.parametrize("kit", HOSTING, ids=lambda kit: type(kit).__name__)
+@pytest.mark.parametrize("done", [False, True], ids=["waits", "done"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_tools_that_the_vendor_runs(kit: DialectKit, ladder: str, *, after: bool, done: bool) -> None:
+    """However an answer with a vendor's own tool is cut, in one choice or several, streamed or whole."""
+    for choices in range(1, kit.most_choices + 1):
+        answer, at = hosting(kit, choices, after=after)
+        frames = tuple(frame.raw for frame in hosting_frames(kit, answer, at, done=done))
+        body = b"".join(frames)
+        second = reply(kit, elsewhere(), stream=True)
+        request = ask(kit, spin(), stream=True, n=choices)
+        ways = [frames, (body,), every(7, body), every(100, body)]
+        found = [outcome(meet(request, [Reply(chunks), second], ladder)) for chunks in ways]
+        assert [one for one in found if one != found[0]] == []
+        one_body = whole(hosting_whole(kit, answer, at, done=done))
+        request = ask(kit, spin(), stream=False, n=choices)
+        second = reply(kit, elsewhere(), stream=False)
+        ways = [one_body.chunks, every(7, one_body.body)]
+        apart, joined = (outcome(meet(request, [one_body.cut(way), second], ladder)) for way in ways)
+        assert apart == joined

@@ -206,7 +206,6 @@ class Guard:
         self._unread += handover.rest
         for raw in handover.before:
             self._kept.add(raw)
-        self._queue.spoke = not self._codec.whole
         raw, payload, events, entries = handover.opening
         self._calls.adopt(handover.reader, events)
         self._kept.add(raw)
@@ -307,10 +306,12 @@ class Guard:
 
     def _is_quiet(self, chunk: bytes) -> bool:
         """Whether a chunk may pass unread: whole frames without a call, before any call, while nothing waits. Never of
-        several choices: which of them have begun must be known."""
+        several choices, which must be known to have begun; nor of a pending answer, of which nothing has left so
+        far."""
         return (
             not self._calls.any
             and self.record.choices == 1
+            and not self.pending
             and not self._queue.is_waiting
             and self._framer.empty
             and not self._continues
@@ -520,7 +521,6 @@ class Guard:
         in a block, and the frame at fault passes only if it has no call."""
         queue = self._queue
         left = at_fault if at_fault and not queue.is_newest(at_fault) else b""
-        queue.spoke |= bool(at_fault)
         if not self._judge.settings.fail_closed:
             self._pass_rest()
             queue.open()
@@ -631,7 +631,8 @@ class Guard:
         and to another answer only if the client has not seen that tool's call."""
         if not self._codec.is_unfinished(self._kept.chunks):
             return True
-        sent = self._kept.without(self._queue) if self._queue.spoke else []
+        is_unseen = self._continues and not self._queue.spoke
+        sent = [] if is_unseen else self._kept.without(self._queue)
         return all_ask(verdicts) and not self._codec.is_unfinished(sent)
 
     def _keep_blocked(self, verdicts: Sequence[Verdict]) -> None:

@@ -60,7 +60,7 @@ class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
     `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait. `spoke`: part of
-    the answer, other than keep-alives, has left.
+    the answer, other than keep-alives, has left; of a first answer, chunks may pass beside the queue.
 
     `ordered`: frames must keep their order across choices (a property of the format). `in_turn`: choices must begin in
     the order of their indexes if one of them waits, because the official SDK's stream helper keeps them in a list: one
