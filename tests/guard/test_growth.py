@@ -3,17 +3,25 @@
 In: answers of many choices or many calls, of one size and of twice that. Out: the lines of Python that the guard runs.
 """
 
+from itertools import product
+
 import pytest
 
+from callfuse.detect.siblings import Room
 from callfuse.dialects.base import OpenCall
+from callfuse.guard.guard import Guard
 from callfuse.guard.hold import Input
 from callfuse.guard.observer import Observer
 from callfuse.guard.queue import HoldQueue
-from callfuse.wire import EVENTS
+from callfuse.wire import EVENTS, JSON_ARRAY, Format
+from callfuse.wire.ndjson import NDJSON
 from tests.guard.driving import Outcome, play, scene
 from tests.guard.written import DONE, OPENAI, chunk, part
-from tests.support.plain import spin
-from tests.support.work import lines_run
+from tests.support.kits import KITS, DialectKit
+from tests.support.kits.gemini import GeminiArrayKit
+from tests.support.meeting import framewise
+from tests.support.plain import again, spin
+from tests.support.work import calls_made, lines_run
 
 GROWTH = 2.5
 """What twice the size may cost: 2, and what does not grow is the less the larger."""
@@ -88,3 +96,36 @@ def test_the_calls_of_many_choices_are_recorded_in_one_pass() -> None:
     small, large = looping_choices(100), looping_choices(200)
     observed(small)
     assert lines_run(lambda: observed(large)) < GROWTH * lines_run(lambda: observed(small))
+
+
+BLANKS = (b"\r", b"\n", b"\r\n", b" ")
+FULL_OF = (*BLANKS, b":\n\n", b"d\r\r", b"data:\n\n", b"data: 1\n\n", b"data: {}\n\n", b"\n{", b"{}\n", b",{}",
+           b"]", b"[", b"{", b"}", b'"', b"\\", b"x", b"\0")  # fmt: skip
+
+
+def reading(kit: DialectKit, form: Format, *, held: bool, begun: int) -> Guard | Observer:
+    """What reads an answer that has begun with so many frames: a guard, or what only follows it."""
+    made = scene(kit, spin() if held else None)
+    reads: Guard | Observer = Guard(made.dialect, made.request, made.judge, form)
+    if not held:
+        reads = Observer(made.dialect, 1, made.judge.settings, None, form, room=Room(100, 5), hands_over=True)
+    for one in framewise(kit, again()).chunks[:begun]:
+        reads.feed(one)
+    return reads
+
+
+@pytest.mark.parametrize("kit", [kit for kit in KITS if kit.name in ("openai-chat", "gemini", "ollama")],
+                         ids=lambda kit: type(kit).__name__)  # fmt: skip
+@pytest.mark.parametrize("held", [True, False], ids=["guarded", "watched"])
+def test_whatever_a_stream_is_full_of(kit: DialectKit, *, held: bool) -> None:
+    """Before a call and within one, a pattern over and over costs a few calls a byte, and blank lines nearly none."""
+    form: Format = JSON_ARRAY if isinstance(kit, GeminiArrayKit) else NDJSON if kit.name == "ollama" else EVENTS
+    for begun, pattern, size in product((1, len(framewise(kit, again()).chunks) - 2), FULL_OF, (1200, 100)):
+        body = pattern * (1200 // len(pattern))
+        reads = reading(kit, form, held=held, begun=begun)
+
+        def work(reads: Guard | Observer = reads, body: bytes = body, size: int = size) -> None:
+            for at in range(0, len(body), size):
+                reads.feed(body[at : at + size])
+
+        assert calls_made(work) < len(body) * (12 if pattern in BLANKS else 75), (begun, pattern, size)

@@ -1,6 +1,7 @@
 """Counts work, so that growth is shown without a clock.
 
-In: a function. Out: the lines of Python that it runs, generators and comprehensions included.
+In: a function. Out: the lines of Python that it runs, generators and comprehensions included; or the calls that it
+makes, those of functions in C included.
 """
 
 import sys
@@ -24,4 +25,21 @@ def lines_run(work: Callable[[], object]) -> int:
         work()
     finally:
         sys.settrace(before)
+    return count
+
+
+def calls_made(work: Callable[[], object]) -> int:
+    """How many calls some work makes."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
     return count

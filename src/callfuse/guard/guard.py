@@ -330,7 +330,31 @@ class Guard:
     def _read_frames(self) -> None:
         unread = self._unread
         while unread and self._mode in _READS and not self._queue.to_judge:
-            self._read(unread.popleft())
+            raw = unread.popleft()
+            if unread and raw.isspace() and not (self._continues or self.pending or self._limit(len(raw))):
+                self._take_blanks(raw)
+            else:
+                self._read(raw)
+
+    def _take_blanks(self, first: bytes) -> None:
+        """Take a run of blank frames at once, as far as the limits allow: every byte or two of a stream may be one.
+
+        They are of one kind, and so of one kind with the first: equal to it, or each a byte between two elements."""
+        unread, run, size = self._unread, [first], len(first)
+        is_byte = size == 1
+        while unread and (unread[0] == first or (is_byte and len(unread[0]) == 1 and unread[0].isspace())):
+            if self._limit(size + len(unread[0])):
+                break
+            run.append(unread.popleft())
+            size += len(run[-1])
+        blanks = b"".join(run)
+        self._kept.add(blanks)
+        if self._mode is Mode.CLOSED:
+            self._queue.send((blanks,))
+        elif self._codec.is_keep_alive(first, None):
+            self._queue.keep_alive(blanks)
+        else:
+            self._queue.put(blanks)
 
     def _leave(self) -> bytes:
         """Take the bytes that may leave."""

@@ -237,6 +237,8 @@ class Observer:
             self._left -= len(frame)
             if self._left < 0:  # in pieces it would not have been waited for
                 return
+            if frame.isspace():
+                continue
             try:
                 payload = codec.form.payload(frame)
             except NotFramed:  # no frame behind it can be told
