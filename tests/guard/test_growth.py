@@ -9,7 +9,7 @@ import pytest
 
 from callfuse.detect.siblings import Room
 from callfuse.dialects.base import OpenCall
-from callfuse.guard.guard import Guard
+from callfuse.guard.guard import MOST_CHOICES, Guard
 from callfuse.guard.hold import Input
 from callfuse.guard.observer import Observer
 from callfuse.guard.queue import HoldQueue
@@ -70,16 +70,48 @@ def guarded(chunks: list[bytes], ladder: str = "block") -> Outcome:
     return play(scene(OPENAI, spin(), ladder=ladder, n=2).guard(), chunks)
 
 
-@pytest.mark.parametrize("make", [looping_choices, calls_by_turns])
+def growing_by_turns(count: int) -> list[bytes]:
+    """As many choices, in each a held call whose arguments come in twenty pieces, a choice a frame."""
+    begun = [chunk({"role": "assistant", "tool_calls": [part(f"call_{at}", " ")]}, choice=at) for at in range(count)]
+    more = {"tool_calls": [{"index": 0, "function": {"arguments": " "}}]}
+    return answer(*begun, *(chunk(more, choice=at) for _ in range(20) for at in range(count)))
+
+
+def flooding(count: int) -> list[bytes]:
+    """One event with so many different calls."""
+    parts = [part(f"call_{at}", f'{{"query": "{at}"}}', index=at) for at in range(count)]
+    return answer(chunk({"role": "assistant", "tool_calls": parts}), chunk({}, "tool_calls"))
+
+
+@pytest.mark.parametrize("make", [looping_choices, calls_by_turns, growing_by_turns, flooding])
 @pytest.mark.parametrize("joined", [False, True], ids=["framewise", "in one chunk"])
 def test_an_answer_costs_what_it_brings(make: object, joined: bool) -> None:
     """Choices and calls, however many: each is judged, withheld or released once."""
     assert callable(make)
-    small, large = make(60), make(120)
+    small, large = (make(size * (6 if make is flooding else 1)) for size in (60, 120))
     if joined:
         small, large = [b"".join(small)], [b"".join(large)]
     guarded(small)
     assert lines_run(lambda: guarded(large)) < GROWTH * lines_run(lambda: guarded(small))
+
+
+def test_a_flood_is_one_finding() -> None:
+    """What stands behind one too many is not judged, nor kept as evidence, and goes with it."""
+    guard = scene(OPENAI, spin()).guard()
+    done = play(guard, flooding(1000))
+    (verdict,) = guard.record.verdicts
+    assert (verdict.finding.kind, verdict.finding.count, len(guard.record.calls)) == ("flood", 129, 129)
+    assert b"call_127" in done.out
+    assert not any(b"call_%d" % at in done.out for at in range(128, 1000))
+
+
+def test_too_many_choices_are_let_go() -> None:
+    """As they came: more than a vendor gives are not worth a hold each."""
+    for count, causes in ((MOST_CHOICES, []), (MOST_CHOICES + 1, ["choices"])):
+        guard = scene(OPENAI, spin(), n=2).guard()
+        chunks = looping_choices(count)
+        assert (play(guard, chunks).out == b"".join(chunks)) == bool(causes)
+        assert guard.record.fail_open == causes
 
 
 def observed(chunks: list[bytes]) -> None:

@@ -48,6 +48,8 @@ class Rule(ABC):
     kind: ClassVar[Kind]
     ends_on_news: ClassVar[bool] = False
     """A new call in the same round shows progress and voids the finding."""
+    ends_round: ClassVar[bool] = False
+    """The calls of its round behind one that it finds are not judged: they share what becomes of that one."""
 
 
 class Detector(Rule):

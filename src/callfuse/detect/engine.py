@@ -184,9 +184,9 @@ class Engine:
     ) -> list[tuple[ToolCall, Finding]]:
         """What is found in a complete round: the hardest finding of each call that has any, naming every kind that hit.
 
-        No news frees the `refused`: they have had their chance.
+        No news frees the `refused`: they have had their chance. What stands behind too many calls is not judged.
         """
-        hits = self._hits_of_round(calls)
+        calls, hits = self._hits_of_round(calls)
         news = bool(hits) and True in map(self.is_news, calls)
         signatures = {call.signature for call in calls if call.name}
         judged = []
@@ -196,6 +196,11 @@ class Engine:
             if finding := self._hardest([hit for hit in stands if hit.evidence.whole_round in (None, signatures)]):
                 judged.append((call, finding))
         return judged
+
+    @staticmethod
+    def ends_round(finding: Finding) -> bool:
+        """Whether calls behind the one that this was found in are not judged."""
+        return any(one.ends_round for one in registry.DETECTORS if one.kind.name in (finding.kind, *finding.kinds))
 
     def hindsights(self) -> Iterator[Finding | None]:
         """For each round of `past`, newest first, as if it were the newest: the finding of the detectors that judge
@@ -211,16 +216,18 @@ class Engine:
         soft = self.settings.for_tool(call.full_name).settings.limit_of(name)
         return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
 
-    def _hits_of_round(self, calls: Sequence[ToolCall]) -> list[tuple[ToolCall, list[Hit]]]:
-        """The hits on each call of a round that has any, by those before it, too."""
+    def _hits_of_round(self, calls: Sequence[ToolCall]) -> tuple[Sequence[ToolCall], list[tuple[ToolCall, list[Hit]]]]:
+        """The calls of a round that are judged, and the hits on each that has any, by those before it, too."""
         if not self.may_find_inside(len(calls)):
-            return [(call, hits) for call in calls if (hits := self._hits_of(call))] if self.can_fire else []
+            return calls, [(call, hits) for call in calls if (hits := self._hits_of(call))] if self.can_fire else []
         siblings, found = Siblings(), []
-        for call in calls:
+        for at, call in enumerate(calls):
             if hits := self._hits_of(call, siblings):
                 found.append((call, hits))
+                if any(hit.detector.ends_round for hit in hits):
+                    return calls[: at + 1], found
             siblings.add(call)
-        return found
+        return calls, found
 
     def _hits_of(self, call: ToolCall, siblings: Siblings | None = None) -> list[Hit]:
         """The hits of all detectors on a call."""

@@ -58,6 +58,7 @@ class EqualCalls(InAnswer):
 class Flood(InAnswer):
     """More calls in one answer than any client can want."""
 
+    ends_round = True
     kind = Kind(
         "flood",
         seen="call {count} of one answer",

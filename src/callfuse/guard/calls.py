@@ -50,27 +50,30 @@ class Ending:
 
 class _Round:
     """The calls of one choice so far. `news`: one of them is new. `condemned`: looping ones that a new one would free;
-    `stubborn`: there are others."""
+    `stubborn`: there are others. `is_over`: there are too many, and what still comes is not judged."""
 
-    __slots__ = ("condemned", "news", "siblings", "stubborn")
+    __slots__ = ("condemned", "is_over", "news", "siblings", "stubborn")
 
     def __init__(self) -> None:
         self.siblings = Siblings()
         self.condemned: list[ToolCall] = []
         self.news = False
         self.stubborn = False
+        self.is_over = False
 
 
 class AnswerCalls:
     """Reads one answer and steps the holds of its choices.
 
-    `over`: the answer has ended. `complete`: it ended properly. `is_cut`: it was ended before its end.
+    `over`: the answer has ended. `complete`: it ended properly. `is_cut`: it was ended before its end. `beyond`: calls
+    behind one too many, which are not judged: they share what becomes of that one.
     """
 
     def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue) -> None:
         self.over = False
         self.complete = False
         self.is_cut = False
+        self.beyond: set[OpenCall] = set()
         self._reader = reader
         self._judge = judge
         self._queue = queue
@@ -149,9 +152,9 @@ class AnswerCalls:
         elif event.what is What.CLOSED:
             self._close(event.choice, call)
 
-    def compare(self) -> None:
-        """Release the choices whose held call can no longer be a loop. Called after the events of each frame."""
-        for choice in self._prefixes.compare():
+    def compare(self, choices: Iterable[int]) -> None:
+        """Release those of the choices in a frame whose held call can no longer be a loop. Called after its events."""
+        for choice in self._prefixes.compare(choices):
             self._queue.step(choice, Input.DIFFERENT)
 
     def _round_of(self, choice: int) -> _Round:
@@ -164,8 +167,13 @@ class AnswerCalls:
         """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
         if not self._rounds:
             self._ending.forget()
-        siblings = self._round_of(choice).siblings
+        round_ = self._round_of(choice)
+        siblings = round_.siblings
         self._stop_growing(siblings, call)
+        if round_.is_over:
+            self._queue.open_call(call, suspect=True)
+            self._begin_growing(siblings, call)
+            return
         beside = self._is_suspect_beside(call, siblings)
         alone = not (beside or siblings.growing)
         self._queue.open_call(call, suspect=beside or self._is_suspect(call))
@@ -199,9 +207,13 @@ class AnswerCalls:
         """A call is complete: judge it if it is held, and release the choice if it is news that clears the looping
         calls."""
         self._prefixes.end(call)
-        complete, round_ = self._complete(call), self._round_of(choice)
+        round_ = self._round_of(choice)
         siblings = round_.siblings
         self._stop_growing(siblings, call)
+        if round_.is_over:
+            self.beyond.add(call)
+            return
+        complete = self._complete(call)
         if not round_.news and self._judge.is_news(complete):
             round_.news = True
             round_.stubborn |= any(self._judge.finding(one, news=True) for one in round_.condemned)
@@ -219,7 +231,9 @@ class AnswerCalls:
         siblings = round_.siblings
         finding = self._judge.finding(complete, news=round_.news, siblings=siblings)
         looping = finding is not None
-        self._flooded |= finding is not None and self._judge.cuts(complete, finding)
+        if finding is not None:
+            self._flooded |= self._judge.cuts(complete, finding)
+            round_.is_over = self._judge.ends_round(finding)
         if looping and not self._queue.holds_call(call):
             looping = self._judge.finding(complete, news=round_.news) is None
         # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
@@ -243,17 +257,21 @@ class AnswerCalls:
         self._queue.end(complete=finished)
 
     def of_choices(self, choices: Iterable[int]) -> list[dict[OpenCall, ToolCall]]:
-        """The complete calls of each of these choices, in order of the answer, without calls that were cut off."""
+        """The complete calls of each of these choices, in order of the answer, without calls that were cut off, or that
+        are not judged."""
         found: dict[int, dict[OpenCall, ToolCall]] = {choice: {} for choice in choices}
         for call in self._reader.calls:
-            if call.choice in found and self._ending.is_evidence(call):
+            if call.choice in found and self._is_evidence(call):
                 found[call.choice][call] = self._complete(call)
         return list(found.values())
 
     def complete_calls(self) -> dict[OpenCall, ToolCall]:
         """The complete calls of all choices, in order of choice."""
         calls = sorted(self._reader.calls, key=attrgetter("choice"))
-        return {call: self._complete(call) for call in calls if self._ending.is_evidence(call)}
+        return {call: self._complete(call) for call in calls if self._is_evidence(call)}
+
+    def _is_evidence(self, call: OpenCall) -> bool:
+        return self._ending.is_evidence(call) and call not in self.beyond
 
     def choices_beside(self, calls: set[OpenCall]) -> set[int]:
         """The choices that have calls other than these, complete or not. A call without a name is none."""

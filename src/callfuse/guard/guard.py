@@ -75,6 +75,8 @@ from callfuse.wire import EVENTS, Format, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON, UnreadableJSON
 
 T = TypeVar("T")
+MOST_CHOICES: Final = 128
+"""Choices of one answer, the most that OpenAI gives (`n`). With one more it is let go: each choice has a hold."""
 MAX_CAUSE: Final = 500
 """Characters of an error's message that are logged: it may quote a whole answer."""
 _NO_NAME = ""
@@ -82,6 +84,7 @@ _NO_NAME = ""
 _BROKEN_FRAME: Final = "malformed frame"
 _BROKEN_STREAM: Final = "malformed stream"
 _UNREADABLE: Final = "unreadable JSON"
+_TOO_WIDE: Final = "choices"
 
 
 class Mode(Enum):
@@ -518,7 +521,10 @@ class Guard:
             if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
                 self._fail_before_verdict(raw, "error in the stream")
                 return
-        self._calls.compare()
+            if queue.width > MOST_CHOICES:
+                self._fail_before_verdict(raw, _TOO_WIDE)
+                return
+        self._calls.compare(choices)
         queue.put(raw, choices, entries)
         if self._calls.is_flooded and not self._calls.over and not self._codec.whole and self._loop.may_cut:
             self._calls.cut_short()
@@ -579,7 +585,7 @@ class Guard:
         calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
-        withheld |= self._never_ending(calls) if withheld else set()
+        withheld |= self._never_judged(calls, verdicts) if withheld else set()
         lost = sorted(queue.to_judge - self._calls.choices_beside(withheld))
         if lost:
             verdicts = self._hardest(verdicts)
@@ -610,9 +616,14 @@ class Guard:
         self._enter(Mode.SILENT if ends else Mode.CLOSED)
         return Step(self._thin(calls, verdicts, withheld, lost), ends=ends)
 
-    def _never_ending(self, calls: Collection[OpenCall]) -> set[OpenCall]:
-        """Of an answer that is cut short, the held calls that have not ended."""
-        return set(self._queue.held).difference(calls) if self._calls.is_cut else set()
+    def _never_judged(self, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]) -> set[OpenCall]:
+        """The held calls that go with those that are withheld: which stand behind one too many, or, in an answer that
+        is cut short, have not ended."""
+        if self._calls.is_cut:
+            return set(self._queue.held).difference(calls)
+        ends = {one.call for one in verdicts if one.withholds and self._judge.ends_round(one.finding)}
+        over = {call.choice for call, whole in calls.items() if whole in ends} if ends else set()
+        return {call for call in self._calls.beyond if call.choice in over}
 
     def _hardest(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts for a round that loses all its calls. A turn that was cut short cannot be answered, so nobody is

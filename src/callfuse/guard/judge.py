@@ -176,6 +176,10 @@ class Judge:
             return False
         return decide(self.timeline, call, finding, self.ladder(call.full_name, finding)).withholds
 
+    def ends_round(self, finding: Finding) -> bool:
+        """Whether the calls behind the one that this was found in are not judged, but share what becomes of it."""
+        return self._engine.ends_round(finding)
+
     def is_news(self, call: ToolCall) -> bool:
         """Whether the call does not occur in the timeline."""
         return self._engine.is_news(call)

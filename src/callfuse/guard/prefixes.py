@@ -9,6 +9,8 @@ Rules:
    more (a vendor's last event may repeat them) are compared once more.
 """
 
+from collections.abc import Iterable
+
 from callfuse.detect.comparison import Comparison
 from callfuse.dialects.base import OpenCall
 from callfuse.guard.judge import Judge
@@ -49,13 +51,15 @@ class HeldPrefixes:
         if prefix is not None and prefix.call is call:
             del self._of_choice[call.choice]
 
-    def compare(self) -> list[int]:
-        """Compare what has come since; returns the choices whose call is different now, and not compared any more."""
+    def compare(self, choices: Iterable[int]) -> list[int]:
+        """Compare what has come since in these choices; returns those whose call is different now, and not compared
+        any more."""
+        different: list[int] = []
         if not self._of_choice:
-            return []
-        different = []
-        for choice, prefix in [*self._of_choice.items()]:
-            differs = self._differs(prefix)
+            return different
+        for choice in choices:
+            prefix = self._of_choice.get(choice)
+            differs = self._differs(prefix) if prefix is not None else False
             if differs is not False:
                 del self._of_choice[choice]
             if differs:

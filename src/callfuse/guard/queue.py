@@ -97,6 +97,12 @@ class HoldQueue:
         return bool(self._runs)
 
     @property
+    def width(self) -> int:
+        """How many choices are known: those in which calls have come, and where they must begin in turn, all."""
+        turns = self._turns
+        return max(len(self._holds), len(turns.begun) + len(turns.late) if turns is not None else 0)
+
+    @property
     def choices(self) -> set[int]:
         """The choices in which calls have come."""
         return set(self._holds)
