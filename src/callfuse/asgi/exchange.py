@@ -9,6 +9,7 @@ from functools import partial
 
 from callfuse.asgi import headers, off_loop
 from callfuse.asgi.answer import Shape
+from callfuse.asgi.beside import Beside
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import GuardedExchange, Unheeded
 from callfuse.asgi.evidence import ExchangeEvidence
@@ -33,9 +34,21 @@ from callfuse.wire import Format
 class Exchange:
     """One request that is judged, and its answer. Making one reads the whole request: for a long one, in a thread."""
 
-    __slots__ = ("_evidence", "_first", "_host", "_is_hinted", "_keeper", "_prepared", "_repairs", "_unpacks", "_watch")
+    __slots__ = (
+        "_beside",
+        "_evidence",
+        "_first",
+        "_host",
+        "_is_hinted",
+        "_keeper",
+        "_prepared",
+        "_repairs",
+        "_unpacks",
+        "_watch",
+    )
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
+        self._beside = Beside()
         self._host = host
         self._prepared = prepared
         self._watch: Watch | None = None
@@ -102,7 +115,7 @@ class Exchange:
         self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send, watch: Watch
     ) -> None:
         """Call the app with an answer that may be handed over."""
-        async with watch:
+        async with self._beside, watch:
             await call(app, used, given, receive, send)
 
     def close(self) -> None:
@@ -115,7 +128,7 @@ class Exchange:
     async def _take_over(self, scope: Scope, body: RequestBody, send: Send, form: Format | None) -> TakenOver:
         """What goes on with a stream of this format (None: a whole answer) that has been watched so far."""
         await off_loop.run(self._evidence.revive, len(self._prepared.request.body))
-        return TakenOver(self._answer(body, send), Shape(form), body, Unheeded(scope))
+        return TakenOver(self._answer(body, send), Shape(form), body, Unheeded(scope), self._beside)
 
     def _send_watched(self, scope: Scope, body: RequestBody, send: Send) -> Send:
         """A `send` that watches a healthy answer. Drops everything that was parsed."""

@@ -4,11 +4,10 @@ The answer has begun, so the app's call goes on as it is: in the host's own task
 are taken here, and its `receive` tells of a disconnect once the answer is cut short.
 """
 
-import asyncio
-
-import anyio
+from functools import partial
 
 from callfuse.asgi.answer import Shape
+from callfuse.asgi.beside import Beside
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import Unheeded
 from callfuse.asgi.guarded import GuardedAnswer
@@ -18,15 +17,18 @@ from callfuse.guard.observer import Handover
 
 
 class TakenOver:
-    """The guarded rest of one answer. `unheeded`: what the app sends after its answer was cut short."""
+    """The guarded rest of one answer. `unheeded`: what the app sends after its answer was cut short; `beside`: where
+    heartbeats run."""
 
-    __slots__ = ("_answer", "_body", "_heartbeats", "_timer", "_unheeded")
+    __slots__ = ("_answer", "_beside", "_body", "_timer", "_unheeded")
 
-    def __init__(self, answer: GuardedAnswer, shape: Shape, body: RequestBody, unheeded: Unheeded) -> None:
+    def __init__(
+        self, answer: GuardedAnswer, shape: Shape, body: RequestBody, unheeded: Unheeded, beside: Beside
+    ) -> None:
         self._answer = answer
         self._body = body
         self._unheeded = unheeded
-        self._heartbeats: asyncio.Task[None] | None = None
+        self._beside = beside
         self._timer: HoldTimer | None = None
         guard = answer.guard_rest(shape)
         if guard is not None:
@@ -64,9 +66,8 @@ class TakenOver:
         """After each message: begin with heartbeats if a hold began, and hang up if the answer has been cut short."""
         if self.is_cut:
             self._body.hang_up()
-        is_asyncio = anyio.get_cancelled_exc_class() is asyncio.CancelledError  # nobody else has tasks without a parent
-        if self._timer is not None and is_asyncio and self._timer.update():
-            self._heartbeats = asyncio.create_task(self._timer.run(_nothing))
+        if self._timer is not None and self._timer.update():
+            self._beside.start(partial(self._timer.run, _nothing))
 
     async def end(self) -> None:
         """The app's call is over."""
