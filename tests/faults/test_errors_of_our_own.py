@@ -220,6 +220,29 @@ def test_without_a_guard_the_answer_passes(
     assert guarded.counts.of("fail_open") == 1
 
 
+READ = PREPARING.index("asgi.prepare.KeptRequest.__init__") + 1
+"""From where on a request has been read, so that callfuse can answer it."""
+
+
+@some_dialects
+@streamed_and_whole
+@pytest.mark.parametrize("step", [one for one in (*PREPARING[READ:], *GUARDING) if "Ledger" not in one])
+def test_before_the_answer_fail_closed_blocks(
+    kit: DialectKit, stream: bool, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever step breaks, no call leaves that could not be judged: the client reads why."""
+    break_step(monkeypatch, step)
+    exchange, _, guarded = meet(kit, LOOPING, again(), stream=stream, fail_closed=True)
+    assert exchange.status == 200
+    assert FIRST not in exchange.body
+    (view,) = kit.sdk(exchange.body, stream=stream)
+    assert MARK in view.text
+    assert view.finish == kit.stopped
+    assert guarded.counts.of("fail_open") >= 1
+    watched, app, _ = meet(kit, LOOPING, again(), stream=stream, ladder="observe", fail_closed=True)
+    assert watched.body == app.replies[0].body
+
+
 def cut_up(kit: DialectKit, size: int) -> list[Reply]:
     """The looping answer in chunks of a size, and the one after it."""
     whole, other = reply(kit, again(), stream=True), reply(kit, elsewhere(), stream=True)

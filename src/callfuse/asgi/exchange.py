@@ -12,6 +12,7 @@ from callfuse.asgi.answer import Shape
 from callfuse.asgi.beside import Beside
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import GuardedExchange, Unheeded
+from callfuse.asgi.closed import closed_reply
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.guarded import GuardedAnswer
@@ -103,13 +104,24 @@ class Exchange:
             receive = body.replay(content)
             body.release()
         if stage.failed:
-            self._prepared.tally.mode = "passed"
-            return app(scope, body.replay(), self._prepared.tally.noting_status(send))
+            return self._run_unread(scope, body, send)
         if self._evidence.hands_over and self._watch is not None:
             return self._call_watched(called, sent, scope, receive, watch, self._watch)
         if sent is scope:
             return called(sent, receive, watch)
         return call(called, sent, scope, receive, watch)
+
+    def _run_unread(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
+        """Call the app without reading its answer, which an error prevents; under `fail_closed`, block one of which a
+        call may have to be withheld."""
+        tally, reply = self._prepared.tally, None
+        with self._keeper.fail_open.stage("in a request"):
+            reply = closed_reply(self._prepared) if self._evidence.holds else None
+        tally.mode = "passed" if reply is None else "answered"
+        if reply is None:
+            return self._host.app(scope, body.replay(), tally.noting_status(send))
+        tally.action = reply.action.decode()
+        return reply.run(scope, body, tally.noting_status(send))
 
     async def _call_watched(
         self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send, watch: Watch

@@ -17,12 +17,13 @@ from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import Message
-from callfuse.dialects.base import Dialect, Request
+from callfuse.dialects.base import Dialect, OwnAnswer, Request
 from callfuse.guard.judge import Judge
 from callfuse.guard.observer import Handover
 from callfuse.guard.step import Ask
 from callfuse.observe import log
 from callfuse.observe.events import AskFailed
+from callfuse.policy import texts
 
 
 class GuardedAnswer:
@@ -108,7 +109,8 @@ class GuardedAnswer:
         Without a content type, or with JSON's where a stream was asked for, all waits for the first bytes."""
         is_undeclared = False
         self.keeper.tally.status = message["status"]
-        with self.keeper.fail_open.stage("while guarding"):
+        stage = self.keeper.fail_open.stage("while guarding")
+        with stage:
             if is_success(message):
                 streamed = self._request.stream
                 self._intake = intake = Intake(message, self._stream_format, streamed=streamed)
@@ -119,8 +121,23 @@ class GuardedAnswer:
                     self._choose_guard(intake)
         if self.guard is not None:
             await self._start(message)
+        elif stage.failed and self.settings.fail_closed:
+            await self._block()
         elif not is_undeclared:
             await self.client.pass_on(message)
+
+    async def _block(self) -> None:
+        """Answer in place of the app, whose answer no guard can be made for, and leave the app."""
+        answer: OwnAnswer | None = None
+        with self.keeper.fail_open.stage("while guarding"):
+            answer = self._request.synthetic_reply(texts.unchecked_call(""))
+        self.client.is_cut = self.client.closed = True
+        if answer is not None:
+            content_type, content = answer
+            start = [(b"content-type", content_type), (b"content-length", str(len(content)).encode())]
+            action = (b"x-callfuse-action", b"block")
+            await self.client.pass_on({"type": START, "status": 200, "headers": [*start, action]})
+            await self.client.pass_on({"type": BODY, "body": content, "more_body": False})
 
     def guard_rest(self, shape: Shape) -> SafeGuard | None:
         """Guard the rest of an answer of this form, which has begun without a guard; None if that fails."""
@@ -179,6 +196,9 @@ class GuardedAnswer:
             await self._start(start)
             await self._take_plain(self.guard, begin, final=False)
             await self._take_pieces(self.guard, intake, pieces, final=final)
+        elif stage.failed and self.settings.fail_closed:
+            intake.delayed.clear()
+            await self._block()
         elif stage.failed or intake.shape is not UNDECLARED:
             await self._pass_delayed()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from callfuse.asgi import headers, off_loop, overrides, refusals
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import ByteBudget, Share
+from callfuse.asgi.closed import closed_reply
 from callfuse.asgi.commands import ChatCommands, SyntheticReply
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.fuse import blown_reply
@@ -263,6 +264,9 @@ class CallFuseMiddleware:
                     scope = headers.with_via(scope) if self._via else scope
                 else:
                     handler = prepared
+            if stage.failed and isinstance(prepared, Prepared):
+                with stage:
+                    handler = closed_reply(prepared)
             del found, prepared  # not to be kept while the answer streams, for there may be thousands
             if not isinstance(handler, Exchange):
                 send = _counted(handler, tally, send)

@@ -204,8 +204,9 @@ class LoopSettings(Strict):
     header_overrides: bool = False
     """Callers may change settings for one exchange by headers, `x-callfuse-mode: warn`. Only where all are trusted."""
     fail_closed: bool = False
-    """A call that could not be judged is replaced by a block message instead of being let through. What passes unread,
-    because the request or the form of its answer cannot be read or is too long, passes all the same."""
+    """A call that could not be judged is replaced by a block message instead of being let through; so is the answer,
+    where an error of callfuse's own comes before it. What passes unread, because the request or the form of its answer
+    cannot be read or is too long, passes all the same."""
 
     @cached_property
     def derived(self) -> "Derived":
