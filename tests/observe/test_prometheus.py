@@ -52,9 +52,11 @@ def finding(kind: str = "repeat", rung: Rung = Rung.BLOCK, *, hard: bool = False
     return Verdict(call, Finding(kind, tool, call.signature, 3, 3, 300.0, hard), rung, 1)
 
 
-def ended(dialect: str = "openai-chat", mode: str = "guarded", ending: str = "complete") -> ExchangeEnded:
+def ended(
+    dialect: str = "openai-chat", mode: str = "guarded", ending: str = "complete", status: int = 200
+) -> ExchangeEnded:
     """An exchange."""
-    return ExchangeEnded(where(dialect), mode, ending, "", 200, 1, "", 0.1, 0.0)
+    return ExchangeEnded(where(dialect), mode, ending, "", status, 1, "", 0.1, 0.0)
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -83,6 +85,15 @@ EACH: dict[str, tuple[Event, dict[str, float]]] = {
         ended("ollama", ending="broke off"),
         {"exchanges_total{dialect=ollama,outcome=broke_off}": 1},
     ),
+    "one that the upstream refused": (
+        ended(mode="watched", status=500),
+        {"exchanges_total{dialect=openai-chat,outcome=upstream_error}": 1},
+    ),
+    "one that broke off with an error": (
+        ended(mode="passed", ending="broke off", status=502),
+        {"exchanges_total{dialect=openai-chat,outcome=broke_off}": 1},
+    ),
+    "too many choices": (events.FailedOpen("choices"), {"fail_open_total{cause=choices}": 1}),
     "call": (
         events.CallSeen(where("gemini"), CALL, "none"),
         {"tool_calls_total{action=none,dialect=gemini}": 1},

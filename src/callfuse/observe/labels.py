@@ -21,7 +21,9 @@ DIALECTS: Final = frozenset(one.name for one in ALL_DIALECTS) | {MCP}
 KINDS: Final = frozenset(KINDS_OF_LOOPS)
 ACTIONS: Final = frozenset({*map(str, Rung), ALLOW, "none"})
 """What was done about a call: a rung, `allow` of a callback, `none` without a finding."""
-OUTCOMES: Final = frozenset(one.replace(" ", "_") for one in (*MODES, *ENDINGS)) - {"complete"}
+UPSTREAM_ERROR: Final = "upstream_error"
+"""Of an exchange: the upstream answered with a status of 400 or more, so there were no calls to look at."""
+OUTCOMES: Final = frozenset(one.replace(" ", "_") for one in (*MODES, *ENDINGS)) - {"complete"} | {UPSTREAM_ERROR}
 """Of an exchange: what callfuse did with it, or how it ended if not well."""
 VERDICTS: Final = frozenset({"soft", "hard"})
 """By which of its limits a finding was made."""
@@ -59,7 +61,8 @@ STAGES: Final = (
 )
 """The steps of an exchange that can fail (`asgi/fail_open.py`)."""
 ERROR: Final = "error"
-LIMITS: Final = frozenset({"max_hold_s", "max_held_bytes", "max_response_bytes", "max_total_bytes"})
+_FAILED: Final = 400
+LIMITS: Final = frozenset({"choices", "max_hold_s", "max_held_bytes", "max_response_bytes", "max_total_bytes"})
 BROKEN: Final = frozenset(
     {"broken guard", "error in the stream", "malformed frame", "malformed stream", "unreadable JSON"}
 )
@@ -87,6 +90,8 @@ def one_of(values: Collection[str], value: str) -> str:
 def outcome_of(event: ExchangeEnded) -> str:
     """What became of an exchange."""
     found = event.mode if event.ending == "complete" else event.ending
+    if found in ("guarded", "watched", "passed") and event.status >= _FAILED:
+        return UPSTREAM_ERROR
     return one_of(OUTCOMES, found.replace(" ", "_"))
 
 

@@ -58,7 +58,7 @@ _ACTION: Final = Label("action", fields.ACTION, labels.ACTIONS)
 COUNTERS: Final[Mapping[str, Counted]] = {
     "exchanges": Counted(
         "POSTs to guarded paths that are over, by what callfuse did (guarded, watched, answered, passed), or by how "
-        "they ended if not well (broke_off, client_gone, error).",
+        "they ended if not well (upstream_error, broke_off, client_gone, error).",
         "{exchange}",
         (_DIALECT, Label("outcome", fields.OUTCOME, labels.OUTCOMES)),
     ),
