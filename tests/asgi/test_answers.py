@@ -12,8 +12,9 @@ from tests.guard.driving import each_kit
 from tests.support.asgi import App, Exchange, drive
 from tests.support.config import guard, settings
 from tests.support.kits import DialectKit, stream_of
-from tests.support.meeting import MARK, ask, given_log, meet, reply, streamed_and_whole
-from tests.support.plain import again, elsewhere, spin
+from tests.support.meeting import MARK, ask, every_dialect, given_log, meet, reply, streamed_and_whole
+from tests.support.model import Answer, History
+from tests.support.plain import again, elsewhere, known_call, new_call, same_call, saying, spin
 from tests.support.scripted import Reply, whole
 from tests.support.wire import frames
 
@@ -40,6 +41,57 @@ async def test_a_message_without_a_body_is_an_empty_one(kit: DialectKit) -> None
         assert exchange.body == b"".join(chunks)
         assert len(guarded.ledger) == 1  # type: ignore[arg-type]  # the default ledger has a length
         assert log == []
+
+
+BLANKS = (b"\n", b"", b" \r\n\t")
+"""What a gateway sends to keep a connection open, an empty message among it."""
+
+
+def kept_open(kit: DialectKit, answer: Answer, *headers: tuple[bytes, bytes]) -> Reply:
+    """A whole answer behind white space, in pieces."""
+    body = kit.whole(answer)
+    return Reply((*BLANKS, body[:40], body[40:]), headers=((b"content-type", b"application/json"), *headers))
+
+
+@every_dialect
+@pytest.mark.parametrize(
+    ("history", "answer", "is_withheld"),
+    [
+        (spin(1), elsewhere(), False),
+        (spin(1), saying("Well.", *(new_call(f"call_{at}Q") for at in range(3))), True),
+        (spin(2), elsewhere(), False),
+        (spin(2, beside=True), saying("Well.", same_call("call_2Q"), known_call()), True),
+        (spin(2), saying("Well.", same_call("call_2Q")), True),
+    ],
+    ids=["healthy", "too many", "innocent", "sibling", "looping"],
+)
+def test_what_keeps_a_whole_answer_alive_is_not_delayed(
+    kit: DialectKit, history: History, answer: Answer, *, is_withheld: bool
+) -> None:
+    """Start and white space leave in their turn, and what follows is judged as without them."""
+    script = kept_open(kit, answer)
+    met = meet(ask(kit, history, stream=False), [script])
+    assert met.client.sent[0][0] == 0
+    assert [met.client.body_by(turn) for turn in range(4)] == [b"\n", b"\n", b"\n \r\n\t", b"\n \r\n\t"]
+    assert met.client.complete
+    assert (met.body != script.body) == is_withheld
+    plain = meet(ask(kit, history, stream=False), [reply(kit, answer, stream=False)])
+    assert met.body == b"".join(BLANKS) + plain.body
+    assert met.client.header(b"x-callfuse-action") is None
+
+
+@each_kit
+def test_the_start_of_a_whole_answer(kit: DialectKit) -> None:
+    """Of a healthy exchange it leaves at once, unless it has headers that hold for the exact bytes; of a suspect one it
+    waits for the verdict, which it tells."""
+    etag = (b"etag", b'"x"')
+    bodies = (kit.whole(again())[:40], kit.whole(again())[40:])
+    for history, headers, turn in ((spin(1), (), 0), (spin(1), (etag,), 2), (spin(2), (etag,), 2)):
+        script = Reply(bodies, headers=((b"content-type", b"application/json"), *headers))
+        met = meet(ask(kit, history, stream=False), [script])
+        assert met.client.sent[0][0] == turn
+        assert (met.client.header(b"x-callfuse-action") is None) == (history == spin(1))
+        assert (met.client.header(b"etag") is None) == (headers == () or history == spin(2))
 
 
 JSON_START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}

@@ -73,7 +73,8 @@ def test_whole_answers_may_come_in_pieces(kit: DialectKit, data: st.DataObject) 
     second = data.draw(answers(kit, [], tag="second", many=False))
     ladder = data.draw(st.sampled_from(list(LADDERS)))
     request = ask(kit, history, stream=False, n=len(first.choices))
-    scripts = [reply(kit, answer, stream=False) for answer in (first, second)]
+    blanks = data.draw(st.sampled_from([b"", b"\n", b" \r\n\t "]))
+    scripts = [whole(blanks + kit.whole(answer)) for answer in (first, second)]
     pieces = [script.cut(data.draw(chunkings(script.body))) for script in scripts]
     assert outcome(meet(request, scripts, ladder)) == outcome(meet(request, pieces, ladder))
 

@@ -32,6 +32,7 @@ _EVENTS: Final = b"text/event-stream"
 _JSON: Final = b"application/json"
 _FIELDS: Final = (b"data", b"event", b"id", b"retry", b":")
 """How the lines of server-sent events begin."""
+_BLANKS: Final = b" \t\r\n"
 _MOST_BLANKS: Final = 4096
 """Blanks that are waited for before the first byte that tells; some gateways send them to keep a connection open."""
 
@@ -39,6 +40,12 @@ _MOST_BLANKS: Final = 4096
 def is_success(message: Message) -> bool:
     """Whether the status is 2xx; errors are not guarded."""
     return 200 <= int(message["status"]) < 300
+
+
+def split_blanks(body: bytes) -> tuple[bytes, bytes]:
+    """The white space before a whole answer, which gateways send to keep a connection open, and what follows."""
+    rest = body.lstrip(_BLANKS) if type(body) is bytes else body  # apps send other types, too
+    return body[: len(body) - len(rest)], rest
 
 
 def shape_of(message: Message, stream_format: StreamFormat) -> Shape:

@@ -8,7 +8,7 @@ from functools import partial
 from anyio.lowlevel import checkpoint
 
 from callfuse.asgi import off_loop
-from callfuse.asgi.answer import BODY, START, UNDECLARED, WHOLE, Intake, Shape, is_success
+from callfuse.asgi.answer import BODY, START, UNDECLARED, WHOLE, Intake, Shape, is_success, split_blanks
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.keep import Keeper
@@ -259,11 +259,21 @@ class GuardedAnswer:
         if len(chunk) > SLICE_BYTES and self._shape.stream is not None:
             await self._take_slices(guard, chunk, final=final)
             return
+        if self._shape.stream is None and not guard.held_bytes:
+            chunk = await self._pass_blanks(chunk)
         if final and self._shape.stream is None:  # a whole answer is parsed at its end
             out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
         else:
             out = guard.feed(chunk, final=final)
         await self._carry_out(guard, out, final=final)
+
+    async def _pass_blanks(self, chunk: bytes) -> bytes:
+        """Send the white space before a whole answer, and its start with it; returns the rest."""
+        blanks, rest = split_blanks(chunk)
+        if blanks:
+            await self.client.begin()
+            await self.client.write(blanks)
+        return rest
 
     async def _carry_out(self, guard: SafeGuard, out: bytes, *, final: bool) -> None:
         """Carry out a verdict that is needed, and write what may leave."""

@@ -48,9 +48,11 @@ class TakenOver:
         await self._answer.take_over(handover, held)
         self._after_message()
 
-    async def begin_whole(self, handover: Handover, start: Message) -> None:
-        """Take a whole answer, of which the client has got nothing: its start and its body."""
-        await self._answer.client.start(start, at_once=False)
+    async def begin_whole(self, handover: Handover, start: Message | None) -> None:
+        """Take a whole answer, of which the client has got nothing of the body: its start, unless that has left, too,
+        and its body."""
+        if start is not None:
+            await self._answer.client.start(start, at_once=False)
         await self._answer.take_over(handover, handover.opening.raw, final=True)
         self._after_message()
 

@@ -10,7 +10,8 @@ from callfuse.asgi.types import Message, Send
 
 
 class ClientStream:
-    """The client's stream. The start of a whole answer waits for its body; the start of a stream is sent at once.
+    """The client's stream. The start of a whole answer waits for its body, unless blanks come before that (`begin`);
+    the start of a stream is sent at once.
 
     `last_sent`: time of the last bytes, in seconds of the event loop (only while `shared`). `closed`: the final message
     is sent; `is_cut`: before the app has come to it.
@@ -31,6 +32,12 @@ class ClientStream:
             await self._send(kept)
         else:
             self._start = message
+
+    async def begin(self) -> None:
+        """Send the start that waits before the body is known, without headers that depend on it."""
+        start, self._start = self._start, None
+        if start is not None:
+            await self.start(start, at_once=True)
 
     async def abandon(self, out: bytes) -> None:
         """The answer broke off: send its start, if that waits, and what was held, but no end."""

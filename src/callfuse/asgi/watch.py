@@ -12,13 +12,14 @@ from typing import Final
 from anyio.lowlevel import checkpoint
 
 from callfuse.asgi import headers, off_loop
-from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success
+from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success, split_blanks
 from callfuse.asgi.answer import WHOLE as WHOLE_BODY
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.codings import UnreadableBodyError
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.handover import TakenOver
+from callfuse.asgi.headers import BODY_BOUND
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.types import Message, Send
@@ -35,15 +36,15 @@ MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 
 class _Rest:
     """What a guard may have to go on with. `hands_over`: it may. `taken`: it does. `form`: that of the stream, None if
-    it is whole. `part`: the beginning of a frame, which waits for its end. `delayed`: the messages of a whole answer.
-    `unchanged`: the last message that was read has changed nothing of this."""
+    it is whole. `part`: the beginning of a frame, which waits for its end. `delayed`: the messages of a whole answer;
+    `has_begun`: its start has left. `unchanged`: the last message that was read has changed nothing of this."""
 
-    __slots__ = ("delayed", "form", "hands_over", "part", "take_over", "taken", "unchanged")
+    __slots__ = ("delayed", "form", "hands_over", "has_begun", "part", "take_over", "taken", "unchanged")
 
     def __init__(self, take_over: TakeOver) -> None:
         self.take_over = take_over
         self.taken: TakenOver | None = None
-        self.hands_over = self.unchanged = False
+        self.hands_over = self.has_begun = self.unchanged = False
         self.form: Format | None = None
         self.part = b""
         self.delayed: list[Message] | None = None
@@ -143,6 +144,10 @@ class Watch:
         """Read what is left of a message, then pass it on whole."""
         if self._rest.taken is not None:
             return self._rest.taken.take(message)
+        if self._rest.has_begun and self._rest.delayed == [] and message["type"] == BODY:
+            blanks, rest = split_blanks(message.get("body", b""))
+            if blanks or (message.get("more_body") and not rest):
+                return self._send_blanks(blanks, {**message, "body": rest})
         ended: Observer | None = None
         handover: Handover | None = None
         waiting = 0
@@ -164,6 +169,12 @@ class Watch:
             return self._hand_over(handover, message, len(message.get("body", b"")))
         return self._send_aligned(message, waiting, ended)
 
+    async def _send_blanks(self, blanks: bytes, rest: Message) -> None:
+        """Send the white space before a whole answer, then take the rest of its message."""
+        await self._send({**rest, "body": blanks, "more_body": True})
+        if rest["body"] or not rest.get("more_body"):
+            await self._send_read(rest, rest)
+
     def _send_aligned(self, message: Message, waiting: int, ended: Observer | None) -> Awaitable[None]:
         """Send what may leave of a message, of which so many bytes wait. `ended`: it is the last one."""
         if self._rest.hands_over or self._rest.part:
@@ -173,8 +184,11 @@ class Watch:
         return self._send(message) if ended is None else self._send_last(ended, message)
 
     async def _delay(self, delayed: list[Message], message: Message, ended: Observer | None) -> None:
-        """Let the messages of a whole answer wait for its end: only then it is known whether a guard must go on, which
-        changes the start of the answer, too."""
+        """Let the messages of a whole answer wait for its end: only then it is known whether a guard must go on. Its
+        start waits, too, if it has headers that a guard would change."""
+        if message["type"] == START and self._rest.has_begun:
+            await self._send(message)
+            return
         delayed.append(message)
         if ended is None and message["type"] in (START, BODY) and (self._observer or self._intake):
             return
@@ -186,7 +200,7 @@ class Watch:
                 taken = await self._rest.take_over(None) if handover is not None else None
         if taken is not None and handover is not None:
             self._rest.taken = taken
-            await taken.begin_whole(handover, delayed[0])
+            await taken.begin_whole(handover, None if self._rest.has_begun else delayed[0])
             return
         for one in delayed[:-1]:
             await self._send(one)
@@ -356,6 +370,7 @@ class Watch:
         if shape == WHOLE_BODY:
             if hands_over:
                 self._rest.hands_over, self._rest.delayed = True, []
+                self._rest.has_begun = BODY_BOUND.isdisjoint(headers.read(message))
             return
         self._rest.hands_over = hands_over and b"content-length" not in headers.read(message)
         if shape.stream:
