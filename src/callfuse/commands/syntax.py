@@ -10,10 +10,11 @@ The work is bounded: `MAX_LENGTH`, `MAX_ARGUMENTS` and `MAX_COMMANDS` say how mu
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rapidfuzz.distance import OSA
+
+from callfuse.memo import remembered
 
 NAMES: Final = ("set", "unset", "status", "help")
 
@@ -94,7 +95,7 @@ def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
     return match.end() if match else at
 
 
-@lru_cache(maxsize=16)
+@remembered(entries=16, longest=256)
 def _pattern(prefix: str) -> re.Pattern[str]:
     """The pattern of one command. The prefix is an operator's, so there are few of them."""
     known = "|".join(NAMES)

@@ -7,11 +7,11 @@ where a tool does several things, by the argument that names one. Whatever canno
 import re
 from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache
 from itertools import dropwhile
 from typing import Any, Final
 
 from callfuse.detect.settings import Settings
+from callfuse.memo import remembered
 from callfuse.model import ToolCall
 from callfuse.wire.jsontext import NotJSON, loads
 
@@ -97,15 +97,15 @@ def _effect_of_words(words: frozenset[str]) -> Effect:
     return Effect.READS if words & _READING else Effect.UNCLEAR
 
 
-@lru_cache(maxsize=512)
+_LONGEST_NAME: Final = 200
+
+
+@remembered(entries=512, longest=_LONGEST_NAME)
 def _words(name: str) -> frozenset[str]:
     """The words of a name, behind the server that it may begin with (`mcp__files__read_file`); none of a sentence."""
     if len(name) > _LONGEST_NAME or " " in name:
         return frozenset()
     return frozenset([word.lower() for word in _WORD.findall(name.rpartition("__")[2])])
-
-
-_LONGEST_NAME: Final = 200
 
 
 def _command_effect(call: ToolCall) -> Effect:
@@ -130,7 +130,7 @@ def _argument(call: ToolCall, keys: tuple[str, ...]) -> str:
     return _text_among(arguments, keys)
 
 
-@lru_cache(maxsize=512)
+@remembered(entries=256, longest=2 * LONG)
 def _argument_in(arguments: str, keys: tuple[str, ...]) -> str:
     if len(arguments) > 2 * LONG:
         return arguments
@@ -160,7 +160,7 @@ def _sql_effect(statement: str) -> Effect:
     return Effect.READS if _SELECT.match(statement) else Effect.UNCLEAR
 
 
-@lru_cache(maxsize=512)
+@remembered(entries=512, longest=LONG)
 def _shell_effect(command: str) -> Effect:
     """What a shell command does: the most that one of its parts does."""
     bare = _NOWHERE.sub(" ", _QUOTED.sub(_unquoted, command))

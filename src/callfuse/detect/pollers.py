@@ -6,12 +6,12 @@ or denied is none: it stays so.
 """
 
 from collections.abc import Collection
-from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
 from callfuse.detect import shell
 from callfuse.detect.settings import Settings
+from callfuse.memo import remembered
 from callfuse.model import PastCall, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.wire.jsontext import NotJSON, loads
@@ -61,7 +61,7 @@ def _sleeps(arguments: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=4096)
+@remembered(entries=4096, longest=LONG)
 def _text_says_so(arguments: str) -> bool:
     """A history comes again with each request of its session, and a loop's calls in each of its rounds."""
     lowered = arguments.lower()

@@ -5,9 +5,9 @@ Commands stand under the names that shells and notebooks use for them, as texts 
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, Final
 
+from callfuse.memo import remembered
 from callfuse.model import ToolCall
 from callfuse.wire.jsontext import NotJSON, loads
 
@@ -45,7 +45,7 @@ def writes(call: ToolCall) -> bool:
     return _any_writes(arguments)
 
 
-@lru_cache(maxsize=512)
+@remembered(entries=512, longest=LONG)
 def _text_writes(arguments: str) -> bool:
     """A history comes again with each request of its session."""
     try:

@@ -11,7 +11,6 @@ values as text, so that the cost is bounded whatever a model sends.
 import re
 from collections import Counter
 from collections.abc import Collection
-from functools import lru_cache
 from itertools import zip_longest
 from operator import itemgetter
 from typing import Any, Final
@@ -19,6 +18,7 @@ from typing import Any, Final
 from rapidfuzz.distance import Indel, Levenshtein
 
 from callfuse.detect.settings import Settings, Similarity
+from callfuse.memo import remembered
 from callfuse.model import ToolCall
 from callfuse.model.outcomes import SHORT_TEXT, Outcome
 from callfuse.model.signature import canonical_value
@@ -52,23 +52,18 @@ def alike(one: ToolCall, other: ToolCall, settings: Settings) -> float:
         return 1.0
     if not (one.has_arguments and other.has_arguments):
         return 0.0
-    mine, theirs = one.text, other.text
-    is_kept = len(mine) + len(theirs) <= _KEPT_LENGTH
-    return (_kept if is_kept else _alike)(mine, theirs, one.ignore, other.ignore, settings.similarity)
+    return _alike(one.text, other.text, one.ignore, other.ignore, settings.similarity)
 
 
+@remembered(entries=1024, longest=1024)
 def _alike(mine: str, theirs: str, ignore: Collection[str], their_ignore: Collection[str], how: Similarity) -> float:
+    """A history comes again with each request of its session."""
     if max(len(mine), len(theirs)) > LONGEST:
         return _characters(mine, theirs, how)
     try:
         return _values(_value(mine, ignore), _value(theirs, their_ignore), how, DEPTH)
     except (NotJSON, RecursionError):
         return _characters(mine, theirs, how)
-
-
-_kept = lru_cache(maxsize=1024)(_alike)
-"""A history comes again with each request of its session."""
-_KEPT_LENGTH: Final = 1024
 
 
 def pages_on(one: ToolCall, other: ToolCall) -> bool:

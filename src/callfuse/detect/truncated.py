@@ -7,7 +7,6 @@ a vendor's format has arguments as values, no such end can be seen.
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import repeat
 from typing import Final
 
@@ -15,8 +14,11 @@ from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence, Hindsight
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import is_pause, oldest_first
+from callfuse.memo import remembered
 from callfuse.model import PastCall, Round, Timeline
 
+_REMEMBERED_LENGTH: Final = 16 * 1024
+"""Characters of arguments; what an answer's limit cuts off is long."""
 BEGINNING: Final = 40
 """Characters of the arguments by which a call is the same."""
 
@@ -97,7 +99,7 @@ def _is_cut_off(call: PastCall) -> bool:
     return isinstance(arguments, str) and not call.withheld and bool(call.name) and _ends_early(arguments)
 
 
-@lru_cache(maxsize=64)
+@remembered(entries=64, longest=_REMEMBERED_LENGTH)
 def _ends_early(text: str) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False

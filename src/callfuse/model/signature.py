@@ -14,12 +14,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
 import orjson
 
+from callfuse.memo import remembered
 from callfuse.wire.jsontext import NotJSON, loads_exact
 from callfuse.wire.values import is_too_much_inside
 
@@ -57,8 +57,6 @@ def signature_of(
     if ignore:
         arguments, exact = _without(arguments, exact, ignore), None
     if isinstance(arguments, str):
-        if len(name) + len(arguments) <= _KEPT_LENGTH:
-            return _kept(name, arguments)
         return _of_text(name, arguments)
     text = _plain_text(arguments)
     if len(name) + len(text) <= _KEPT_LENGTH and (known := _of_plain_kept(name, text)):
@@ -66,13 +64,13 @@ def signature_of(
     return _digest(name, _value_text(arguments, text, exact))
 
 
-def _of_text(name: str, arguments: str) -> Signature:
-    return _digest(name, canonical_text(arguments))
-
-
-_kept = lru_cache(maxsize=4096)(_of_text)
-"""A history comes again with each request of its session, and a loop's calls in each of its rounds."""
 _KEPT_LENGTH: Final = 512
+
+
+@remembered(entries=4096, longest=_KEPT_LENGTH)
+def _of_text(name: str, arguments: str) -> Signature:
+    """A history comes again with each request of its session, and a loop's calls in each of its rounds."""
+    return _digest(name, canonical_text(arguments))
 
 
 def _digest(name: str, text: bytes) -> Signature:
@@ -200,7 +198,7 @@ def _is_canonical(text: bytes) -> bool:
     return _NULL not in text and not _DELICATE_BYTES.search(text)
 
 
-@lru_cache(maxsize=4096)
+@remembered(entries=4096, longest=_KEPT_LENGTH)
 def _of_plain_kept(name: str, text: bytes) -> Signature | None:
     """The digest of what orjson has written; None where that may not be the canonical form."""
     return _digest(name, text) if _is_canonical(text) else None

@@ -11,9 +11,9 @@ fields.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
+from callfuse.memo import remembered
 from callfuse.model import Finding, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import Outcome
@@ -32,6 +32,9 @@ MOST: Final = 20
 KEPT: Final = 1000
 """Texts, and places of exchanges, that are kept as they may be shown: to look for secrets in a model's name takes 5 us,
 and the same few come again and again."""
+
+LONGEST_WHERE: Final = 1000
+"""Characters of all that names a place; ids are kept shorter than that."""
 
 _NUMBERS: Final = frozenset({bool, int, float})
 _UNKNOWN: Final = ("", "-", ())
@@ -153,7 +156,7 @@ def fields_of(event: Event) -> dict[str, Value]:
             if value not in _UNKNOWN:
                 found[name] = value if _OWN_ID.fullmatch(value) else _TEXTS.get(attribute, text)(value)
         elif kind is Where:
-            found |= _of_where(value)
+            found |= _of_where(*value)
         elif kind is ToolCall:
             found |= _known(of_call(value))
         elif isinstance(value, Verdict):
@@ -188,7 +191,7 @@ def text(value: str) -> str:
     return _text(value[: LONGEST + MARGIN])
 
 
-@lru_cache(KEPT)
+@remembered(entries=KEPT, longest=LONGEST + MARGIN)
 def _text(value: str) -> str:
     return plain(star_secrets(value, LONGEST), LONGEST)
 
@@ -202,16 +205,16 @@ _TEXTS: Final[Mapping[str, Callable[[str], str]]] = {"session": plain}
 """How texts are shown that are not foreign: the name of a session is the same wherever it stands."""
 
 
-@lru_cache(KEPT)
-def _of_where(where: Where) -> dict[str, Value]:
+@remembered(entries=KEPT, longest=LONGEST_WHERE)
+def _of_where(session: str, source: str, lane: str, model: str, backend: str, dialect: str) -> dict[str, Value]:
     return _known(
         {
-            SESSION: plain(where.session),
-            SOURCE: plain(where.source),
-            LANE: plain(where.lane),
-            PROVIDER: plain(where.backend),
-            MODEL: text(where.model),
-            DIALECT: where.dialect,
+            SESSION: plain(session),
+            SOURCE: plain(source),
+            LANE: plain(lane),
+            PROVIDER: plain(backend),
+            MODEL: text(model),
+            DIALECT: dialect,
         }
     )
 

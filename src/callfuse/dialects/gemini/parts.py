@@ -6,12 +6,12 @@ Requests may have keys in camelCase or snake_case; answers have camelCase. Argum
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any, Final
 
 from callfuse.dialects.pieces import Pieces
 from callfuse.dialects.shapes import list_of, object_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded
+from callfuse.memo import remembered
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
 
@@ -30,7 +30,7 @@ _MAX_INDEX: Final = 100_000
 _VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
-@cache
+@remembered(entries=256, longest=64)
 def _snake(name: str) -> str:
     return _HUMP.sub(lambda match: "_" + match.group(1).lower(), name)
 

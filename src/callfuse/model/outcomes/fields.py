@@ -6,8 +6,9 @@ it does not matter (`elapsed_ms`).
 """
 
 import re
-from functools import lru_cache
 from typing import Final
+
+from callfuse.memo import remembered
 
 _TIMES: Final = frozenset((
     "commit", "date", "datetime", "digest", "duration", "elapsed", "eta", "etag", "expiry", "hash", "latency", "nonce",
@@ -62,7 +63,7 @@ def blank_fields(raw: bytes, shape: bytes) -> bytes:
     return b":0".join([*kept, raw[end:]]) if kept else raw
 
 
-@lru_cache(maxsize=4096)
+@remembered(entries=4096, longest=_LONGEST)
 def _changes(before: bytes) -> bool | None:
     """Whether the field whose name ends this text has a value that changes; None: if it is a time in seconds or
     milliseconds."""

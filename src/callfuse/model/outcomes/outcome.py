@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
 from callfuse.harness import is_placeholder, strip_additions, strip_wrapping
+from callfuse.memo import remembered
 from callfuse.model.outcomes.errors import error_digest, is_own_time_out, is_transient
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import Media, Part, parts_of
@@ -63,8 +63,7 @@ def outcome_of(content: Any, is_error: bool | None = None, tool: str = "") -> Ou
     `is_error` is the error flag of the client; if None, the words of the result decide. `tool` is the name of the tool
     that was called.
     """
-    is_short = isinstance(content, str) and len(content) <= _MAX_CACHED_LENGTH
-    return (_cached_outcome_of if is_short else _outcome_of)(content, is_error, tool)
+    return (_outcome_of_text if type(content) is str else _outcome_of)(content, is_error, tool)
 
 
 def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | None:
@@ -103,30 +102,31 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
     )
 
 
-_cached_outcome_of = lru_cache(maxsize=1024)(_outcome_of)
-"""Each request repeats the results of its history, and a loop repeats one result in each round."""
-_MAX_CACHED_LENGTH: Final = 2048
+_REMEMBERED_LENGTH: Final = 2048
+
+
+@remembered(entries=1024, longest=_REMEMBERED_LENGTH)
+def _outcome_of_text(content: str, is_error: bool | None, tool: str) -> Outcome | None:
+    """Each request repeats the results of its history, and a loop repeats one result in each round."""
+    return _outcome_of(content, is_error, tool)
 
 
 def is_failure(content: Any, is_error: bool | None = None) -> bool | None:
     """Whether a result is an error, as `outcome_of` would say, but cheaper; None if the outcome is unknown."""
-    is_short = isinstance(content, str) and len(content) <= _MAX_CACHED_LENGTH
-    return (_cached_is_failure if is_short else _is_failure)(content, is_error)
-
-
-def _is_failure(content: Any, is_error: bool | None) -> bool | None:
     if type(content) is str:  # most results are: no list of parts is needed
-        text = strip_additions(content)
-        if text and is_placeholder(text):
-            return None
-        return reports_error(text) if is_error is None else bool(is_error)
+        return _is_failure_text(content, is_error)
     parts = list(parts_of(content))
     if _is_removed(parts):
         return None
     return bool(is_error) if is_error is not None else any(map(reports_error, parts[:_MAX_PARTS_READ]))
 
 
-_cached_is_failure = lru_cache(maxsize=1024)(_is_failure)
+@remembered(entries=1024, longest=_REMEMBERED_LENGTH)
+def _is_failure_text(content: str, is_error: bool | None) -> bool | None:
+    text = strip_additions(content)
+    if text and is_placeholder(text):
+        return None
+    return reports_error(text) if is_error is None else bool(is_error)
 
 
 def _is_removed(parts: Sequence[Part]) -> bool:
