@@ -1,10 +1,13 @@
 """What harnesses write into conversations is told from what people and tools say."""
 
+from typing import Any
+
 import pytest
 
 from callfuse.harness import (
     MARKER,
     is_automatic,
+    is_persons_no,
     is_placeholder,
     is_tool_report,
     strip_additions,
@@ -12,7 +15,7 @@ from callfuse.harness import (
     typed_start,
     typed_starts,
 )
-from callfuse.model.outcomes import outcome_of
+from callfuse.model.outcomes import Outcome, OutcomeKind, outcome_of
 
 
 @pytest.mark.parametrize(
@@ -145,3 +148,120 @@ def test_placeholders() -> None:
     assert is_placeholder("[Old tool result content cleared]")
     assert is_placeholder("Old environment output: (12 lines omitted)")
     assert not is_placeholder("12 lines omitted from the report")
+
+
+GEMINI = "Output: {output}\nProcess Group PGID: {id}"
+OLD_GEMINI = (
+    "Command: ls\nDirectory: (root)\nOutput: {output}\nError: (none)\nExit Code: 0\nSignal: (none)\n"
+    "Background PIDs: {id}, 9{id}\nProcess Group PGID: {id}"
+)
+CODEX = "Chunk ID: {id}ab\nWall time: 1.0 seconds\nProcess running with session ID {id}\nOutput:\n{output}"
+CLAUDE = (
+    "{output}\nCommand running in background with ID: b{id}q. Output is being written to: "
+    "{folder}tasks{slash}b{id}q.output. You will be notified when it completes."
+)
+FRAMES: list[Any] = [
+    {"output": GEMINI},
+    GEMINI,
+    {"output": OLD_GEMINI},
+    {"output": "Background PIDs: {id}", "seen": "{output}"},
+    {"output": "{output}. Command moved to background (PID: {id}). Output hidden. Press Ctrl+B to view."},
+    "{output}\n<shellId: {id} completed with exit code 0>",
+    "{output}\n<command with shellId: {id} is still running after 30 seconds. The command is still running.>",
+    "{output}\n<command started in detached background with shellId: {id}>",
+    CODEX,
+    CLAUDE.replace("{folder}", "/tmp/claude-501/p/").replace("{slash}", "/"),
+    CLAUDE.replace("{folder}", "C:\\Temp\\claude\\p\\").replace("{slash}", "\\"),
+    "{output}\nCommand was manually backgrounded by user with ID: bash_{id}",
+]
+"""Results of shells as Gemini CLI, qwen-code, GitHub Copilot CLI, Codex and Claude Code write them."""
+
+
+def framed(frame: Any, output: str, id_: int) -> Outcome:
+    """The outcome of an output in such a frame."""
+    if isinstance(frame, dict):
+        content: Any = {key: text.replace("{id}", f"{id_}").replace("{output}", output) for key, text in frame.items()}
+    else:
+        content = frame.replace("{id}", f"{id_}").replace("{output}", output)
+    outcome = outcome_of(content)
+    assert outcome is not None
+    return outcome
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_what_a_harness_numbers_does_not_count(frame: Any) -> None:
+    """The process, shell or session of a call is another each time; a number of the output is its own."""
+    one = framed(frame, "7 files", 8763)
+    assert one.digest == framed(frame, "7 files", 8812).digest
+    assert one.digest != framed(frame, "8 files", 8763).digest
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("PGID: 7 of 9", "PGID: 7 of 8"),
+        ("the line Process Group PGID is in 3 files", "the line Process Group PGID is in 4 files"),
+        ("shellId is used in 3 places", "shellId is used in 4 places"),
+        ("a.py:3: Process running with session ID 3", "a.py:3: Process running with session ID 4"),
+        ("tasks/a.outputs", "tasks/b.outputs"),
+    ],
+)
+def test_the_same_words_elsewhere_count(one: str, other: str) -> None:
+    """A line of a harness is known whole and by its place; a file about it is the tool's."""
+    first, second = outcome_of(one), outcome_of(other)
+    assert first is not None
+    assert second is not None
+    assert first.digest != second.digest
+
+
+def test_copilots_exit_code_is_read() -> None:
+    """It stands at the end of the output, behind the shell's id."""
+    said = {code: framed("{output}\n<shellId: 3 completed with exit code {id}>", "x", code).kind for code in (0, 1)}
+    assert said == {0: OutcomeKind.OK, 1: OutcomeKind.ERROR}
+    empty = outcome_of("<shellId: 3 completed with exit code 0>")
+    assert empty is not None
+    assert empty.kind is OutcomeKind.NO_DATA
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, "
+        "the new_string was NOT written to the file). STOP what you are doing and wait for the user.",
+        "The user doesn't want to take this action right now. STOP what you are doing.",
+        "exec command rejected by user",
+        "patch rejected by user",
+        {"error": "[Operation Cancelled] Reason: User denied execution."},
+        "Command was cancelled by user before it could complete.",
+        "The user denied this operation.",
+        "Error: The user rejected permission to use this specific tool call.",
+        "The user has declined to run this tool. DO NOT attempt to call this tool again.",
+        "The user rejected this tool call. User feedback: not now",
+        "User rejected the tool call for `delete` with id call_1",
+        "Tool execution was not approved.",
+        "The tool call was denied.",
+    ],
+)
+def test_a_persons_no_is_no_error_of_the_tool(content: Any) -> None:
+    """The call has failed, but nothing is said of the tool, nor of its next call."""
+    outcome = outcome_of(content, is_error=True)
+    assert outcome is not None
+    assert (outcome.kind, outcome.error) == (OutcomeKind.ERROR, b"")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Access denied for user 'app'@'localhost'",
+        "permission denied: /etc/shadow",
+        "The user does not exist",
+        "the file says: exec command rejected by user",
+        "Request rejected by the server",
+    ],
+)
+def test_other_refusals_are_the_tools(text: str) -> None:
+    """Of a server, of a system, or words about a person's."""
+    assert not is_persons_no(text)
+    outcome = outcome_of(text, is_error=True)
+    assert outcome is not None
+    assert outcome.error

@@ -1,8 +1,8 @@
 """Recognise the texts that harnesses (coding agents, frameworks) write into conversations.
 
-In user messages: reminders, automatic retries, tool reports, tagged elements. In results: reminders at the end, and
-placeholders for an old result. The marker of callfuse's own texts is defined here too, because it occurs in the same
-places.
+In user messages: reminders, automatic retries, tool reports, tagged elements. In results: reminders at the end, ids of
+processes and shells, a person's refusal, and placeholders for an old result. The marker of callfuse's own texts is
+defined here too, because it occurs in the same places.
 """
 
 import re
@@ -155,6 +155,55 @@ def _reminders_start(text: str) -> int:
         start = next((start for close, start in _REMINDERS.items() if text.endswith(close, 0, end)), None)
         at = text.rfind(start, 0, end) if start else -1
     return end
+
+
+_RUN_IDS: Final = tuple(
+    (hint, re.compile(pattern, re.MULTILINE))
+    for hint, pattern in (
+        # Gemini CLI and qwen-code, below the output; as a text of its own, or in an object that has it.
+        (b"Process Group PGID: ", rb"((?:^|\")Process Group PGID: )[0-9]++"),
+        (b"Background PIDs: ", rb"((?:^|\")Background PIDs: )[0-9]++(?:, [0-9]++)*+"),
+        # GitHub Copilot CLI: completed with exit code 0; started in background; still running after 30 seconds.
+        (b"hellId: ", rb"(<(?:[a-z ]{1,48} )?shellId: )[0-9]++"),
+        # Codex, above the output.
+        (b"with session ID ", rb"(^Process running with session ID )[0-9]++"),
+        # Claude Code, and where it writes the output: /tmp/claude-501/.../tasks/b20hid1oz.output
+        (b" with ID: ", rb"(^Command (?:running in|exceeded|was manually)[^\n]{0,120}? with ID: )[\w-]++"),
+        (b".output", rb"((?:[/\\]t|\t)asks[/\\]{1,2})\w{1,64}(?=\.output\b)"),  # `\t`: a tab by then
+    )
+)
+"""Numbers and ids that a harness makes anew for each call and writes into its result, each with a text that is looked
+for first. A number that the tool itself has written is none of them: where it moves, it is progress."""
+
+
+def strip_run_ids(raw: bytes) -> bytes:
+    """Put `0` for what a harness has numbered in a result, line by line."""
+    for hint, pattern in _RUN_IDS:
+        if hint in raw:
+            raw = pattern.sub(rb"\g<1>0", raw)
+    return raw
+
+
+_PERSONS_NO: Final = re.compile(
+    r"(?:error: |\W){0,4}(?:"
+    r"the user doesn't want to (?:proceed with this tool use|take this action)"  # Claude Code
+    r"|(?:exec command|patch) rejected by user"  # Codex
+    r"|\[operation cancelled\] reason: "  # Gemini CLI, qwen-code
+    r"|command (?:was )?cancelled by (?:the )?user"
+    r"|tool execution (?:was )?(?:not approved|denied)"  # OpenAI Agents, AI SDK
+    r"|the tool call was denied"  # pydantic-ai
+    # Cline and Roo, opencode, Goose, GitHub Copilot CLI, LangChain
+    r"|(?:the )?user (?:has )?(?:denied this operation|rejected permission to use|declined to run this tool)"
+    r"|(?:the )?user (?:has )?(?:declined|denied|rejected) (?:the|this) (?:command|tool (?:call|use))"
+    r")",
+    re.IGNORECASE,
+)
+"""What harnesses put for the result of a call that a person did not let run."""
+
+
+def is_persons_no(text: str) -> bool:
+    """Whether a text in place of a result says that a person did not let the call run."""
+    return _PERSONS_NO.match(text) is not None
 
 
 _CODEX_HEAD: Final = re.compile(

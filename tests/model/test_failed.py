@@ -16,6 +16,7 @@ PHRASES = (
     "Exit code: 0", "<returncode>2</returncode>", '{"error": "x"}',
     '{"output": "{\\"ok\\": false}"}', "[]", "{", "no data",
     "[Old tool result content cleared]", "[Trimmed result: a]", "null", "429 Too Many Requests",
+    "\x1b[31mError\x1b[0m: no such key", "\x1b[",
 )  # fmt: skip
 texts = st.lists(st.sampled_from(PHRASES), min_size=1, max_size=3).map("\n".join) | st.text(max_size=30)
 keys = st.sampled_from(["error", "content", "tool_output", "result", "status", "exit_code", "success", "data", "a"])

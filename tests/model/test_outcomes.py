@@ -638,6 +638,30 @@ def test_an_error_without_words_is_the_same_as_an_equal_one(content: Any, flag: 
     assert known(content, flag).error != known("Exit code: 1\nsomething else", is_error=True).error
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: no such key",
+        "ls: cannot access 'a': No such file or directory",
+        "done\nExit code: 3",
+        "429 Too Many Requests",
+        "<returncode>2</returncode>",
+        "No results found",
+        "Still running",
+        "unknown tool: search",
+    ],
+)
+def test_colours_hide_nothing(text: str) -> None:
+    """What a result says of itself is read without the escape sequences of terminals, wherever they stand."""
+    plain, coloured = known(text), known("\x1b[1;31m" + "\x1b[0m".join(text) + "\x1b]0;title\x07")
+    assert (plain.digest, plain.kind, plain.error) == (coloured.digest, coloured.kind, coloured.error)
+    assert (plain.pending, plain.transient, plain.unknown_tool) == (
+        coloured.pending,
+        coloured.transient,
+        coloured.unknown_tool,
+    )
+
+
 SSH = "Permission denied (publickey)."
 
 

@@ -1,7 +1,7 @@
 """`error_rate`: most of the last results are errors, whatever they are and whatever was called. Off by default.
 
-Judged when results are known, and told with the last of them. Errors that waiting mends, results that are not known and
-calls that were withheld do not count. A pause begins anew.
+Judged when results are known, and told with the last of them. Errors that waiting mends, a person's refusals, results
+that are not known and calls that were withheld do not count. A pause begins anew.
 """
 
 from collections import deque
@@ -82,7 +82,9 @@ def _take(round_: Round, last: deque[PastCall], settings: Settings) -> Evidence 
 
 def _counts(call: PastCall) -> bool:
     outcome = None if call.withheld else call.outcome
-    return outcome is not None and not outcome.transient
+    if outcome is None or outcome.transient:
+        return False
+    return bool(outcome.error) or outcome.kind is not OutcomeKind.ERROR
 
 
 def _has_failed(call: PastCall) -> bool:

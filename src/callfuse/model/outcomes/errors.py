@@ -7,8 +7,11 @@ the same complaint about other arguments has the same digest.
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final
 
+from callfuse.harness import is_persons_no
+from callfuse.model.outcomes.escapes import strip_escapes
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.reading import MAX_DEPTH, edges, exit_code, parse_container, strip_frame
 
@@ -66,6 +69,8 @@ _REFUSING: Final = (
     "authen",
 )
 """A refusal holds one of these; checked first, because the patterns cost more."""
+_MAX_MESSAGES: Final = 8
+"""Messages of a result among which a person's refusal is looked for."""
 _MAX_MESSAGE: Final = 2000
 """Characters of a message that are digested."""
 _MESSAGE_KEYS: Final = (
@@ -89,6 +94,12 @@ def is_transient(text: str) -> bool:
 def is_own_time_out(text: str) -> bool:
     """Whether a command or a program ran for too long: calling it again takes as long."""
     return _OWN_TIME_OUT.search(edges(text).lower()) is not None
+
+
+def was_refused_by_person(texts: Iterable[str]) -> bool:
+    """Whether a person did not let the call run: that says nothing of the tool, nor of another call."""
+    said = (message for text in texts for message in messages(text))
+    return any(map(is_persons_no, islice(said, _MAX_MESSAGES)))
 
 
 def _refusal(text: str) -> int | None:
@@ -127,7 +138,7 @@ def messages(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         inner = parse_container(value.strip()) if depth < MAX_DEPTH else None
         if inner is None:
-            yield value
+            yield strip_escapes(value)
         else:
             yield from messages(inner, depth + 1)
     elif isinstance(value, dict) and depth < MAX_DEPTH:

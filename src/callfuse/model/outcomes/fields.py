@@ -12,7 +12,8 @@ from callfuse.memo import remembered
 
 _TIMES: Final = frozenset((
     "commit", "date", "datetime", "digest", "duration", "elapsed", "eta", "etag", "expiry", "hash", "latency", "nonce",
-    "now", "pid", "ppid", "runtime", "sha", "tid", "time", "timestamp", "took", "traceparent", "ts", "ttl", "uptime",
+    "now", "pgid", "pid", "ppid", "runtime", "sha", "tid", "time", "timestamp", "took", "traceparent", "ts", "ttl",
+    "uptime",
 ))  # fmt: skip
 """The last word of a name whose value changes, whatever it is."""
 _EPOCHS: Final = frozenset((

@@ -6,8 +6,9 @@ are stripped from the end of the piece before it.
 
 In other results plain numbers are kept (`keep_numbers`): a counter that moves is progress. There another expression,
 anchored at the first digit of each number, finds what is volatile by its form, and the value of a field goes if the
-field's name says that it is (`fields.py`). Both are searched in the shape of the text, which has `0` for every digit:
-`re` finds a literal byte several times as fast as a class of bytes.
+field's name says that it is (`fields.py`), or if a harness has added it (`harness.strip_run_ids`). Both expressions are
+searched in the shape of the text, which has `0` for every digit: `re` finds a literal byte several times as fast as a
+class of bytes.
 
 A long text is read in pieces, so that no regular expression keeps other threads waiting for long. Nothing of what is
 removed runs over the end of a line, where the pieces end: the whole text would give the same.
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from callfuse.harness import strip_run_ids
 from callfuse.model.outcomes.fields import blank_fields, shape_of
 
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -151,7 +153,7 @@ def _pieces(raw: bytes) -> Iterator[bytes]:
 
 def _without_numbers(raw: bytes) -> bytes:
     """A piece without what changes, and with `0` for each number."""
-    zeros = _without_escapes(raw).translate(_ZEROS)
+    zeros = strip_run_ids(_without_escapes(raw)).translate(_ZEROS)
     if b"0" not in zeros:
         return zeros
     *pieces, last = _VOLATILE.split(zeros)
@@ -162,7 +164,7 @@ def _without_numbers(raw: bytes) -> bytes:
 
 def _without_moving(raw: bytes) -> bytes:
     """A piece without what changes by itself, with its plain numbers."""
-    raw = _without_escapes(raw)
+    raw = strip_run_ids(_without_escapes(raw))
     shape = shape_of(raw)
     if b"0" not in shape:
         return raw

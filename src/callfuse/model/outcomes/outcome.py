@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from callfuse.harness import is_placeholder, strip_additions, strip_wrapping
 from callfuse.memo import remembered
-from callfuse.model.outcomes.errors import error_digest, is_own_time_out, is_transient
+from callfuse.model.outcomes.errors import error_digest, is_own_time_out, is_transient, was_refused_by_person
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import Media, Part, parts_of
 from callfuse.model.outcomes.reading import ResultStatus, combine, read_text, read_value, reports_error
@@ -39,7 +39,8 @@ class Outcome:
     `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
     to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
     without arguments, of the whole result if it has no message; empty if there is no error, or one that another call
-    may not meet (a transient one, but for a command that has run for too long by itself). `unknown_tool`: the error
+    may not meet (a transient one, but for a command that has run for too long by itself; a person's refusal to let the
+    call run). `unknown_tool`: the error
     says that the called tool does not exist.
     """
 
@@ -89,7 +90,7 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
     shown = texts[0] if texts else ""
     transient = is_error_outcome and is_transient(shown)
     error = b""
-    if is_error_outcome and not (transient and not is_own_time_out(shown)):
+    if is_error_outcome and not (transient and not is_own_time_out(shown)) and not was_refused_by_person(texts):
         error = error_digest(texts) or digest.digest()
     return Outcome(
         digest.digest(),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from callfuse.model.outcomes.escapes import strip_escapes
 from callfuse.wire.jsontext import NotJSON, loads
 from callfuse.wire.values import is_too_much_inside
 
@@ -83,7 +84,10 @@ _KILLED: Final = ("The last command <command>", "</command> timed out and has be
 _MAX_COMMAND: Final = 4000
 _EXIT_PHRASES: Final = ("exit code", "exit_code", "exit status", "exitcode", "exited with", "return code", "returncode")
 """A text with an exit code holds one of these; checked first, because the pattern costs more."""
-_EXITED = r"(?:\w+ ){0,5}?(?:exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode|return ?code)\W{1,4}(-?\d{1,10})"
+_EXITED = (
+    r"(?:shell[iI]d: [\w.-]{1,64} )?"  # GitHub Copilot CLI
+    r"(?:\w+ ){0,5}?(?:exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode|return ?code)\W{1,4}(-?\d{1,10})"
+)
 _EXIT_CODE = re.compile(rf"(?:^|\. )\W{{0,2}}{_EXITED}(?=\W*$|:|<|\))", re.MULTILINE)
 _FRAME = re.compile(
     r"^\W{0,2}(?:"
@@ -191,7 +195,7 @@ _COUNTS: Final = frozenset(("count", "num_results", "total", "total_count", "tot
 
 def read_text(text: str, depth: int = 0) -> ResultStatus:
     """Read the status of a text; a JSON text is read as its value."""
-    text = text.strip()
+    text = strip_escapes(text).strip()
     if not text:
         return _NOTHING
     value = parse_container(text) if depth < MAX_DEPTH else None
@@ -214,7 +218,7 @@ def read_value(value: Any, depth: int = 0) -> ResultStatus:
 def reports_error(value: Any, depth: int = 0) -> bool:
     """Whether `read_text` or `read_value` would find an error, but cheaper."""
     if isinstance(value, str):
-        text = value.strip()
+        text = strip_escapes(value).strip()
         inner = parse_container(text) if depth < MAX_DEPTH else None
         if inner is not None:
             return reports_error(inner, depth + 1)
@@ -250,6 +254,7 @@ def parse_container(text: str) -> Any:
 
 def edges(text: str) -> str:
     """The beginning and the end of a text, which are searched; a short text as it is."""
+    text = strip_escapes(text)
     return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
 
 

@@ -1,0 +1,21 @@
+"""Remove the escape sequences of terminals from the text of a result before its words are read."""
+
+import re
+from typing import Final
+
+_ESCAPES: Final = re.compile(
+    r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]"  # CSI: colours, cursor
+    r"|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)"  # OSC: titles, links; unterminated ones are not searched to the end
+    r"|[@-_])"
+)
+_END: Final = 32 * 1024
+"""Characters at each end of a longer text that are kept: no more of it is searched for words."""
+
+
+def strip_escapes(text: str) -> str:
+    """A text without escape sequences; one that has some is cut to its ends if it is long."""
+    if "\x1b" not in text:
+        return text
+    if len(text) > 2 * _END:
+        text = f"{text[:_END]}\n{text[-_END:]}"
+    return _ESCAPES.sub("", text)
