@@ -15,15 +15,28 @@ KEYS: Final = ("command", "commands", "cmd", "script", "code", "keystrokes")
 LONG: Final = 4096
 """Characters of arguments beyond which no command is looked for."""
 
-_BEGIN: Final = r"(?:\A|[;&|(`{!\n]|\b(?:do|else|exec|sudo|then|xargs) ) {0,8}"
+_BEGIN: Final = r"(?:\A|[;&|(`{!\n]|\b(?:do|else|exec|if|nohup|sudo|then|time|until|while|xargs) ) {0,8}"
 """Where a command begins."""
 _SLEEPS = re.compile(
-    rf"(?:{_BEGIN}|[\"'] {{0,8}})(?:/(?:usr/)?bin/)?sleep[ \n]{{1,4}}[\d.$\"]"
-    r"|\b(?:asyncio|time)\.sleep\(|\bStart-Sleep\b"
+    rf"(?:{_BEGIN}(?:/(?:usr/)?bin/)?sleep {{1,4}}|\b(?:asyncio|time)\.sleep\([ \n]{{0,4}})"
+    r"(?:(?=\.?\d)(?P<number>\d{0,9}(?:\.\d{0,9})?)(?P<unit>[smhd]?)(?![\w.])|(?P<unknown>[$`A-Za-z_]))"
+    r"|\bStart-Sleep(?P<milli> {1,4}-m(?:illiseconds|s)?)?(?: {1,4}-s(?:econds)?)?"
+    r" {1,4}(?:(?P<time>\d{1,9}(?:\.\d{0,9})?)|(?P<variable>\$))",
+    re.IGNORECASE,
 )
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
+_WAIT: Final = 1.0
+"""Seconds from which on a command that sleeps waits for something; less is a pause between two steps."""
 _QUOTED = re.compile(r"'[^']{0,1000}'|\"[^\"]{0,1000}\"")
+_RUN_QUOTED = re.compile(
+    r"(?:(?P<runs>\b(?:(?:(?:ba|da|k|z)?sh|su) -[a-z]{0,3}c|eval|ssh [^'\"\n;|&]{1,80}|watch(?: -n ?[\d.]{1,5})?"
+    r"|python[\d.]{0,5} -c|pwsh -c|powershell -c|-Command|send-keys(?: -t ?[\w:.-]{1,40})?) {0,4})"
+    r"|(?P<sleep>\bsleep {1,4}))?(?:'(?P<one>[^']{0,1000})'|\"(?P<two>[^\"]{0,1000})\")"
+)
+"""A quoted text, and what runs it as a command, if that stands before it."""
 _OF_SHELL = re.compile(r"\b(?:ba|da|z)?sh -[a-z]{0,3}c\b|\beval\b")
 """A quoted text behind it is a command."""
+_SHELLS: Final = frozenset(("bash", "dash", "ksh", "sh", "zsh"))
 _WRITES = re.compile(
     r"(?<![2-9<>=\-])>{1,2}\|? {0,4}(?!&|/dev/(?:null|std))[\w./~\"'$*{]"
     rf"|{_BEGIN}(?:chmod|chown|cp|dd|install|ln|mkdir|mv|patch|rm|rmdir|rsync|tee|touch|truncate|unlink)\b"
@@ -33,8 +46,27 @@ _WRITES = re.compile(
 
 
 def sleeps(arguments: Any) -> bool:
-    """Whether the arguments, an object, hold a command that sleeps."""
-    return any(_SLEEPS.search(text.partition("<<")[0]) is not None for text in _commands(arguments))
+    """Whether the arguments, an object, hold a command that is run, not quoted, and sleeps for a second or more."""
+    texts = (_RUN_QUOTED.sub(_run, text.partition("<<")[0]) for text in _commands(arguments) if "leep" in text)
+    return any(_is_long(found) for text in texts for found in _SLEEPS.finditer(text))
+
+
+def _run(quoted: re.Match[str]) -> str:
+    """What of a quoted text is run: a text that a shell is given, the time for which a command sleeps."""
+    text = quoted["one"] if quoted["one"] is not None else quoted["two"]
+    if quoted["sleep"]:
+        return quoted["sleep"] + text
+    return f"{quoted['runs']};{_QUOTED.sub('', text)}" if quoted["runs"] else "''"
+
+
+def _is_long(slept: re.Match[str]) -> bool:
+    """Whether a command sleeps for long; one whose time is not known does."""
+    if slept["unknown"] or slept["variable"]:
+        return True
+    number = float((slept["time"] or slept["number"] or "0").removesuffix(".") or 0)
+    if slept["milli"]:
+        return number >= 1000 * _WAIT
+    return number * _UNITS.get((slept["unit"] or "").lower(), 1) >= _WAIT
 
 
 def writes(call: ToolCall) -> bool:
@@ -62,12 +94,21 @@ def _any_writes(arguments: Any) -> bool:
 
 
 def _commands(arguments: Any) -> Iterator[str]:
-    """The texts of commands, at most `LONG` characters each; of a list, a line for each word."""
+    """The texts of commands, at most `LONG` characters each."""
     if not isinstance(arguments, dict):
         return
     for key in KEYS:
         value = arguments.get(key)
         if isinstance(value, list):
-            value = "\n".join([one for one in value[:LONG] if isinstance(one, str)])
+            value = _joined([one for one in value[:LONG] if isinstance(one, str)], key)
         if isinstance(value, str):
             yield value[:LONG]
+
+
+def _joined(words: list[str], key: str) -> str:
+    """A list as one text: of commands, a line for each; of one command's words, those with blanks quoted."""
+    if key == "commands" or not words:
+        return "\n".join(words)
+    if words[0].rpartition("/")[2] in _SHELLS:
+        return "\n".join(words[1:])
+    return " ".join([f"'{one}'" if " " in one and "'" not in one else one for one in words])
