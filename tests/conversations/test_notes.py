@@ -56,6 +56,36 @@ def test_a_rung_that_observes_writes_nothing(ladder: list[str], found: dict[int,
     assert counts(fresh(HELLO, *["a=x"] * 5, settings=settings)) == found
 
 
+def said(*parts: str, **more: Any) -> dict[int, str]:
+    """The places of the warned results and the sentences on what was found."""
+    settings = LoopSettings.model_validate({"mode": "warn", **more})
+    notes = notes_for(fresh(HELLO, *parts, settings=settings))
+    return {note.position: note.text.partition(" (limit")[0].removeprefix("[callfuse] This is ") for note in notes}
+
+
+IN_A_ROW = "call {} of a in a row with the same arguments"
+
+
+def test_a_warning_says_what_its_own_result_bears_out() -> None:
+    """It stands behind a result that is known: where that is new, it does not say that nothing new came."""
+    nothing_new = f"{IN_A_ROW}, and nothing new came of it"
+    assert said("a=x", "a=x", "a=x") == {5: nothing_new.format(3)}
+    assert said("a=x", "a=x", "a=y") == {5: IN_A_ROW.format(3)}
+    assert said("a=x", "b=y", "a=x", "b=z") == {7: "lap 2 of one sequence of calls (a -> b)"}
+    assert said("a=x", "b=y", "a=x", "b=y") == {
+        7: "lap 2 of one sequence of calls (a -> b), each lap with the same results"
+    }
+
+
+def test_results_that_change_are_not_warned_of_again_and_again() -> None:
+    """At the lowest limit, too: the second call, then the sixth whatever came back, each with its count."""
+    changing = [f"a={letter}" for letter in "uvwxyz"]
+    assert said(*changing, max_repeats=2) == {
+        3: IN_A_ROW.format(2),
+        11: f"{IN_A_ROW}, whatever came back".format(6),
+    }
+
+
 def test_earlier_timelines_keep_theirs() -> None:
     """At their places, whatever came after."""
     first = (HELLO, *["a=x"] * 4)

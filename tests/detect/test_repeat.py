@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.model import Finding
+from callfuse.policy import explain
 from callfuse.policy.settings import LoopSettings
 from tests.detect import timelines
 from tests.detect.timelines import call, timeline
@@ -127,7 +130,9 @@ def test_a_withheld_call_counts_for_the_streak() -> None:
     """It has no outcome to be compared."""
     assert count(found("a=x", "!a")) == 3
     assert count(found("a=x", "!a", "!!a", "a=x")) == 5
-    assert count(found("a=x", "!a", "a=y")) == 3
+    assert found("a=x", "!a", "a=y") is None
+    assert count(found("a=x", "!a", "a=y", "a=y")) == 4
+    assert count(found("a=x", "!a", "a=x")) == 4
 
 
 def test_withheld_calls_fill_no_window() -> None:
@@ -197,3 +202,33 @@ def test_changing_is_never_stricter_than_repeat(limit: int, own: int, soft: int)
 def test_a_number_that_moves_is_another_outcome(results: tuple[str, ...], count: int) -> None:
     """In results that are no errors; times and ids of processes are none."""
     assert timelines.Rule(Repeat()).count(*[f"a={text}" for text in results]) == count
+
+
+def test_a_result_that_has_changed_begins_anew() -> None:
+    """One result after another one is news: two equal ones are needed, whatever the limit and what was withheld."""
+    assert count(found("a=x", max_repeats=2)) == 2
+    assert found("a=x", "a=y", max_repeats=2) is None
+    assert found("a=x", "a=y", "a=x", "a=y", max_repeats=2) is None
+    assert count(found("a=x", "a=y", "a=y", max_repeats=2)) == 3
+    executed = [f"a={letter}" for letter in "qrstuvwxy"]
+    assert found(*executed, "!a") is None
+    assert count(changing(*executed, "!a")) == 11
+
+
+@given(st.lists(st.sampled_from(["a=x", "a=y", "a", "!a"]), max_size=8), st.integers(2, 4))
+def test_a_sentence_tells_what_was_counted(rounds: list[str], limit: int) -> None:
+    """The calls as far back as results are equal, with the pending one; they are called equal where two are known."""
+    finding = found(*rounds, max_repeats=limit)
+    equal, results = list[str](), set[str]()
+    for one in reversed(rounds):
+        results |= {one} if "=" in one else set()
+        if len(results) > 1:
+            break
+        equal.append(one)
+    ran = [one for one in equal if not one.startswith("!")]
+    if len(equal) < limit - 1 or (len(equal) < len(rounds) and len(ran) < 2):
+        assert finding is None
+        return
+    assert finding is not None
+    assert f"call {len(equal) + 1} of a in a row" in explain.seen(finding)
+    assert ("nothing new" in explain.seen(finding)) is (len([one for one in ran if "=" in one]) > 1)

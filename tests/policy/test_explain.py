@@ -16,6 +16,7 @@ ON = {
     "budget": {"max_calls": 7},
 }
 LAP = ["read=x", "list=y"]
+RETURNED = "a call of read with the same arguments as one that was blocked"
 SEEN = {
     "repeat": (
         ["read=x"] * 2,
@@ -46,6 +47,23 @@ SEEN = {
     "stagnation": (["read=x", "list=x"], "find", "call 3 in a row that brings the same result, whatever is called"),
     "budget": ([f"read{at}={letter}" for at, letter in enumerate("abcdefg")], "find", "8"),
 }
+
+
+@pytest.mark.parametrize(
+    ("before", "sentence"),
+    [
+        (["read=x"], "call 2 of read in a row with the same arguments"),
+        (["read=x", "read"], "call 3 of read in a row with the same arguments"),
+        (["read=x", "read=x", "!!read"], "call 4 of read in a row with the same arguments, and nothing new came of it"),
+        (["list=y", "read=x", "read=x", "!!read", "list=y"], RETURNED),
+        (["read=x", "read=x", "!!read", "list=y", "read=x"], RETURNED),
+    ],
+)
+def test_no_more_is_said_than_is_known(before: list[str], sentence: str) -> None:
+    """Fewer than two results are not called equal, and calls with others between them are not called a row."""
+    finding = Engine(timeline(*before), LoopSettings(max_repeats=2)).judge(call("read"))
+    assert finding is not None
+    assert explain.seen(finding) == sentence
 
 
 @pytest.mark.parametrize("kind", SEEN)

@@ -32,6 +32,16 @@ def wrong_settings(block: str) -> list[str]:
     return wrong
 
 
+def test_the_table_of_kinds_names_all_that_are_on() -> None:
+    """Those in the table are on, those in the sentence below it are off, and there are no others."""
+    states = {quoted(kind)[0]: state for kind, *_, state in rows(document("docs/detection.md"), "The kinds")}
+    on = {kind for kind, state in states.items() if state.startswith("on")}
+    table = README.partition("## What a loop is")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)[: len(on)]) == on
+    [off] = re.findall(r"^Off until asked for: ([^.]+)\.", table, re.MULTILINE)
+    assert set(quoted(off)) == states.keys() - on
+
+
 def test_settings_are_the_defaults() -> None:
     """The block can be used as it stands, changes nothing but its examples, and names the right variables."""
     [block] = blocks(README, "yaml")

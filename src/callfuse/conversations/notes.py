@@ -120,8 +120,11 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
                 continue
             before = _timeline_of(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], conversation)
-            calls = [one.call for one in round_.calls if not one.withheld]
-            for call, finding in Engine(before, settings).judge_round(calls):
+            executed = [one for one in round_.calls if not one.withheld]
+            came = {id(one.call): one for one in executed}
+            for call, found in Engine(before, settings).judge_round([one.call for one in executed]):
+                outcome = came[id(call)].outcome
+                finding = found.given(outcome.digest) if outcome else found
                 own = settings.for_tool(call.full_name).settings
                 if would_have_warned(finding, capped(own.ladder, finding, own.detectors)):
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))

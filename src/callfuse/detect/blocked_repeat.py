@@ -59,10 +59,16 @@ class BlockedRepeat(Detector):
         if not (is_refused or _is_same_again(found, at, before)):
             return None
         if before is None:
-            return Evidence(1 + len(calls), calls, certain=True)
+            return Evidence(1 + len(calls), calls, certain=True, returned=not _are_in_a_row(found))
         # It ran, and was blocked, before the user message too: how often is not kept.
         count = max(2 + len(calls), settings.for_tool(call.full_name).settings.max_repeats)
-        return Evidence(count, (*calls, before), certain=True)
+        return Evidence(count, (*calls, before), certain=True, returned=True)
+
+
+def _are_in_a_row(found: Sequence[tuple[int, PastCall]]) -> bool:
+    """Whether the call was in each of the newest rounds, and has always brought the same."""
+    brought = {one.outcome.digest for _, one in found if not one.withheld and one.outcome}
+    return [index for index, _ in found] == [*range(len(found))] and len(brought) < 2
 
 
 def _must_wait(earlier: EarlierBlocks | None, calls: Sequence[PastCall]) -> bool:

@@ -27,6 +27,7 @@ class Cycle(Detector):
     kind = Kind(
         "cycle",
         seen="lap {count} of one sequence of calls ({lap}), each lap with the same results",
+        seen_uncompared="lap {count} of one sequence of calls ({lap})",
         suggestion="Leave the sequence: change one of its steps, or answer with what is known.",
         limit=SoftLimit("laps", 2, "Laps of one sequence of 2 to 5 rounds."),
     )

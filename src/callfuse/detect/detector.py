@@ -26,7 +26,8 @@ class Evidence:
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
     `lap` names the tools of a sequence. `certain`: a hard finding whatever the count. `factor`: the limits for it are
-    this many times as high. `in_answer`: it rests on calls of the pending round alone.
+    this many times as high. `in_answer`: it rests on calls of the pending round alone. `returned`: the calls are not in
+    a row, or brought different outcomes; one was blocked.
     """
 
     count: int
@@ -37,6 +38,7 @@ class Evidence:
     certain: bool = False
     factor: int = 1
     in_answer: bool = False
+    returned: bool = False
 
 
 class Rule(ABC):

@@ -4,7 +4,7 @@ A round with a new call is progress: findings that end on news are void in it, s
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from callfuse.detect import registry
@@ -320,7 +320,16 @@ class Engine:
             previous=None if previous is None else previous.text,
             ends_on_news=hit.detector.ends_on_news,
             whole_round=evidence.whole_round,
-            stretch=Stretch(evidence.lap, hit.hard_from, hit.waits, evidence.in_answer, found_nothing),
+            stretch=Stretch(
+                evidence.lap,
+                hit.hard_from,
+                hit.waits,
+                evidence.in_answer,
+                found_nothing,
+                previous.digest if previous else b"",
+                _are_compared(hit),
+                evidence.returned,
+            ),
             kinds=kinds,
         )
 
@@ -341,6 +350,14 @@ def hindsight_can_fire(rounds: Sequence[Round], settings: Settings) -> bool:
     """Cheap pre-check of `Engine.hindsights`: whether results in these rounds (newest first, one timeline) could show
     a loop. False is certain."""
     return any(one.may_fire(rounds, settings) for one in registry.HINDSIGHTS)
+
+
+def _are_compared(hit: Hit) -> bool:
+    """Whether two results are known of the calls that a hit rests on, if its sentence speaks of their results."""
+    if not hit.detector.kind.seen_uncompared:
+        return True
+    known = (one for one in hit.evidence.calls if not one.withheld and one.outcome is not None)
+    return len([*islice(known, 2)]) > 1
 
 
 def _may_act(hit: Hit, detectors: Detectors) -> tuple[int, bool]:

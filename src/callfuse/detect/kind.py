@@ -37,9 +37,12 @@ class Kind:
     """A kind of loop.
 
     `seen` ends a sentence that begins with 'this is'; it may have the placeholders `{count}`, `{tool}`, `{lap}` and
-    `{confidence}`. `seen_in_answer` is that of calls that all stand in one answer; empty: the same. `suggestion` is a
-    sentence on what to try. `limit`: its soft limit in the section `detectors`; None for a kind whose limits are
-    settings of their own: `limited_by` names these, and `about` is the text of its switch there.
+    `{confidence}`. `seen_in_answer` is that of calls that all stand in one answer; empty: the same. `seen_uncompared`
+    is what is left of `seen` where results are not known to be the same, `seen_returned` that of a call that comes back
+    after its block, not in a row; empty: the same. `suggestion` is a sentence on what to try.
+
+    `limit`: its soft limit in the section `detectors`; None for a kind whose limits are settings of their own:
+    `limited_by` names these, and `about` is the text of its switch there.
 
     `most`: the hardest rung that it may take by default, by its name; empty: any. `most_hard`: the same from its hard
     limit on; empty: as `most`. `climbs`: a hard finding goes on up the ladder; otherwise it takes the last rung at
@@ -52,6 +55,8 @@ class Kind:
     limit: SoftLimit | None = None
     most: str = ""
     seen_in_answer: str = ""
+    seen_uncompared: str = ""
+    seen_returned: str = ""
     most_hard: str = ""
     climbs: bool = False
     limited_by: str = ""

@@ -69,6 +69,8 @@ class Repeat(RepeatChanging):
         "repeat",
         seen="call {count} of {tool} in a row with the same arguments, and nothing new came of it",
         seen_in_answer="call {count} of {tool} in one answer with the same arguments",
+        seen_uncompared="call {count} of {tool} in a row with the same arguments",
+        seen_returned="a call of {tool} with the same arguments as one that was blocked",
         suggestion="Try other arguments or another tool, or go on with what is already known.",
         limited_by="max_repeats",
         about="Equal calls in a row with equal outcomes, and blocked calls that come back; the limit is `max_repeats`. "
@@ -80,9 +82,15 @@ class Repeat(RepeatChanging):
         return twice(tool.settings.max_repeats)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The same calls before this one as far as their outcomes are equal."""
+        """The same calls before this one as far as their outcomes are equal.
+
+        After another outcome one result says nothing: it is news, and two of them are needed.
+        """
         streak = equal_calls(timeline, settings, call.signature)
-        return Evidence(1 + len(streak), streak) if streak else None
+        has_changed = len(streak) < len(timeline.memoized(_streak, settings, call.signature))
+        if not streak or (has_changed and sum([not one.withheld for one in streak]) < 2):
+            return None
+        return Evidence(1 + len(streak), streak)
 
 
 def equal_calls(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:

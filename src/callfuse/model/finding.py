@@ -1,6 +1,6 @@
 """What a detector reports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from callfuse.model.signature import Signature
@@ -11,7 +11,9 @@ class Stretch(NamedTuple):
 
     `pattern` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
     `waits`: a call of it waits for something outside. `in_answer`: it is no more than the pending round.
-    `found_nothing`: what came back last was a result without data.
+    `found_nothing`: what came back last was a result without data. `last_digest`: that of what came back last; empty if
+    no result is known. `compared`: it is known of two results or more, and of all that are, that they are the same.
+    `returned`: a call of it was blocked, and its calls are not in a row.
     """
 
     pattern: tuple[str, ...] = ()
@@ -19,6 +21,9 @@ class Stretch(NamedTuple):
     waits: bool = False
     in_answer: bool = False
     found_nothing: bool = False
+    last_digest: bytes = b""
+    compared: bool = True
+    returned: bool = False
 
 
 ORDINARY: Final = Stretch()
@@ -79,3 +84,9 @@ class Finding:
     def found_nothing(self) -> bool:
         """Whether what came back last was a result without data."""
         return self.stretch.found_nothing
+
+    def given(self, digest: bytes) -> "Finding":
+        """The same once the pending call has brought an outcome with this digest: news, if it is another one."""
+        if digest == self.stretch.last_digest or not self.stretch.last_digest:
+            return self
+        return replace(self, stretch=self.stretch._replace(compared=False))

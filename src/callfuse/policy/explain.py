@@ -7,7 +7,13 @@ from callfuse.model import Finding
 def seen(finding: Finding) -> str:
     """What was found, as the end of a sentence that begins with 'this is'."""
     kind = KINDS[finding.kind]
-    sentence = (finding.in_answer and kind.seen_in_answer) or kind.seen
+    said = finding.stretch
+    sentences = (
+        kind.seen_in_answer if said.in_answer else "",
+        kind.seen_returned if said.returned else "",
+        kind.seen_uncompared if not said.compared else "",
+    )
+    sentence = next(filter(None, sentences), kind.seen)
     return sentence.format(
         count=finding.count, tool=finding.tool, lap=" -> ".join(finding.pattern), confidence=finding.confidence
     )
