@@ -41,20 +41,21 @@ def remembered(*, entries: int, longest: int) -> Callable[[Callable[P, R]], Call
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        keep = lru_cache(maxsize=entries)(function)
+        anew: Any = function
+        keep: Any = lru_cache(maxsize=entries)(function)
         BOUNDS[f"{function.__module__}.{function.__qualname__}"] = Bound(entries, longest)
 
         def of_one(text: Any) -> Any:  # most have one argument, and this takes half the time
-            return keep(text) if len(text) <= longest else cast("Any", function)(text)
+            return keep(text) if len(text) <= longest else anew(text)
 
-        def of_several(*key: P.args, **named: P.kwargs) -> R:
+        def of_several(*key: Any, **named: Any) -> Any:
             length = 0
             for part in key:
                 if isinstance(part, _TEXTS):
                     length += len(part)
-            return keep(*key, **named) if length <= longest else function(*key, **named)
+            return keep(*key, **named) if length <= longest else anew(*key, **named)
 
-        call = of_several if function.__code__.co_argcount > 1 else cast("Callable[P, R]", of_one)
-        return wraps(function)(call)
+        call = of_several if function.__code__.co_argcount > 1 else of_one
+        return cast("Callable[P, R]", wraps(function)(call))
 
     return decorate

@@ -70,10 +70,12 @@ def uses(module: Module, *names: str) -> Iterator[str]:
 
 def empty_containers(tree: ast.Module) -> Iterator[str]:
     """The names of a module's or a class's own containers that begin empty."""
-    for scope in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
-        for node in scope.body:
-            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-            match value:
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    for body in (tree.body, *(node.body for node in classes)):
+        for node in body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign):
+                continue
+            match node.value:
                 case ast.Dict(keys=[]) | ast.List(elts=[]):
                     pass
                 case ast.Call(func=ast.Name(id=name) | ast.Subscript(value=ast.Name(id=name))) if name in CONTAINERS:

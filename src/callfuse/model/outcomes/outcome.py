@@ -89,16 +89,13 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
     digest.update(kind.encode())
     shown = texts[0] if texts else ""
     transient = is_error_outcome and is_transient(shown)
-    error = b""
-    if is_error_outcome and not (transient and not is_own_time_out(shown)) and not was_refused_by_person(texts):
-        error = error_digest(texts) or digest.digest()
     return Outcome(
         digest.digest(),
         kind,
         strip_wrapping(shown)[:SHORT_TEXT],
         pending=said.pending,
         transient=transient,
-        error=error,
+        error=_complaint(texts, digest.digest()) if is_error_outcome else b"",
         unknown_tool=is_error_outcome and names_unknown_tool(texts[:_MAX_PARTS_READ], tool),
     )
 
@@ -120,6 +117,14 @@ def is_failure(content: Any, is_error: bool | None = None) -> bool | None:
     if _is_removed(parts):
         return None
     return bool(is_error) if is_error is not None else any(map(reports_error, parts[:_MAX_PARTS_READ]))
+
+
+def _complaint(texts: Sequence[str], digest: bytes) -> bytes:
+    """What tells the error in these texts from others; empty if another call may not meet it."""
+    shown = texts[0] if texts else ""
+    if (is_transient(shown) and not is_own_time_out(shown)) or was_refused_by_person(texts):
+        return b""
+    return error_digest(texts) or digest
 
 
 @remembered(entries=1024, longest=_REMEMBERED_LENGTH)
