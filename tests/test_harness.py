@@ -95,7 +95,9 @@ def test_an_open_element_has_no_end() -> None:
         (["<a>", "b", "</a>"], [None, None, 4]),
         (["<a>x</a>\nb", "</a>"], [None, 4]),
         (["<a>", "</a>\nb\n<a>", "</a>\nc"], [None, None, 4]),
-        (["<a>x</a>", "b", "<a>y</a>"], [8, 0, 8]),
+        (["<a>x</a>", "b", "<a>y</a>"], [None, None, 8]),
+        (["<a>x</a>", "b", "<system-reminder>y</system-reminder>"], [None, None, 36]),
+        (["<a>x</a>", "b", "<a>y</a>", "c"], [None, None, 8, 0]),
         (["</a>\nb", "c"], [None, None]),
         (["b\n</a>"], [None]),
         (["<a>\n</b>\n</a>\nc"], [13]),
@@ -104,8 +106,8 @@ def test_an_open_element_has_no_end() -> None:
     ],
 )
 def test_where_typing_begins_in_several_texts(texts: list[str], starts: list[int | None]) -> None:
-    """An element may reach over them; what a later one closes takes in all before it. A closing tag of an element that
-    nothing has opened is a sign of a cut. A whole reminder is one text of a harness, whatever it quotes."""
+    """An element may reach over them, and nothing before the end of the last one is typed. A closing tag of an element
+    that nothing has opened is a sign of a cut. A whole reminder is one text of a harness, whatever it quotes."""
     assert typed_starts(texts) == starts
 
 

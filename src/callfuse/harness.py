@@ -69,22 +69,24 @@ def typed_starts(texts: Sequence[str]) -> list[int | None]:
     """Where the words of a person begin in each text of one user message, None where nobody can tell.
 
     They begin behind the elements that a text begins with, and these are left at the last closing tag, because a file
-    or a page in one of them may close it itself. An element may reach over several texts: what stands in it or before
-    it is no person's. Where one is not closed, nobody knows where it ends; where one is closed that nothing in this
-    message has opened, its beginning was cut off, and nothing in the message is known to be typed.
+    or a page in one of them may close it itself. Nothing before the last element of the message is a person's, whether
+    that element reaches over several texts or fills one. Where one is not closed, nobody knows where it ends; where one
+    is closed that nothing in this message has opened, its beginning was cut off, and nothing in the message is known to
+    be typed.
     """
     starts: list[int | None] = []
-    inside = 0  # so many texts are, at least in part, in an element that a later one closes
+    inside = 0  # so many texts stand before the end of an element, or in it
     elements = _Elements()
     for text in texts:
         if not elements.opened and _is_whole_reminder(text):  # one text of a harness, so nothing in it reaches out
+            inside = len(starts)
             starts.append(text.rfind(">") + 1)
             continue
         begins = bool(elements.opened) or text.lstrip().startswith("<")
         last = elements.read(text)
         if elements.are_cut:
             return [None] * len(texts)
-        if elements.reach_back:
+        if last and (begins or elements.reach_back):
             inside = len(starts)
         if not (begins or elements.reach_back):
             starts.append(0)
